@@ -1,8 +1,7 @@
-"""The checker: verifies everything that an index promises about its bytes.
+"""The checker verifies every promise of an index about its bytes.
 
 - at least one root slot is whole, and its pages match their pointers, for the older root, too
-- keys ascend, lie in the range that their branch gives them, and are as many as the root says; all leaves are
-  equally deep
+- keys ascend, are in the range of their branch, and are as many as the root says; all leaves are equally deep
 - no page is reached twice; reached + free + waiting = all pages; nothing that either root reaches is free
 
 It changes nothing but holds the directory's lock meanwhile. `store check` and the tests run it.
@@ -23,13 +22,13 @@ from tandemmq.index.pages import DataFile, read_free_slot, read_slots
 from tandemmq.index.recovery import is_list_of
 from tandemmq.index.roots import Root, decode_roots, slot_of
 
-PROBLEMS_MAX = 100  # a ruined index would fill the screen
+PROBLEMS_MAX = 100  # a badly damaged index would fill the screen
 CACHE_PAGES = 64
 
 
 @dataclass(slots=True)
 class Report:
-    """What the checker saw."""
+    """Result of a check."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -41,11 +40,11 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong. Notes tell of states that a crash may leave and that mend themselves."""
+        """Return whether nothing is wrong. Notes describe states that a crash may leave and that repair themselves."""
         return not self.problems
 
     def problem(self, text: str) -> None:
-        """Note something that is wrong."""
+        """Add a problem."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(text)
 
@@ -125,7 +124,7 @@ def _pages(report: Report, runs: list[Run]) -> set[int]:
 
 
 def _tree(report: Report, data: DataFile, root: Root) -> tuple[set[int], int]:
-    """Walk a root's tree; the pages reached and the number of keys."""
+    """Walk a root's tree. Return the pages reached and the number of keys."""
     reached: set[int] = set()
     keys = 0
     if root.pointer is None:

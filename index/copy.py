@@ -1,8 +1,8 @@
-"""A copy of a neighbour's index, taken while the neighbour goes on working.
+"""Copy of another broker's index, made while that broker continues to work.
 
-Pages that a root reaches are not written on while that root is in a slot. So the copy is good exactly if the root
-that it was made for is still in its slot when the last page has been read; otherwise it is thrown away. It is made
-under other names, and appears whole or not at all.
+Pages that a root reaches are not overwritten while that root is in a slot. So the copy is good exactly if the root for
+which it was made is still in its slot when the last page has been read; otherwise it is discarded. It is made under
+other names, and appears whole or not at all.
 """
 
 import os
@@ -20,9 +20,9 @@ CHUNK_BYTES = 1024 * 1024
 def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
     """Copy the newest root of a live index and all its pages; True when a whole copy is in place and durable.
 
-    False: there was nothing whole to copy (or damage is noted there), or the neighbour published twice meanwhile (try
-    again, or do without). The source is only read. The target must have no index yet (FileExistsError); it is locked
-    meanwhile (IndexInUse).
+    False: there was nothing whole to copy (or damage is noted there), or the other broker published twice meanwhile
+    (try again, or do without). The source is only read. The target must have no index yet (FileExistsError); it is
+    locked meanwhile (IndexInUse).
     """
     disk.makedirs(target_directory, exist_ok=True)
     opened = [lock_directory(disk, target_directory)]
@@ -51,7 +51,7 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
             disk.fsync(free)
             disk.fsync(data)  # prove: copied-index-sync
             disk.replace(names[1] + NEW_SUFFIX, names[1])
-            disk.replace(names[0] + NEW_SUFFIX, names[0])  # last: this is what makes it an index
+            disk.replace(names[0] + NEW_SUFFIX, names[0])  # last: this name makes it an index
             sync_directory(disk, target_directory)  # prove: copied-index-name-durable
         else:
             for name in names:
@@ -63,15 +63,15 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
 
 
 def _copy_pages(disk: Disk, source: int, target: int, root: Root) -> bool:
-    """Copy pages and root; whether the root was still there at the end."""
+    """Copy pages and root. Return whether the root was still there at the end."""
     slot = slot_of(root.generation)
     before = read_slots(disk, source)[slot]
     end = page_at(root.page_count + 1, root.page_size)
     for at in range(PAGES_AT, end, CHUNK_BYTES):
         chunk = read_fully(disk, source, min(CHUNK_BYTES, end - at), at)
-        if chunk:  # free pages at the end may not have been written yet
+        if chunk:  # free pages at the end may not be written yet
             write_fully(disk, target, chunk, at)
-    # The other slot stays empty: the pages that only its root reaches may have changed while they were read.
+    # The other slot stays empty: pages that only its root reaches may have changed while they were read.
     slots = [bytes(SLOT_BYTES)] * SLOT_COUNT
     slots[slot] = before
     write_fully(disk, target, b"".join(slots), 0)
@@ -80,7 +80,8 @@ def _copy_pages(disk: Disk, source: int, target: int, root: Root) -> bool:
 
 
 def _free_slot(disk: Disk, source_directory: str, root: Root) -> FreeSlot | None:
-    """The source's list of free pages, taken whole or not at all; whether it belongs to the root is seen on opening."""
+    """Return the source's list of free pages, or None if it is not whole; the opening checks whether it belongs to the
+    root."""
     try:
         fd = open_regular(disk, os.path.join(source_directory, FREE_NAME), os.O_RDONLY)
     except FileNotFoundError:
@@ -89,5 +90,5 @@ def _free_slot(disk: Disk, source_directory: str, root: Root) -> FreeSlot | None
         slot = read_free_slot(disk, fd, slot_of(root.generation))
     finally:
         disk.close(fd)
-    # Read after the pages: the neighbour may have begun to write another list, but then the ids differ.
+    # Read after the pages: the other broker may have begun to write another list, but then the ids differ.
     return slot if slot is not None and slot.generation == root.generation else None

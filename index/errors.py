@@ -1,15 +1,15 @@
-"""What can go wrong with an index, by what the owner can do about it.
+"""Errors of an index, by the owner's response.
 
-IndexDamaged   what is on disk cannot be trusted: rename the directory, start anew from the journal
-IndexInUse     somebody else holds the directory: use another one
-IndexStolen    somebody else published a root under us: stop, this index is not ours any more
+IndexDamaged   the content on disk cannot be trusted: rename the directory, start anew from the journal
+IndexInUse     another process has the directory: use another one
+IndexStolen    another process published a root: stop, the index does not belong to this process any more
 IndexFailed    the disk refused a read, a write or a sync: final, nothing is retried
-IndexClosed    our own mistake or a demotion: the index was closed before
+IndexClosed    an error of our own, or a demotion: the index was closed before
 """
 
 
 class IndexTrouble(Exception):
-    """The family; never raised itself."""
+    """Base class; never raised itself."""
 
 
 class IndexDamaged(IndexTrouble):
@@ -17,7 +17,7 @@ class IndexDamaged(IndexTrouble):
 
 
 class IndexInUse(IndexTrouble):
-    """The directory's lock is held by another opening."""
+    """Another descriptor holds the directory's lock."""
 
 
 class IndexStolen(IndexTrouble):

@@ -1,4 +1,4 @@
-"""Which pages are free, and which are not free yet.
+"""Free pages, and pages that are not free yet.
 
 A page that generation f replaced is still reached by the roots before f. It waits in quarantine until no root
 slot and no reader holds a generation before f; only then it may be written again.
@@ -6,8 +6,8 @@ slot and no reader holds a generation before f; only then it may be written agai
     slot of db.free  | magic 8 | checksum u32 | format u32 | freePageUniqueId u64 | generation u64 | incarnation u64
                      | page count u32 | free runs u32 | waiting runs u32 | (first u32, count u32) ... |
 
-The checksum is CRC-32C of everything behind it. `waiting` are the pages that this very generation replaced.
-A slot is believed only if the root names its freePageUniqueId, generation and incarnation.
+The checksum is CRC-32C of everything behind it. `waiting` are the pages that this generation replaced. A slot is
+trusted only if the root names its freePageUniqueId, generation and incarnation.
 
 Pure: no I/O.
 """
@@ -32,12 +32,12 @@ crc32c = mkCrcFun("crc-32c")
 
 
 def runs_of(pages: Iterable[int]) -> list[Run]:
-    """Page numbers as sorted runs."""
+    """Return page numbers as sorted runs."""
     return coalesce([(page, page + 1) for page in pages])
 
 
 def coalesce(runs: list[Run]) -> list[Run]:
-    """Runs sorted, neighbours joined. Pages that are free twice are our mistake, and found here."""
+    """Return the runs sorted, with neighbours joined. A page that is free twice is an error of our own, found here."""
     result: list[Run] = []
     start = stop = 0
     for first, behind in sorted(runs):
@@ -52,7 +52,7 @@ def coalesce(runs: list[Run]) -> list[Run]:
 
 
 class FreeSlot(NamedTuple):
-    """One slot of db.free."""
+    """A slot of db.free."""
 
     unique_id: int
     generation: int
@@ -63,7 +63,7 @@ class FreeSlot(NamedTuple):
 
 
 def encode_slot(slot: FreeSlot) -> bytes:
-    """The slot's bytes."""
+    """Return the slot's bytes."""
     numbers = [number for first, behind in (*slot.free, *slot.waiting) for number in (first, behind - first)]
     head = HEAD.pack(FORMAT, *slot[:4], len(slot.free), len(slot.waiting))
     rest = head + struct.pack(f"<{len(numbers)}I", *numbers)
@@ -71,7 +71,7 @@ def encode_slot(slot: FreeSlot) -> bytes:
 
 
 def slot_bytes(head: bytes) -> int | None:
-    """How long the slot is that begins with `head`; None when this is no slot."""
+    """Return the length of the slot that begins with `head`; None when this is no slot."""
     if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
         return None
     fields = HEAD.unpack_from(head, len(MAGIC) + CHECKSUM.size)
@@ -79,7 +79,7 @@ def slot_bytes(head: bytes) -> int | None:
 
 
 def decode_slot(data: bytes) -> FreeSlot | None:
-    """The slot in `data`, or None when it is not whole: then none of it is used."""
+    """Return the slot in `data`, or None when it is not whole: then none of it is used."""
     length = slot_bytes(data)
     if length is None or len(data) < length:
         return None
@@ -101,19 +101,19 @@ class FreePages:
     def __init__(self, page_count: int, free: Iterable[Run] = ()) -> None:
         self.page_count = page_count  # pages 1 ... page_count exist
         self._runs = coalesce(list(free))[::-1]  # the lowest is last
-        self._next = self._stop = 0  # the run that is being given out
+        self._next = self._stop = 0  # the run in use
         self._replaced: list[int] = []
         self.quarantine: list[tuple[int, list[Run]]] = []  # (generation that replaced them, pages)
 
     def copy(self) -> "FreePages":
-        """The same pages, to be changed apart."""
+        """Return a copy that can be changed separately."""
         twin = FreePages(self.page_count)
         twin._runs = self.free()[::-1]
         twin.quarantine = list(self.quarantine)
         return twin
 
     def allocate(self) -> int:
-        """A page to write on: the lowest free one, else a new one at the end."""
+        """Return a page to write on: the lowest free one, otherwise a new one at the end."""
         if self._next == self._stop:
             if not self._runs:
                 assert self.page_count < PAGE_COUNT_MAX, "the index has no more page numbers"
@@ -125,11 +125,11 @@ class FreePages:
         return page
 
     def replace(self, page: int) -> None:
-        """The generation in the making does not reach this page any more."""
+        """Note that the new generation does not reach this page any more."""
         self._replaced.append(page)
 
     def settle(self, generation: int) -> list[Run]:
-        """Put what `generation` replaced into quarantine; these pages."""
+        """Put the pages that `generation` replaced into quarantine, and return them."""
         waiting = runs_of(self._replaced)
         self._replaced = []
         if waiting:
@@ -137,7 +137,8 @@ class FreePages:
         return waiting
 
     def release(self, oldest_reached: int) -> None:
-        """Free what was replaced by `oldest_reached` or before: no root and no reader is older than that."""
+        """Free the pages that `oldest_reached` or an earlier generation replaced: no root and no reader is older than
+        that."""
         ready = [
             run
             for generation, runs in self.quarantine
@@ -149,12 +150,12 @@ class FreePages:
             self.add(ready)
 
     def add(self, runs: list[Run]) -> None:
-        """These pages are free, too."""
+        """Add free pages."""
         self._runs = coalesce(self.free() + runs)[::-1]
         self._next = self._stop = 0
 
     def trim(self) -> None:
-        """Give free pages at the end back: they do not exist any more."""
+        """Remove free pages at the end: they do not exist any more."""
         free = self.free()
         if free and free[-1][1] == self.page_count + 1:
             self.page_count = free.pop()[0] - 1
@@ -162,14 +163,14 @@ class FreePages:
             self._next = self._stop = 0
 
     def free(self) -> list[Run]:
-        """The free pages, ascending."""
+        """Return the free pages, ascending."""
         current = [(self._next, self._stop)] if self._next < self._stop else []
         return current + self._runs[::-1]
 
     def free_count(self) -> int:
-        """How many pages are free."""
+        """Number of free pages."""
         return sum(stop - start for start, stop in self.free())
 
     def waiting_count(self) -> int:
-        """How many pages are in quarantine."""
+        """Number of pages in quarantine."""
         return sum(stop - start for _, runs in self.quarantine for start, stop in runs)

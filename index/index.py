@@ -1,16 +1,15 @@
 """The index: keys and values as of the last checkpoint, on disk.
 
-It promises:
+Promises:
 - A checkpoint is there whole or not at all, whatever crashes when. When its generator is exhausted, it is durable.
 - Readers see the last published checkpoint; a scan sees the one that was published when it began, to its end.
-- What is on disk and does not match its checksums raises IndexDamaged; it is never returned as data, and nothing is
+- Bytes on disk that do not match their checksums raise IndexDamaged; they are never returned as data, and nothing is
   deleted.
 - Opening reads two roots and one list of free pages, however large the index is and however it was left.
-- After an error of the disk nothing works any more (IndexFailed); no write or sync is tried again.
+- After an error of the disk every call raises IndexFailed; no write or sync is tried again.
 
-One thread makes checkpoints, one at a time; any thread may read meanwhile. The bytes, and why each
-crash point is harmless: docs/formats/index.md, docs/formats/db-free.md. What keys, values and meta mean, the owner
-knows.
+One thread makes checkpoints, one at a time; any thread may read meanwhile. The bytes, and why each crash point is
+harmless: docs/formats/index.md, docs/formats/db-free.md. Only the owner knows the meaning of keys, values and meta.
 """
 
 # proofs: index
@@ -33,10 +32,10 @@ from tandemmq.index.tree import Merge
 
 DATA_NAME = "db.data"
 FREE_NAME = "db.free"
-DAMAGED_NAME = "damaged"  # says that a published page was found damaged: the next opening refuses
-NEW_SUFFIX = ".new"  # a file in the making; one that is found was left by a crash and counts for nothing
+DAMAGED_NAME = "damaged"  # exists if a published page was found damaged: the next opening refuses
+NEW_SUFFIX = ".new"  # a file in the making; one that is found was left by a crash and is ignored
 CACHE_PAGES_DEFAULT = 2048
-BLOCK_BYTES = 4096  # what a file system rounds up to
+BLOCK_BYTES = 4096  # block size to which a file system rounds up
 TRIM_PAGES_MIN = 64  # db.data is cut only when it gets shorter by this much
 
 
@@ -57,7 +56,7 @@ class Statistics:
 
 @dataclass(eq=False)
 class Index:
-    """An open index directory. Made by Index.open."""
+    """Open index directory. Made by Index.open."""
 
     _disk: Disk
     _lock: int
@@ -67,7 +66,7 @@ class Index:
     _slots: list[bytes]
     _incarnation: int
     _entropy: Callable[[int], bytes]
-    _directory: str | None  # None: damage is not to be noted in it
+    _directory: str | None  # None: damage is not noted in it
 
     def __post_init__(self, roots: list[Root]) -> None:
         self._root: Root | None = roots[0]  # None: closed or failed
@@ -92,13 +91,13 @@ class Index:
         entropy: Callable[[int], bytes] | None = None,
         notes_damage: bool = True,
     ) -> "Index":
-        """Open the index in a directory, making both where there are none. `page_size` is for a new one,
-        `entropy` the disk's `urandom` by default.
+        """Open the index in a directory; make both if they do not exist. `page_size` is for a new index, `entropy` is
+        by default the disk's `urandom`.
 
-        Raises IndexInUse when it is open elsewhere, IndexDamaged when what is there cannot be trusted,
-        OSError when the disk fails (which says nothing about the index). Opening reads no pages: a later read of a
-        damaged page raises IndexDamaged, and a note beside db.data makes the next opening raise it at once; without
-        `notes_damage` nothing is noted.
+        Raises IndexInUse when it is open elsewhere, IndexDamaged when its content cannot be trusted, OSError when the
+        disk fails (which says nothing about the index). Opening reads no pages: a later read of a damaged page raises
+        IndexDamaged, and a note beside db.data makes the next opening raise it at once; without `notes_damage` nothing
+        is noted.
         """
         if page_size not in range(PAGE_SIZE_MIN, PAGE_SIZE_MAX + 1) or page_size & (page_size - 1):
             raise ValueError(f"page size {page_size} is no power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}")
@@ -113,7 +112,8 @@ class Index:
                 raise IndexDamaged(note)
             incarnation = int.from_bytes(entropy(8), "big")
             opened.append(_open_data(disk, directory, page_size, incarnation))
-            # What is read here may still wait in the system's cache: it is relied on from now on, so it must survive.
+            # These bytes may still wait in the system's cache: the index relies on them from now on, so they must be
+            # durable.
             disk.fsync(opened[-1])  # prove: index-sync-before-trust
             slots = read_slots(disk, opened[-1])
             roots = decode_roots(slots)
@@ -135,7 +135,7 @@ class Index:
             raise
 
     def _trusted_space(self) -> FreePages:
-        """The free pages by db.free if it agrees with the root; else none yet, and a recovery to be run."""
+        """Return the free pages by db.free if it agrees with the root; otherwise none yet, and a recovery must run."""
         root = self._last
         space = FreePages(root.page_count)
         if root.page_count == 0:
@@ -155,21 +155,21 @@ class Index:
 
     @property
     def meta(self) -> bytes:
-        """What the owner published with the current root."""
+        """Data that the owner published with the current root."""
         return self._last.meta
 
     @property
     def generation(self) -> int:
-        """The current root's generation; each checkpoint makes the next one."""
+        """Generation of the current root; each checkpoint makes the next one."""
         return self._last.generation
 
     @property
     def incarnation(self) -> int:
-        """The number drawn when this index was opened."""
+        """Number drawn when this index was opened."""
         return self._incarnation
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key in the last published checkpoint, or None."""
+        """Return the value of a key in the last published checkpoint, or None."""
         data = self._data
         while True:
             root = self._root
@@ -183,7 +183,8 @@ class Index:
                 while type(node) is Branch:
                     node = data.node(node.pointers[bisect_right(node.separators, key)])
             except IndexDamaged as error:
-                # A get pins nothing: two checkpoints may have passed under it, and its pages been written on.
+                # A get pins nothing: two checkpoints may have passed meanwhile, and its pages may have been
+                # overwritten.
                 if self._root is root:
                     self._note_damage(error)
                     raise
@@ -196,7 +197,7 @@ class Index:
             return node.values[at] if at < len(keys) and keys[at] == key else None
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` to before `stop` with their values, as published when the first is asked for.
+        """Yield keys from `start` to before `stop` with their values, as published when the first is requested.
 
         Its pages are kept until the iterator is exhausted or closed.
         """
@@ -213,7 +214,8 @@ class Index:
             root = self._root
             if root is None:
                 raise self._refusal()
-            # Pinned before it is read again: a checkpoint that frees pages sees the pin, or we see its root.
+            # Pinned before the root is read again: either a checkpoint that frees pages sees the pin, or we see its
+            # root.
             self._pins[pin] = root.generation  # prove: reader-pins-its-root
             if self._root is root:  # prove: pinned-root-is-current
                 return root
@@ -259,8 +261,8 @@ class Index:
         """Apply changes, sorted by key (None deletes, an absent key too), and publish them with `meta`.
 
         Each step is a small piece of work (about a leaf, or one sync), so that the caller can pace it. When the
-        iterator is exhausted, the new root is durable and readers see it. One that is closed before, or that
-        raises ValueError for bad changes, leaves the index as it was.
+        iterator is exhausted, the new root is durable and readers see it. An iterator that is closed before, or that
+        raises ValueError for bad changes, leaves the index unchanged.
         """
         if self._root is None:
             raise self._refusal()  # prove: failed-index-is-latched
@@ -280,7 +282,7 @@ class Index:
             self._data.forget()
 
     def _steps(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Generator[None, None, None]:
-        # Before a page is written: its place may be free to us and taken to the other.
+        # Before a page is written: its place may be free for us and used by another process.
         self._check_roots()  # prove: index-check-before-pages
         last = self._last
         generation = last.generation + 1
@@ -304,10 +306,10 @@ class Index:
         unique_id = 0
         if is_complete:
             unique_id = int.from_bytes(self._entropy(8), "big") or 1
-            # Readers do not outlive us: what waits for them alone is free for whoever opens the index next.
+            # Readers do not outlive us: pages that wait for them alone are free for the next opening of the index.
             pinned = [run for freed, runs in space.quarantine if freed < generation for run in runs]
             free = FreePages(space.page_count, space.free() + pinned).free()
-            # Before the root that names it, and into the slot of the root that it displaces.
+            # Before the root that names it, and into the slot of the root that it replaces.
             self._free.write(FreeSlot(unique_id, generation, self._incarnation, space.page_count, free, waiting))
             yield
         root = Root(
@@ -332,20 +334,20 @@ class Index:
             self._data.cut(space.page_count)
 
     def _oldest_reached(self) -> int:
-        """The oldest generation that a root slot or a reader holds."""
+        """Return the oldest generation that a root slot or a reader holds."""
         older = self._older
         oldest = self._last.generation - 1 if older is None else older.generation
         read = list(self._pins.values())  # a list: in one step by any Python (docs/decisions/0026)
         return min([oldest, *read])  # prove: readers-keep-their-pages ", *read"
 
     def _check_roots(self) -> None:
-        """Raise when somebody else has published here, on a file system whose locks do not work."""
+        """Raise when another process has published here, on a file system whose locks do not work."""
         slots = self._data.slots()
         if slots != self._slots:
             for data in slots:
                 other_root = decode_root(data)
                 if other_root is not None and data not in self._slots:
-                    raise IndexStolen(f"generation {other_root.generation} was published by somebody else")
+                    raise IndexStolen(f"generation {other_root.generation} was published by another process")
             raise IndexFailed("a root slot does not hold what was written to it")
 
     def _publish(self, root: Root) -> None:
@@ -359,14 +361,14 @@ class Index:
 
     @property
     def needs_free_page_recovery(self) -> bool:
-        """Whether recover_free_pages() has something to do; until it has, the index grows at its end only."""
+        """Return whether recover_free_pages() has work; until it is done, the index grows at its end only."""
         return self._recovery_roots is not None and self._found is None
 
     def recover_free_pages(self) -> Iterator[None]:
         """Find the free pages when db.free could not be trusted. Each step reads a page; run it between other work.
 
-        Done by the thread that makes checkpoints, at any pace; the next checkpoint takes and writes what was found.
-        Without need it does nothing; when abandoned, it starts again in the next run or at the next opening.
+        The thread that makes checkpoints calls it, at any pace; the next checkpoint takes and writes what was found.
+        Does nothing when it is not needed; when abandoned, it starts again in the next run or at the next opening.
         """
         if self._root is None:
             raise self._refusal()
@@ -385,7 +387,7 @@ class Index:
             self._pins.pop(self._recovery_pin, None)
 
     def statistics(self) -> Statistics:
-        """Figures of the published state."""
+        """Return figures of the published state."""
         if self._root is None:
             raise self._refusal()
         root, space = self._last, self._space
@@ -402,9 +404,9 @@ class Index:
         )
 
     def growth_max(self, added: int, changes: int) -> int:
-        """So many bytes more a checkpoint of ``changes`` that adds ``added`` bytes of keys and values may take on the
-        disk: it writes every page anew that is in use, each change may divide one that was full, and pages that it
-        makes are half full at least."""
+        """Return the most bytes on disk that a checkpoint of ``changes`` with ``added`` bytes of keys and values may
+        take: it writes anew every page in use, each change may split a full page, and new pages are at least half
+        full."""
         space, page_size = self._space, self._data.page_size
         in_use = space.page_count - space.free_count() - space.waiting_count()
         pages = in_use + min(in_use, changes) + 2 * added // page_size + 2 * (self._last.depth + 1)
@@ -412,7 +414,7 @@ class Index:
         return PAGES_AT + pages * page_size + slot_bytes + 2 * BLOCK_BYTES
 
     def close(self) -> None:
-        """Let go of files and lock. Nothing is written: what was published is durable. May be called twice."""
+        """Close files and lock. Nothing is written: what was published is durable. May be called twice."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -434,7 +436,8 @@ class Index:
         return error
 
     def _note_damage(self, error: IndexDamaged) -> None:
-        """Without it, an opening that does not meet the page would use the index again, and fail again later."""
+        """Note damage. Without the note, an opening that does not read the page would use the index again, and fail
+        again later."""
         if self._directory is not None:
             write_note(self._disk, self._directory, str(error))
 
@@ -448,7 +451,7 @@ class Index:
 
 
 def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> int:
-    """Open db.data, made with an empty root in it where there is none: it never appears without a whole one."""
+    """Open db.data. If it does not exist, make it with an empty root: it never appears without a whole one."""
     path = os.path.join(directory, DATA_NAME)
     try:
         return open_regular(disk, path, os.O_RDWR)
@@ -469,7 +472,7 @@ def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> 
 
 
 def read_note(disk: Disk, directory: str) -> str | None:
-    """What was noted of damage in the directory's index, None if nothing was."""
+    """Return the damage noted in the directory's index, None if there is none."""
     try:
         fd = open_regular(disk, os.path.join(directory, DAMAGED_NAME), os.O_RDONLY)
     except FileNotFoundError:
@@ -481,7 +484,7 @@ def read_note(disk: Disk, directory: str) -> str | None:
 
 
 def write_note(disk: Disk, directory: str, text: str) -> None:
-    """Note damage. Where it cannot be written, the damage is met again: no reason to fail otherwise than by it."""
+    """Note damage. If the note cannot be written, the damage is found again: no reason for another error."""
     try:
         path = os.path.join(directory, DAMAGED_NAME)
         fd = open_regular(disk, path, os.O_WRONLY | os.O_CREAT)

@@ -1,10 +1,10 @@
 """The lock of an index directory, so that two openings never write the same pages.
 
-flock(2) on `index.lock`, held while the index is open and dropped by the kernel when its holder dies. The file is
-removed with its directory only. A disk that is not the kernel's brings a `flock` of its own.
+flock(2) on `index.lock`, held while the index is open and released by the kernel when its holder dies. The file is
+removed only with its directory. A disk that is not the kernel's provides a `flock` of its own.
 
-The lock is that of a file, and not of a name: a directory can be renamed or removed between the opening of its lock
-file and the locking, and another process can make the name anew.
+The lock applies to a file, not to a name: a directory can be renamed or removed between the opening of its lock file
+and the locking, and another process can make the name anew.
 """
 
 # proofs: index
@@ -20,8 +20,8 @@ LOCK_NAME = "index.lock"
 
 
 def lock_directory(disk: Disk, directory: str) -> int:
-    """Lock the directory; closing the descriptor returned lets go. IndexInUse when it is taken, NotRegular when it is a
-    link: what is written and removed in it would be elsewhere."""
+    """Lock the directory; closing the returned descriptor releases it. IndexInUse when it is locked, NotRegular when it
+    is a link: writes and removals would happen elsewhere."""
     demand_directory(disk, directory)
     fd = open_regular(disk, os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT)
     try:
@@ -39,7 +39,7 @@ def lock_directory(disk: Disk, directory: str) -> int:
 
 
 def demand_lock(disk: Disk, directory: str, lock: int) -> None:
-    """Raises IndexInUse when the locked file is not that of ``directory`` any more. To be asked again when files of
-    the directory were opened: only then it is known that they are files of the locked one."""
+    """Raise IndexInUse when the locked file is no longer that of ``directory``. Call it again after opening files of
+    the directory: only then it is certain that they are files of the locked one."""
     if not has_name(disk, lock, os.path.join(directory, LOCK_NAME)):
         raise IndexInUse(f"the index in {directory} was replaced or removed")

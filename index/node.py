@@ -4,10 +4,10 @@
     branch  | prefix | key lengths u16 ... | pages u32 ... | checksums u32 ... | generations u64 ...
             | keys without prefix |
 
-A row of equal lengths is stored once (a flag says so): the usual case, and the one that is cut apart fastest.
-A branch of n children has n-1 separators; child i holds the keys k with separator[i-1] <= k < separator[i].
+A row of equal lengths is stored once (a flag says so): the usual case, and the fastest to split. A branch of n children
+has n-1 separators; child i holds the keys k with separator[i-1] <= k < separator[i].
 
-Pure: no I/O. A node is never changed once it is made, so threads may share it.
+Pure: no I/O. A node never changes, so threads may share it.
 """
 
 import struct
@@ -25,17 +25,17 @@ VALUES_EQUAL = 2  # flag: one value length for all
 KEY_BYTES_MAX = 1000
 LENGTH_BYTES = 2
 POINTER_BYTES = 4 + 4 + 8
-# What a node needs at most beside its entries: header and, where a row is equal, its one length.
+# Bytes of a node besides its entries, at most: the header and, for equal rows, one length each.
 FIXED_BYTES = HEADER_BYTES + 2 * LENGTH_BYTES
 
 
 def key_bytes_max(page_size: int) -> int:
-    """The longest key: four of them always fit into a branch, two entries into a leaf."""
+    """Return the length of the longest key: four of them always fit into a branch, two entries into a leaf."""
     return min(KEY_BYTES_MAX, page_size // 4 - 24)
 
 
 def value_bytes_max(page_size: int) -> int:
-    """The longest value."""
+    """Return the length of the longest value."""
     return page_size // 4
 
 
@@ -59,14 +59,14 @@ Node: TypeAlias = Leaf | Branch
 
 
 def shared(first: bytes, last: bytes) -> int:
-    """How many leading bytes two keys have in common; for sorted keys, all those between have them too."""
+    """Return the number of leading bytes that two keys have in common; for sorted keys, all between have them too."""
     length = min(len(first), len(last))
     difference = int.from_bytes(first[:length], "big") ^ int.from_bytes(last[:length], "big")
     return length - (difference.bit_length() + 7) // 8
 
 
 def separator(left: bytes, right: bytes) -> bytes:
-    """The shortest key s with left < s <= right."""
+    """Return the shortest key s with left < s <= right."""
     return right[: shared(left, right) + 1]
 
 
@@ -78,7 +78,7 @@ def _lengths(keys: list[bytes]) -> tuple[list[int], bool]:
 
 
 def encode(node: Node, page: int, generation: int, incarnation: int, page_size: int) -> tuple[bytes, int]:
-    """A page's bytes and checksum."""
+    """Return a page's bytes and checksum."""
     is_leaf = type(node) is Leaf
     keys = node.keys if isinstance(node, Leaf) else node.separators
     prefix = shared(keys[0], keys[-1]) if keys else 0
@@ -119,7 +119,7 @@ def _cut(data: bytes, at: int, lengths: tuple[int, ...], is_equal: bool, count: 
 
 
 def decode(header: Header, data: bytes) -> Node:
-    """The node in a verified page."""
+    """Return the node in a verified page."""
     flags = header.flags
     count = header.entries
     at = HEADER_BYTES + header.prefix_bytes
@@ -158,11 +158,11 @@ class Cutter:
 
     @classmethod
     def of_leaf(cls, keys: list[bytes], values: list[bytes], page_size: int) -> "Cutter":
-        """For a row of keys and values."""
+        """Return a cutter for a row of keys and values."""
         lengths = list(map(len, keys))
         value_lengths = list(map(len, values))
         weights = list(map(add, lengths, value_lengths))
-        # Rows of unequal lengths are stored; where the whole row is equal, so is each piece of it.
+        # Rows of unequal lengths are stored; if the whole row is equal, so is each piece of it.
         extra = sum(LENGTH_BYTES for row in (lengths, value_lengths) if row and row.count(row[0]) != len(row))
         if extra:
             weights = [weight + extra for weight in weights]
@@ -170,19 +170,19 @@ class Cutter:
 
     @classmethod
     def of_branch(cls, lows: list[bytes], page_size: int) -> "Cutter":
-        """For a row of children by the low ends of their ranges."""
+        """Return a cutter for a row of children, by the low ends of their ranges."""
         each = POINTER_BYTES + LENGTH_BYTES
         return cls(lows, [len(low) + each for low in lows], 1, FIXED_BYTES + each, page_size)
 
     def size(self, start: int, stop: int) -> int:
-        """Bytes that the entries from start to stop need in a page, at most."""
+        """Return the bytes that the entries from start to stop need in a page, at most."""
         first = start + self._skip
         count = stop - first
         prefix = shared(self._keys[first], self._keys[stop - 1]) if count > 0 else 0
         return self._base + prefix + self._sums[stop] - self._sums[min(first, stop)] - count * prefix
 
     def fill(self, start: int) -> int:
-        """Where a page that begins at start is as full as it gets."""
+        """Return the stop of the fullest page that begins at start."""
         low, high = start + 1 + self._skip, len(self._keys)
         low = min(low, high)
         step = 64
@@ -199,7 +199,7 @@ class Cutter:
         return low
 
     def even(self) -> list[int]:
-        """The stops of pages filled about evenly."""
+        """Return the stops of pages filled about evenly."""
         count = len(self._keys)
         total = self.size(0, count)
         pages = -(-total // self._room)
@@ -217,8 +217,8 @@ class Cutter:
         return stops
 
     def run(self, stable: int) -> list[int]:
-        """The stops of full pages of a run that ends at `stable`; what follows the run begins a page of its own
-        unless it fits in: the next run will go on where this one ended."""
+        """Return the stops of full pages of a run that ends at `stable`. The entries behind the run begin a page of
+        their own unless they fit: the next run will continue where this one ended."""
         count = len(self._keys)
         stops: list[int] = []
         start = 0
@@ -232,14 +232,14 @@ class Cutter:
 
 
 def size(node: Node, page_size: int) -> int:
-    """Bytes that a node needs in a page."""
+    """Return the bytes that a node needs in a page."""
     if isinstance(node, Leaf):
         return Cutter.of_leaf(node.keys, node.values, page_size).size(0, len(node.keys))
     return Cutter.of_branch([b"", *node.separators], page_size).size(0, len(node.pointers))
 
 
 def join(left: Node, low: bytes, right: Node) -> Node:
-    """Two neighbours as one; `low` is the separator between them."""
+    """Join two neighbours; `low` is the separator between them."""
     if isinstance(left, Leaf):
         assert isinstance(right, Leaf), "a leaf has a branch as neighbour"
         return Leaf(left.keys + right.keys, left.values + right.values)

@@ -4,10 +4,10 @@
     | generation u64 | incarnation u64 | body, zeros |
 
 Little-endian. The checksum is zlib.crc32 of everything behind it, to the page's last byte. The pointer to a page
-repeats page, generation and checksum, so a page that was never written, was written elsewhere, or is an older one than
-the pointer means is told from the right one: what is wrong is never taken for data.
+repeats page, generation and checksum, so a page that was never written, was written elsewhere, or is older than its
+pointer is detected: a wrong page is never taken for data.
 
-Pure: no I/O. Knows nothing of keys (index/node.py does).
+Pure: no I/O. Does not know keys (index/node.py does).
 """
 
 import struct
@@ -29,7 +29,7 @@ HEADER_BYTES = CHECKSUM.size + HEAD.size
 
 
 class Pointer(NamedTuple):
-    """Where a page is, and what makes it the page that is meant."""
+    """Place of a page, with the values that identify it."""
 
     page: int
     generation: int
@@ -37,7 +37,7 @@ class Pointer(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A page's header, verified."""
+    """Verified header of a page."""
 
     kind: int
     flags: int
@@ -50,7 +50,7 @@ class Header(NamedTuple):
 
 
 def seal(header: Header, body: bytes, page_size: int) -> tuple[bytes, int]:
-    """The page's bytes, and the checksum that its pointer must repeat."""
+    """Return the page's bytes, and the checksum that its pointer must repeat."""
     room = page_size - HEADER_BYTES - len(body)
     assert room >= 0, "a node was cut larger than a page"
     rest = b"".join((HEAD.pack(*header), body, bytes(room)))
@@ -59,7 +59,7 @@ def seal(header: Header, body: bytes, page_size: int) -> tuple[bytes, int]:
 
 
 def verify(data: bytes, pointer: Pointer, page_size: int) -> Header:
-    """The header of the page that `pointer` means, or IndexDamaged with the reason."""
+    """Return the header of the page that `pointer` means, or raise IndexDamaged with the reason."""
     if len(data) != page_size:
         raise IndexDamaged(f"page {pointer.page} lies behind the end of the file")
     checksum = crc32(memoryview(data)[CHECKSUM.size :])

@@ -1,8 +1,7 @@
 """db.data and db.free as files: pages read through a bounded cache, written in contiguous stretches.
 
-Every error of the disk becomes IndexFailed here; every byte that is not what its pointer means, IndexDamaged.
-Reading may be done by any thread while one other writes: pages are never changed in place, and the cache is
-keyed by the whole pointer.
+Every error of the disk becomes IndexFailed here; a page that does not match its pointer, IndexDamaged. Any thread may
+read while one other writes: pages are never changed in place, and the cache is keyed by the whole pointer.
 """
 
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from tandemmq.index.page import Pointer, verify
 from tandemmq.index.roots import SLOT_BYTES, SLOT_COUNT, Root, page_at, slot_of
 
 STRETCH_BYTES_MAX = 256 * 1024  # written in one call: a fraction of a millisecond
-# The slots of db.free are interleaved in blocks, so that both can grow: slot s owns blocks s, s+2, s+4, ...
+# The slots of db.free are interleaved in blocks, so both can grow: slot s has blocks s, s+2, s+4, ...
 FREE_BLOCK_BYTES = 64 * 1024
 
 
@@ -30,9 +29,9 @@ def failing(what: str) -> Iterator[None]:
 
 
 class Cache:
-    """The nodes used of late: two halves, the older one dropped whole when the younger is full.
+    """Recently used nodes, in two halves: the older one is dropped whole when the younger is full.
 
-    Safe for several threads without a lock: a race costs a node that is read once more, nothing else.
+    Safe for several threads without a lock: a race costs only one more read of a node.
     """
 
     __slots__ = ("_half", "_old", "_young")
@@ -43,7 +42,7 @@ class Cache:
         self._old: dict[Pointer, Node] = {}
 
     def get(self, pointer: Pointer) -> Node | None:
-        """The node, and remember that it was used."""
+        """Return the node, and note its use."""
         node = self._young.get(pointer)
         if node is None:
             node = self._old.get(pointer)
@@ -59,7 +58,7 @@ class Cache:
         self._young[pointer] = node
 
     def drop(self, pointer: Pointer) -> None:
-        """A checkpoint puts another page in its place: only readers of the last one may still ask for it."""
+        """Drop a node that a checkpoint replaced: only readers of the last checkpoint may still need it."""
         self._young.pop(pointer, None)
         self._old.pop(pointer, None)
 
@@ -71,7 +70,7 @@ class Cache:
 
 
 class DataFile:
-    """The pages and root slots of db.data."""
+    """Pages and root slots of db.data."""
 
     __slots__ = ("_buffer", "_buffered_at", "_buffered_next", "_disk", "_fd", "_stretch", "cache", "page_size")
 
@@ -85,11 +84,11 @@ class DataFile:
         self._buffered_at = self._buffered_next = 0
 
     def load(self, pointer: Pointer) -> Node:
-        """A node from the cache or the file; the cache is left as it is."""
+        """Return a node from the cache or the file; the cache does not change."""
         return self.cache.get(pointer) or self._read(pointer)
 
     def node(self, pointer: Pointer) -> Node:
-        """A node from the cache or the file, kept in the cache."""
+        """Return a node from the cache or the file, and keep it in the cache."""
         node = self.cache.get(pointer)
         if node is None:
             node = self._read(pointer)
@@ -102,7 +101,7 @@ class DataFile:
         return decode(verify(data, pointer, self.page_size), data)
 
     def write(self, page: int, data: bytes) -> None:
-        """Take a page to be written; on disk after flush(), durable after sync()."""
+        """Take a page for writing; on disk after flush(), durable after sync()."""
         if page != self._buffered_next or len(self._buffer) >= self._stretch:
             self.flush()
             self._buffered_at = page
@@ -110,7 +109,7 @@ class DataFile:
         self._buffered_next = page + 1
 
     def flush(self) -> None:
-        """Write what was taken."""
+        """Write the pages that were taken."""
         if self._buffer:
             data, self._buffer = b"".join(self._buffer), []
             with failing(f"write of pages from {self._buffered_at}"):
@@ -118,7 +117,7 @@ class DataFile:
         self._buffered_next = 0
 
     def forget(self) -> None:
-        """Drop what was taken and not written: its checkpoint was given up."""
+        """Drop pages that were taken and not written: their checkpoint was given up."""
         self._buffer = []
         self._buffered_next = 0
 
@@ -128,7 +127,7 @@ class DataFile:
             self._disk.fdatasync(self._fd)
 
     def slots(self) -> list[bytes]:
-        """The root slots as they are on disk now."""
+        """Return the root slots as they are on disk now."""
         with failing("read of the root slots"):
             return read_slots(self._disk, self._fd)
 
@@ -139,12 +138,12 @@ class DataFile:
         self.sync()  # prove: root-sync
 
     def cut(self, page_count: int) -> None:
-        """Give what lies behind the last page back to the file system."""
+        """Return the space behind the last page to the file system."""
         with failing("cut of db.data"):
             self._disk.ftruncate(self._fd, page_at(page_count + 1, self.page_size))
 
     def bytes(self) -> int:
-        """The file's length."""
+        """Return the file's length."""
         with failing("stat of db.data"):
             return self._disk.fstat(self._fd).st_size
 
@@ -154,13 +153,14 @@ class DataFile:
 
 
 def read_slots(disk: Disk, fd: int) -> list[bytes]:
-    """Both root slots' bytes. Where the file ends within them they read as they will when it has grown again: zeros."""
+    """Return both root slots' bytes. If the file ends within them, the rest reads as zeros, as after it has grown
+    again."""
     data = read_fully(disk, fd, SLOT_BYTES * SLOT_COUNT, 0).ljust(SLOT_BYTES * SLOT_COUNT, b"\0")
     return [data[at : at + SLOT_BYTES] for at in range(0, SLOT_BYTES * SLOT_COUNT, SLOT_BYTES)]
 
 
 def read_free_slot(disk: Disk, fd: int, slot: int) -> FreeSlot | None:
-    """One slot of db.free, or None when it is not whole."""
+    """Return a slot of db.free, or None when it is not whole."""
     position = slot * FREE_BLOCK_BYTES
     data = read_fully(disk, fd, FREE_BLOCK_BYTES, position)
     length = slot_bytes(data)
@@ -192,7 +192,7 @@ class FreeFile:
         self._fd = fd
 
     def read(self, generation: int) -> FreeSlot | None:
-        """The slot of a generation, if it is whole."""
+        """Return the slot of a generation, if it is whole."""
         with failing("read of db.free"):
             return read_free_slot(self._disk, self._fd, slot_of(generation))
 

@@ -1,9 +1,9 @@
-"""Free pages found by walking what the roots reach, when no list of them can be trusted.
+"""Search for free pages by a walk from the roots, when no list of them can be trusted.
 
-Only branches are read: a leaf's number stands in its parent. The walk belongs to the roots that were found when the
-index was opened; their owner keeps every page that it walks from being written on meanwhile (index/index.py pins them,
-and takes new pages from the end), so that what it finds stays true however many checkpoints pass: a page that one of
-them replaced was reached by the walk, and is in no list twice.
+Only branches are read: a leaf's number is in its parent. The walk begins at the roots that were found when the index
+was opened. Its pages are not overwritten meanwhile (index/index.py pins them, and takes new pages from the end), so the
+result stays true however many checkpoints pass: a page that one of them replaced was reached by the walk, and is in no
+list twice.
 """
 
 from collections.abc import Generator
@@ -19,14 +19,14 @@ from tandemmq.index.roots import Root
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Pages that neither root reaches, and pages that only the older one does."""
+    """Pages that neither root reaches, and pages that only the older one reaches."""
 
     free: list[Run]
     waiting: list[Run]
 
 
 def is_list_of(slot: FreeSlot, root: Root) -> bool:
-    """Whether a slot of db.free is the one that a root names. Any doubt means no."""
+    """Return whether a slot of db.free is the one that a root names. Any doubt means no."""
     return (
         root.free_page_unique_id != 0
         and slot.unique_id == root.free_page_unique_id  # prove: free-list-of-this-root
@@ -37,7 +37,7 @@ def is_list_of(slot: FreeSlot, root: Root) -> bool:
 
 
 def walk(data: DataFile, root: Root, marks: bytearray) -> Generator[None, None, None]:
-    """Mark each page that a root reaches, a branch a step."""
+    """Mark each page that a root reaches, one branch in a step."""
     if root.pointer is None:
         return
     stack: list[tuple[Pointer, int]] = [(root.pointer, root.depth)]
@@ -65,7 +65,7 @@ def _mark(marks: bytearray, pointer: Pointer) -> None:
 
 
 def find_free_pages(data: DataFile, root: Root, older: Root | None) -> Generator[None, None, Found]:
-    """Walk both roots; what is marked by neither is free."""
+    """Walk both roots; pages that neither marks are free."""
     marks = bytearray(root.page_count + 1)
     yield from walk(data, root, marks)
     older_marks = bytearray(len(marks) if older is None else max(len(marks), older.page_count + 1))
@@ -73,8 +73,8 @@ def find_free_pages(data: DataFile, root: Root, older: Root | None) -> Generator
         try:
             yield from walk(data, older, older_marks)
         except IndexDamaged:
-            # The older root is no way back any more; what it reaches is free to be used, what of it
-            # was marked waits all the same.
+            # The older root cannot be used as a way back any more. Pages that it reaches may be free; those already
+            # marked still wait.
             pass
     marks[0] = 1
     reached = int.from_bytes(marks, "big")
@@ -85,7 +85,7 @@ def find_free_pages(data: DataFile, root: Root, older: Root | None) -> Generator
 
 
 def _runs(marks: bytes, wanted: int) -> list[Run]:
-    """The runs of bytes that are `wanted` (0 or 1)."""
+    """Return the runs of bytes that are `wanted` (0 or 1)."""
     sought, other = bytes([wanted]), bytes([1 - wanted])
     runs: list[Run] = []
     start = marks.find(sought)

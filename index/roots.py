@@ -6,8 +6,8 @@
              | freePageUniqueId u64 | page count u64 | key count u64 | root page u32 | root checksum u32
              | root generation u64 | meta length u32 | meta | zeros |
 
-The checksum is CRC-32C of everything behind it to the slot's end. Generation g lies in slot g % 2, so publishing
-one never touches the one before it. Depth 0 is an empty tree, 1 a single leaf.
+The checksum is CRC-32C of everything behind it to the slot's end. Generation g is in slot g % 2, so publishing one
+never touches the one before it. Depth 0 is an empty tree, 1 a single leaf.
 
 Pure: no I/O.
 """
@@ -20,7 +20,7 @@ from tandemmq.index.page import Pointer
 
 MAGIC = b"TMQROOT1"
 FORMAT = 1
-SLOT_BYTES = 4096  # a sector of today's disks: a torn write of one slot leaves the other alone
+SLOT_BYTES = 4096  # a sector of today's disks: a torn write of one slot does not affect the other
 SLOT_COUNT = 2
 PAGES_AT = SLOT_BYTES * SLOT_COUNT
 CHECKSUM = struct.Struct("<I")
@@ -32,7 +32,7 @@ assert META_AT + META_BYTES_MAX <= SLOT_BYTES, "meta does not fit into a slot"
 
 
 class Root(NamedTuple):
-    """One published generation of the tree. Its numbers stand in a slot in this order."""
+    """A published generation of the tree. Its numbers are in a slot in this order."""
 
     page_size: int
     depth: int
@@ -46,17 +46,17 @@ class Root(NamedTuple):
 
 
 def page_at(page: int, page_size: int) -> int:
-    """Where a page begins in db.data; pages are counted from 1."""
+    """Return the offset of a page in db.data; pages are counted from 1."""
     return PAGES_AT + (page - 1) * page_size
 
 
 def slot_of(generation: int) -> int:
-    """The slot of a generation, the same in db.data and db.free."""
+    """Return the slot of a generation, the same in db.data and db.free."""
     return generation % SLOT_COUNT
 
 
 def encode_root(root: Root) -> bytes:
-    """The slot's bytes."""
+    """Return the slot's bytes."""
     pointer = root.pointer or Pointer(0, 0, 0)
     numbers = root[:7]
     rest = HEAD.pack(FORMAT, *numbers, pointer.page, pointer.checksum, pointer.generation, len(root.meta))
@@ -65,7 +65,7 @@ def encode_root(root: Root) -> bytes:
 
 
 def decode_root(data: bytes) -> Root | None:
-    """The root in a slot's bytes, or None when there is no whole one."""
+    """Return the root in a slot's bytes, or None when there is no whole one."""
     if len(data) != SLOT_BYTES or not data.startswith(MAGIC):
         return None
     if CHECKSUM.unpack_from(data, len(MAGIC))[0] != crc32c(data[CHECKED_AT:]):  # prove: root-checksum
@@ -79,7 +79,7 @@ def decode_root(data: bytes) -> Root | None:
 
 
 def decode_roots(slots: list[bytes]) -> list[Root]:
-    """The whole roots in the two slots' bytes, the newest first. One that lies in the other's slot does not count."""
+    """Return the whole roots in the two slots' bytes, the newest first. A root in the wrong slot does not count."""
     roots = [decode_root(data) for data in slots]
     whole = [root for slot, root in enumerate(roots) if root is not None and slot_of(root.generation) == slot]
     return sorted(whole, key=lambda root: root.generation, reverse=True)

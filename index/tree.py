@@ -1,10 +1,10 @@
-"""Sorted changes merged into a copy-on-write B+tree, left to right, each touched page rewritten once.
+"""Merge of sorted changes into a copy-on-write B+tree, left to right; each touched page is rewritten once.
 
-Nothing that a published root reaches is written on: changed nodes go to free pages, up to a new root page. Leaves that
-end up small are joined with a neighbour; empty ones disappear. A run of new keys fills its pages; scattered ones
-split pages evenly.
+No page that a published root reaches is overwritten: changed nodes go to free pages, up to a new root page. Small
+leaves are joined with a neighbour; empty ones disappear. A run of new keys fills its pages; scattered ones split pages
+evenly.
 
-Knows nothing of roots being published (index/index.py does that) nor of threads: one merge at a time.
+It does not publish roots (index/index.py does), and knows no threads: one merge at a time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,17 +20,17 @@ from tandemmq.index.node import Branch, Cutter, Leaf, Node
 from tandemmq.index.page import Pointer
 from tandemmq.index.pages import DataFile
 
-CHANGES_IN_HAND = 256  # changes taken from the caller at a time: what one step works on
+CHANGES_IN_HAND = 256  # changes taken from the caller at a time: the work of one step
 SMALL_FRACTION = 3  # a node that fills less than 1/3 of a page is joined with a neighbour, if it can be
 
 Child: TypeAlias = Pointer | Leaf | Branch  # a node without a pointer is small and not written yet
-# A child and the low end of its range; of the first child in a row, only the parent knows it.
+# A child and the low end of its range; for the first child in a row, only the parent knows it.
 Entry: TypeAlias = tuple[bytes, Child]
 Steps: TypeAlias = Generator[None, None, list[Entry]]
 
 
 class Changes:
-    """The caller's sorted changes, a handful at a time."""
+    """Sorted changes of the caller, a handful at a time."""
 
     __slots__ = ("_at", "_key_max", "_keys", "_last", "_source", "_value_max", "_values")
 
@@ -44,7 +44,7 @@ class Changes:
         self._last: bytes | None = None
 
     def peek(self) -> bytes | None:
-        """The next key, None at the end."""
+        """Return the next key, None at the end."""
         if self._at == len(self._keys):
             handful = list(islice(self._source, CHANGES_IN_HAND))
             if not handful:
@@ -67,7 +67,7 @@ class Changes:
         self._last = keys[-1]
 
     def take(self, high: bytes | None) -> tuple[list[bytes], list[bytes | None]]:
-        """Some of the next changes below `high`; none when there are no more."""
+        """Return some of the next changes below `high`; none when there are no more."""
         if self.peek() is None:
             return [], []
         start = self._at
@@ -77,7 +77,7 @@ class Changes:
 
 
 class Merged(NamedTuple):
-    """What a merge made: the new root page, the tree's depth, and how many keys came or went."""
+    """Result of a merge: the new root page, the tree's depth, and the number of keys added or removed."""
 
     pointer: Pointer | None
     depth: int
@@ -86,7 +86,7 @@ class Merged(NamedTuple):
 
 @dataclass(eq=False)
 class Merge:
-    """One merge of changes into the tree under a root page. ``replaced`` are the pages that its tree has no more."""
+    """A merge of changes into the tree under a root page. ``replaced`` are the pages that the tree no longer has."""
 
     _data: DataFile
     _space: FreePages
@@ -102,7 +102,7 @@ class Merge:
         self.replaced: list[Pointer] = []
 
     def run(self, pointer: Pointer | None, depth: int) -> Generator[None, None, Merged]:
-        """Merge all changes; each step touches about one leaf. The pages are taken to be written, not synced."""
+        """Merge all changes; each step handles about one leaf. The pages are taken for writing, not synced."""
         if self._changes.peek() is None:
             return Merged(pointer, depth, 0)
         if pointer is None:
@@ -132,7 +132,7 @@ class Merge:
         return Merged(child, depth, self._keys_added)
 
     def _subtree(self, pointer: Pointer, level: int, high: bytes | None) -> Steps:
-        """Merge the changes below `high` into a subtree; what stands in its place."""
+        """Merge the changes below `high` into a subtree. Return its replacement."""
         is_hot = pointer in self._data.cache
         node = self._data.load(pointer)
         self.replaced.append(pointer)
@@ -167,7 +167,7 @@ class Merge:
         values = leaf.values[:]
         self._keys_added -= len(keys)
         entries: list[Entry] = []
-        before: bytes | None = None  # the last key of the piece before
+        before: bytes | None = None  # the last key of the former piece
         is_run = True
         stable = 0
         while True:
@@ -176,7 +176,7 @@ class Merge:
                 break
             if not nodes.merge(keys, values, new_keys, new_values):
                 is_run = False
-            stable = bisect_right(keys, new_keys[-1])  # what comes later belongs behind these
+            stable = bisect_right(keys, new_keys[-1])  # later changes belong behind these
             following = self._changes.peek()
             if following is None or (high is not None and following >= high):
                 break
@@ -210,7 +210,7 @@ class Merge:
         return entries
 
     def _branches(self, entries: list[Entry], is_at_edge: bool) -> list[Entry]:
-        """The branches over settled children. A single small one is left to be joined."""
+        """Return the branches over settled children. A single small one is left to be joined."""
         lows = [low for low, _ in entries]
         pointers = [child for _, child in entries if isinstance(child, Pointer)]
         assert len(pointers) == len(lows), "a branch over a child that was not written"

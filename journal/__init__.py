@@ -1,1 +1,1 @@
-"""Append-only log of opaque records in db-N.log files, laid out as KahaDB does. Plain blocking code."""
+"""Append-only log of opaque records in db-N.log files, in KahaDB's layout. Plain blocking code."""

@@ -1,12 +1,12 @@
-"""Reads single records, and gives out no byte that was not compared since it was read.
+"""Reads single records, and returns only bytes that were compared after they were read.
 
     file     | batch | batch | batch |          each is compared with its checksum once, before it is read
     blocks   |    |    |    |    |    |         4 KiB each: their checksums are remembered from then on
-    read     whole blocks around the record     compared with what is remembered
+    read     whole blocks around the record     compared with the remembered checksums
 
-A batch may be as long as a thousand records, and the messages of one queue may lie in as many batches. So a record is
-not read with its batch: what was verified once as a part of its batch is known again by its blocks, whatever the disk
-or the memory of the host made of it since.
+A batch may have a thousand records, and the messages of one queue may be in as many batches. So a record is not read
+with its batch: bytes that were verified once as a part of their batch are verified later by their blocks, whatever the
+disk or the memory of the host has made of them since.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from tandemmq.journal.scan import FileSource, Scan
 from tandemmq.journal.verify import CHUNK_BYTES, good_bytes
 
 BLOCK_BYTES = 4096
-# Checksums of blocks that are remembered, of all files, 4 bytes each: of 16 GiB of journal.
+# Limit of the block checksums that are remembered, over all files, 4 bytes each: enough for 16 GiB of journal.
 BLOCKS_MAX = 4 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What is known of a file: all before ``upto``, where a batch begins or the file ends, was looked through.
+    """Verified part of a file: all before ``upto``, where a batch begins or the file ends, was checked.
 
-    ``damage`` has what did not verify there, as (first byte, byte behind the last); ``blocks`` the checksums of the
-    whole blocks before ``upto``, and ``rest`` that of what there is of the next one.
+    ``damage`` has the parts that did not verify, as (first byte, byte behind the last); ``blocks`` the checksums of the
+    whole blocks before ``upto``, and ``rest`` that of the present part of the next block.
     """
 
     upto: int = 0
@@ -61,8 +61,8 @@ class _Known:
                 self.rest = 1
 
     def matches(self, data: bytes, first: int) -> bool:
-        """Whether ``data``, which begins with the block ``first`` and ends with a block or at ``upto``, is what was
-        looked through."""
+        """Return whether ``data``, which begins with the block ``first`` and ends with a block or at ``upto``, is the
+        same as when it was checked."""
         view = memoryview(data)
         expected = self.blocks[first : first + -(-len(data) // BLOCK_BYTES)]
         if len(expected) * BLOCK_BYTES < len(data):
@@ -72,8 +72,9 @@ class _Known:
 
 
 class CheckedReader:
-    """Reads records of the journal by location. ``end_of`` says where a file ends, as a later header has it; None: no
-    header does. For one thread. All raise JournalMissing without the file, JournalCorrupt where it does not verify."""
+    """Reads records of the journal by location. ``end_of`` returns the end of a file by a later header; None: no header
+    names it. For one thread. All methods raise JournalMissing without the file, JournalCorrupt if bytes do not
+    verify."""
 
     def __init__(self, files: JournalFiles, end_of: Callable[[int], int | None], blocks_max: int = BLOCKS_MAX) -> None:
         self._files = files
@@ -81,10 +82,10 @@ class CheckedReader:
         self._reader = JournalReader(files)
         self._known: dict[int, _Known] = {}  # the least recently used first
         self._blocks_max = blocks_max
-        self.blocks = 0  # of which the checksums are remembered
+        self.blocks = 0  # number of remembered block checksums
 
     def read(self, location: Location, size: int = 0) -> bytes:
-        """The payload of the record at ``location``. ``size`` is that of the whole record, if known."""
+        """Return the payload of the record at ``location``. ``size`` is that of the whole record, if known."""
         if size:
             return self.read_many([(location, size)])[0]
         file, offset = file_of(location), offset_of(location)
@@ -92,7 +93,7 @@ class CheckedReader:
         return self.read_many([(location, record_size(header, 0, file, offset, 0))])[0]
 
     def read_many(self, wanted: Sequence[tuple[Location, int]]) -> list[bytes]:
-        """The payloads of several records, given as (location, size of the whole record), in ascending order.
+        """Return the payloads of several records, given as (location, size of the whole record), in ascending order.
         Neighbours are read together."""
         payloads: list[bytes] = []
         for file, start, stop, records in neighbours(wanted):
@@ -104,7 +105,7 @@ class CheckedReader:
         return payloads
 
     def forget(self, files: Iterable[int]) -> None:
-        """Those files are to be removed."""
+        """Forget files that are to be removed."""
         gone = tuple(files)
         self._reader.forget(gone)
         for file in gone:
@@ -126,7 +127,7 @@ class CheckedReader:
         return data[start - begin : stop - begin]
 
     def _through(self, file: int, target: int) -> _Known:
-        """The file, looked through beyond ``target``, where something ends that was durable."""
+        """Check the file beyond ``target``, up to the end of a durable part."""
         known = self._known.pop(file, None) or _Known()
         self._known[file] = known
         if known.upto < target:
@@ -157,7 +158,7 @@ class CheckedReader:
             known.add(memoryview(self._reader.read_bytes(file, known.upto, min(CHUNK_BYTES, following - known.upto))))
 
     def _look_through_long(self, file: int, known: _Known, head: bytes) -> bool:
-        """Whether a batch that is longer than a chunk begins at ``upto``, and is good; then it was looked through."""
+        """Return whether a good batch that is longer than a chunk begins at ``upto``; then it was checked."""
         mark, length, checksum = CONTROL.unpack_from(head)
         upto, blocks, rest = known.upto, len(known.blocks), known.rest
         stop = upto + CONTROL_SIZE + length
@@ -177,7 +178,7 @@ class CheckedReader:
         return False
 
     def _next_good(self, file: int, start: int, end: int | None) -> int | None:
-        """Where the first good batch begins behind the bad one at ``start``; None: there is none."""
+        """Return the start of the first good batch behind the bad one at ``start``; None: there is none."""
         skipped: list[JournalCorrupt] = []
         for found in Scan(lambda: FileSource(self._files, file), file, start, end, on_corrupt=skipped.append):
             return found.offset

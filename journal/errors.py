@@ -1,19 +1,19 @@
-"""What can go wrong with a journal, as the caller meets it.
+"""Errors of a journal, as the caller meets them.
 
-Reading:  JournalMissing, JournalCorrupt.      The journal is not what it should be; an operator decides.
+Reading:  JournalMissing, JournalCorrupt.      The journal is not as it should be; an operator decides.
 Writing:  JournalFailed.                       The disk failed; final for this writer.
-Fencing:  FenceTaken, Deposed.                 Somebody else is master; demote and stand by.
+Fencing:  FenceTaken, Deposed.                 Another broker is master; demote and stand by.
 """
 
 from __future__ import annotations
 
 
 class JournalError(Exception):
-    """Any of the below."""
+    """Base class of the errors below."""
 
 
 class JournalMissing(JournalError):
-    """A journal file that something refers to is not there."""
+    """A referenced journal file is missing."""
 
     def __init__(self, file: int, offset: int) -> None:
         super().__init__(f"journal file db-{file}.log is missing (asked for offset {offset})")
@@ -22,7 +22,7 @@ class JournalMissing(JournalError):
 
 
 class JournalCorrupt(JournalError):
-    """The bytes from ``start`` to ``stop`` of a journal file are not what was written there.
+    """The bytes from ``start`` to ``stop`` of a journal file are not those that were written.
 
     Never raised for a torn tail: no receipt was sent for it.
     """
@@ -36,20 +36,20 @@ class JournalCorrupt(JournalError):
 
 
 class JournalFailed(JournalError):
-    """Writing, syncing or looking failed. Nothing that was not synced before may be acknowledged, now or later."""
+    """Writing, syncing or checking failed. Nothing that was not synced before may be acknowledged, now or later."""
 
     def __init__(self, doing: str, cause: OSError) -> None:
         super().__init__(f"journal failed to {doing}: {cause}")
         self.doing = doing
         self.errno = cause.errno
-        self.__cause__ = cause  # compiled code raises without one
+        self.__cause__ = cause  # compiled code raises without a cause
 
 
 class FenceTaken(JournalError):
-    """The file that was to be published exists already, and somebody else made it."""
+    """The file to be published exists already, and another broker made it."""
 
     def __init__(self, file: int) -> None:
-        super().__init__(f"journal file db-{file}.log was made by somebody else")
+        super().__init__(f"journal file db-{file}.log was made by another broker")
         self.file = file
 
 

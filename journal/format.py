@@ -1,15 +1,15 @@
-"""The bytes of a journal file, as KahaDB lays them out. Pure: no disk, and no idea what a payload means.
+"""The bytes of a journal file, in KahaDB's layout. Pure: no disk, and no knowledge of payloads.
 
-    file     | batch | batch | ... | end record | whatever was there before |
+    file     | batch | batch | ... | end record | former content |
 
     batch    | control record (28) | record | record | ... |
     control  | size = 28  i4 | type = 2  u1 | "WRITE BATCH"  11 | length of the records  i4 | Adler-32 of them  i8 |
     record   | size, these 5 bytes included  i4 | type = 1  u1 | payload |
     end      | 2D 71 4D 61 34 |
 
-All numbers are big-endian. The next batch is written over the end record. A batch counts only if its checksum does
-(or is 0: ActiveMQ before 5.9 wrote none), and if its records add up to exactly the length it names. Records of
-another type are stepped over. (KahaDB: Journal, DataFileAppender; docs/formats/journal.md.)
+All numbers are big-endian. The next batch is written over the end record. A batch counts only if its checksum matches
+(or is 0: ActiveMQ before 5.9 wrote none), and if its records add up to exactly the length it names. Records of another
+type are skipped. (KahaDB: Journal, DataFileAppender; docs/formats/journal.md.)
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def offset_of(location: Location) -> int:
 
 
 def encode_batch(payloads: Iterable[bytes], origin: int = 0) -> tuple[bytearray, list[int]]:
-    """One batch with the end record behind it, and where each record begins, counted from ``origin``.
+    """Return a batch with the end record behind it, and the start of each record, counted from ``origin``.
 
     With ``origin`` the location of the batch, these are the records' locations. At least one payload is needed:
     a batch without records would read as the end of the file (kahadb: S = 0).
@@ -83,18 +83,18 @@ def encode_batch(payloads: Iterable[bytes], origin: int = 0) -> tuple[bytearray,
 
 
 def batch_checksum(batch: bytes | bytearray) -> int:
-    """The checksum that an encoded batch carries."""
+    """Return the checksum of an encoded batch."""
     checksum: int = _SEAL.unpack_from(batch, CONTROL_MARK_SIZE)[1]
     return checksum
 
 
 def is_sound(buffer: bytes, start: int, stop: int, checksum: int) -> bool:
-    """Do the records' bytes match their batch's checksum? As in KahaDB, 0 or less means: not checksummed."""
+    """Return whether the records' bytes match their batch's checksum. As in KahaDB, 0 or less means: no checksum."""
     return checksum <= 0 or adler32(memoryview(buffer)[start:stop]) == checksum
 
 
 def decode_records(buffer: bytes, start: int, stop: int, base: int) -> list[tuple[int, bytes]] | None:
-    """The user records between ``start`` and ``stop`` as (``base`` + offset of the header, payload).
+    """Return the user records between ``start`` and ``stop`` as (``base`` + offset of the header, payload).
 
     None when the sizes do not add up to exactly ``stop``.
     """
@@ -114,7 +114,7 @@ def decode_records(buffer: bytes, start: int, stop: int, base: int) -> list[tupl
 
 
 class Records(Sequence[tuple[int, bytes]]):
-    """The user records of a batch as ``decode_records`` gives them, left where they are until one is asked for.
+    """User records of a batch like those of ``decode_records``, left in the buffer until one is requested.
 
     Record ``i`` takes ``buffer`` from ``starts[i]`` to ``stops[i]``, its header included.
     """
@@ -154,7 +154,7 @@ class Records(Sequence[tuple[int, bytes]]):
 
 
 def locate_records(buffer: bytes, start: int, stop: int, base: int) -> Records | None:
-    """``decode_records`` for reading many records at once: no payload is copied."""
+    """Like ``decode_records``, for reading many records at once: no payload is copied."""
     unpack = RECORD_HEADER.unpack_from
     starts: list[int] = []
     add = starts.append
@@ -169,7 +169,7 @@ def locate_records(buffer: bytes, start: int, stop: int, base: int) -> Records |
         at += size
         if size < RECORD_HEADER_SIZE:
             return None
-    if at != stop:  # also where the last one reaches further
+    if at != stop:  # also if the last record reaches further
         return None
     stops = [*starts[1:], stop] if starts else []
     for index in reversed(others):

@@ -1,8 +1,8 @@
 """Reads single records by their location, from any thread.
 
-A record by itself has no checksum (KahaDB: the batch has one, and the scan checks it); what is checked here is that
-a user record of the right size begins where the caller says. Knows nothing of who still needs a file: the owner of
-the files tells when to ``forget`` one.
+A record by itself has no checksum (KahaDB: the batch has one, and the scan checks it). This module checks that a user
+record of the right size begins at the given place. It does not know which files are still needed: their owner calls
+``forget``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tandemmq.journal.format import (
 )
 
 DESCRIPTORS_MAX = 64
-# A record whose size is not known is read together with this much of what follows its header: mostly that is all of it.
+# A record of unknown size is read together with this much of what follows its header: usually that is all of it.
 FIRST_READ_BYTES = 4096
-# Records no further apart than the gap are read at once, up to the span (or one record, where that is longer).
+# Records no further apart than the gap are read at once, up to the span (or one longer record).
 GAP_BYTES_MAX = 16 * 1024
 SPAN_BYTES_MAX = 1024 * 1024
 
@@ -41,7 +41,7 @@ class _Descriptor:
 
 
 class JournalReader:
-    """At most ``descriptors_max`` files stay open; while more threads than that read at once, one for each of them."""
+    """Reader with at most ``descriptors_max`` open files; more only while more threads read at once, one for each."""
 
     __slots__ = ("_descriptors", "_descriptors_max", "_files", "_lock")
 
@@ -52,7 +52,8 @@ class JournalReader:
         self._descriptors: dict[int, _Descriptor] = {}  # least recently used first
 
     def read(self, location: Location, size: int = 0) -> bytes:
-        """The payload of the record at ``location``. ``size`` is that of the whole record, header included, if known.
+        """Return the payload of the record at ``location``. ``size`` is that of the whole record, header included, if
+        known.
 
         Raises JournalMissing without the file, JournalCorrupt when no such record is there.
         """
@@ -67,9 +68,9 @@ class JournalReader:
         return data[RECORD_HEADER_SIZE:actual]
 
     def read_many(self, wanted: Sequence[tuple[Location, int]]) -> list[bytes]:
-        """The payloads of several records, given as (location, size of the whole record), in ascending order.
+        """Return the payloads of several records, given as (location, size of the whole record), in ascending order.
 
-        Neighbours are read together. The same exceptions as ``read``.
+        Neighbours are read together. Raises the same exceptions as ``read``.
         """
         payloads: list[bytes] = []
         for file, start, stop, records in neighbours(wanted):
@@ -85,12 +86,12 @@ class JournalReader:
         return payloads
 
     def read_bytes(self, file: int, offset: int, length: int) -> bytes:
-        """Bytes of a file, fewer only where it ends. Raises JournalMissing."""
+        """Return bytes of a file, fewer only at its end. Raises JournalMissing."""
         with self._open(file, offset) as fd:
             return read_fully(self._files.disk, fd, length, offset)
 
     def forget(self, files: Iterable[int]) -> None:
-        """Close these files: they are to be removed. Reads under way still finish."""
+        """Close these files, which are to be removed. Reads under way still finish."""
         with self._lock:
             for file in files:
                 descriptor = self._descriptors.pop(file, None)
@@ -137,7 +138,8 @@ class JournalReader:
 def neighbours(
     wanted: Sequence[tuple[Location, int]],
 ) -> Iterator[tuple[int, int, int, Sequence[tuple[Location, int]]]]:
-    """The reads that get the records of ``wanted``, which are (location, size of the whole record) in ascending order.
+    """Yield the reads that get the records of ``wanted``, which are (location, size of the whole record) in ascending
+    order.
 
     Each read is (file, offset of its first byte, offset behind its last byte, its records).
     """
@@ -160,7 +162,7 @@ def neighbours(
 
 
 def record_size(data: bytes, at: int, file: int, offset: int, expected: int) -> int:
-    """The size in the header at ``data[at]``, checked; ``expected`` is 0 when it is not known."""
+    """Return the size in the header at ``data[at]``, checked; ``expected`` is 0 when it is unknown."""
     if len(data) - at < RECORD_HEADER_SIZE:
         raise JournalCorrupt(file, offset, offset + RECORD_HEADER_SIZE, "the file ends before this record")
     size, kind = RECORD_HEADER.unpack_from(data, at)

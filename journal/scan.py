@@ -1,8 +1,8 @@
-"""Walks a journal file batch by batch, checks each, and tells a clean end, a torn tail and corruption apart.
+"""Walks a journal file batch by batch, checks each, and distinguishes a clean end, a torn tail and corruption.
 
     good batch, good batch, end mark              clean: the mark is the end record, zeros, or the end of the file
     good batch, bad bytes, no good batch behind   torn: a write without a receipt; dropped
-    good batch, bad bytes, good batch             corrupt: what was confirmed is damaged; never skipped silently
+    good batch, bad bytes, good batch             corrupt: confirmed bytes are damaged; never skipped silently
     good batch, end mark, good batch              corrupt: a write was lost in the middle
     any end before the one a successor named      corrupt: the successor read up to there
 
@@ -36,10 +36,10 @@ from tandemmq.journal.format import (
 )
 
 CHUNK_BYTES = 4 * 1024 * 1024
-# A follower of a live file polls it, and mostly finds one batch: the first read is short, later ones grow.
+# A follower of a live file polls it, and usually finds one batch: the first read is short, later ones grow.
 FIRST_CHUNK_BYTES = 64 * 1024
 GROWTH = 4
-# For bytes that are only scanned: memory that was just used is quicker than new.
+# Size for bytes that are only searched: memory that was just used is faster than new memory.
 SEARCH_BYTES = 256 * 1024
 _NO_CONTROL = (b"", 0, 0)
 
@@ -48,13 +48,13 @@ class EndingKind(enum.Enum):
     END_RECORD = "end record"
     ZEROS = "zeros"
     FILE_END = "end of the file"
-    BOUND = "the end that was asked for"
+    BOUND = "the requested end"
     TORN = "torn"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ending:
-    """Where the last good batch ends (the next one may be written there), and what was found behind it."""
+    """End of the last good batch, where the next one may be written, and what was found behind it."""
 
     offset: int
     kind: EndingKind
@@ -69,7 +69,7 @@ class Ending:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A batch whose checksum was right. ``records`` are its user records as (offset of the header, payload)."""
+    """A batch with a correct checksum. ``records`` are its user records as (offset of the header, payload)."""
 
     file: int
     offset: int
@@ -79,13 +79,13 @@ class Batch:
 
 
 class Source(Protocol):
-    """Something with the bytes of a journal file."""
+    """Source of the bytes of a journal file."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer than ``length`` bytes only at the end; each call sees what is there now."""
+        """Return ``length`` bytes, fewer only at the end; each call sees the present bytes."""
 
     def data_from(self, offset: int) -> int:
-        """The end of the zeros that begin at ``offset``, as far as it is known without reading."""
+        """Return the end of the zeros that begin at ``offset``, as far as it is known without reading."""
 
     def size(self) -> int: ...
 
@@ -93,7 +93,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A journal file, opened afresh: on NFS that drops what this host remembered of it if it has changed."""
+    """A journal file, opened afresh: on NFS that drops this host's cache of the file if the file has changed."""
 
     __slots__ = ("_disk", "_fd")
 
@@ -116,20 +116,20 @@ class FileSource:
         return self._disk.fstat(self._fd).st_size
 
     def read_nothing_ahead(self) -> None:
-        """What is read ahead would stand before the syncs of others in the disk's queue."""
+        """Disable read-ahead, which would delay other syncs in the disk's queue."""
         self._disk.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def drop_cache(self, offset: int, length: int) -> None:
-        """Let go of what this host remembers of these bytes: the next read asks the disk."""
+        """Drop this host's cache of these bytes: the next read goes to the disk."""
         self._disk.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_DONTNEED)
 
     @property
     def status(self) -> os.stat_result:
-        """Of this file, whatever has its name now."""
+        """Status of this file, whatever file has its name now."""
         return self._disk.fstat(self._fd)
 
     def has_name(self, path: str) -> bool:
-        """Whether ``path`` is a name of this file."""
+        """Return whether ``path`` is a name of this file."""
         return has_name(self._disk, self._fd, path)
 
     def close(self) -> None:
@@ -138,13 +138,13 @@ class FileSource:
 
 @dataclass(eq=False)
 class Scan:
-    """Iterate over it for the batches; after the last one, ``ending`` says where and how they ended.
+    """Scan of a journal file: iterate over it for the batches; after the last one, ``ending`` says where and how they
+    ended.
 
-    ``end`` is the end of the file as a successor's header names it: bytes behind it do not count, and everything
-    before it must be good. ``is_live``: another process is writing the file; whatever is not whole is then simply
-    the end for now, and nothing is searched behind it. ``on_corrupt`` declares that corruption is to be reported to
-    it and stepped over; without it JournalCorrupt is raised. ``decode`` makes the batches' records, and may leave them
-    where they are (journal.format.locate_records).
+    ``end`` is the end of the file as a successor's header names it: bytes behind it do not count, and everything before
+    it must be good. ``is_live``: another process is writing the file; an incomplete batch is then the present end, and
+    nothing is searched behind it. Corruption is reported to ``on_corrupt`` and skipped; without it JournalCorrupt is
+    raised. ``decode`` makes the batches' records, and may leave them where they are (journal.format.locate_records).
     """
 
     open_source: Callable[[], Source]
@@ -205,12 +205,13 @@ class Scan:
         self.ending = Ending(good_end, kind)
 
     def _resume(self, source: Source, position: int, limit: int) -> int | None:
-        """No good batch was seen at ``position``. Where to go on; None when this is the end."""
+        """Return where to continue after no good batch was found at ``position``; None when this is the end."""
         if self.is_live:
             return None
         following = self._next_good(source, self._chain_end(source, position, limit), limit)
         if following is not None:
-            # Whoever wrote what follows had written this before: if we met it half written, it is whole now.
+            # The writer of what follows had written this before: if it was half written when we read it, it is whole
+            # now.
             if self._is_good(source, position, limit):
                 return position
             self._corrupt(position, following, self._reason(source, position, limit))
@@ -254,9 +255,10 @@ class Scan:
 
     @staticmethod
     def _chain_end(source: Source, position: int, limit: int) -> int:
-        """Where the records of the bad batch at ``position`` stop making sense: a good batch may begin from there on.
+        """Return where the records of the bad batch at ``position`` stop being valid: a good batch may begin from there
+        on.
 
-        What lies inside a record is a client's bytes: a journal sent as a message must not look like one of ours.
+        The content of a record belongs to a client: a journal sent as a message must not look like one of ours.
         """
         control = source.read(position, CONTROL_SIZE)
         if len(control) < CONTROL_SIZE or not control.startswith(CONTROL_MARK):
@@ -266,7 +268,7 @@ class Scan:
         while at < stop:
             start = source.read(at, CONTROL_MARK_SIZE)
             if len(start) < RECORD_HEADER_SIZE or start == CONTROL_MARK:
-                break  # a batch where a record should be: it is the length of this one that is damaged
+                break  # a batch where a record should be: the length of this batch is damaged
             size = int(RECORD_HEADER.unpack_from(start)[0])
             if size < RECORD_HEADER_SIZE or at + size > stop:
                 break
@@ -274,16 +276,16 @@ class Scan:
         return at
 
     def _next_good(self, source: Source, start: int, limit: int) -> int | None:
-        """The first good batch that begins at ``start`` or behind. The holes of a file take no time."""
+        """Return the first good batch that begins at ``start`` or behind. Holes of a file take no time."""
         search_bytes = min(SEARCH_BYTES, self.chunk_bytes)
         overlap = CONTROL_MARK_SIZE - 1
         zeros = bytes(search_bytes + overlap)
         while start < limit:
             chunk = source.read(start, min(search_bytes + overlap, limit - start))
             if not chunk:
-                return None  # the file ends before it should
+                return None  # the file ends too early
             if chunk == (zeros if len(chunk) == len(zeros) else bytes(len(chunk))):
-                # A mark begins with zeros, which may be the last of a hole.
+                # A mark begins with zeros, which may be the last bytes of a hole.
                 start = max(start + search_bytes, source.data_from(start + len(chunk)) - overlap)
                 continue
             found = chunk.find(CONTROL_MARK)
@@ -296,7 +298,7 @@ class Scan:
 
     @staticmethod
     def _reason(source: Source, position: int, limit: int) -> str:
-        """What is wrong with the batch at ``position``, for a person."""
+        """Return what is wrong with the batch at ``position``, for the operator."""
         control = source.read(position, CONTROL_SIZE)
         if len(control) < CONTROL_SIZE:
             return "it ends before that"
@@ -313,7 +315,8 @@ class Scan:
 
 
 def _may_be_torn_start(start: bytes) -> bool:
-    """Could these be the first bytes of a journal file whose first write was torn? Each is then old or new."""
+    """Return whether these may be the first bytes of a journal file whose first write was torn. Each byte is then old
+    or new."""
     old = END_RECORD.ljust(CONTROL_MARK_SIZE, b"\0")
     return all(byte in (0, old[i], CONTROL_MARK[i]) for i, byte in enumerate(start))
 
@@ -330,8 +333,8 @@ def scan(
 ) -> Scan:
     """Walk a file of the journal from ``start``, which must be the offset of a batch. See Scan.
 
-    The file is opened when iteration begins, and closed when it ends. ``drop_cache`` reads what the disk has, not
-    what this host's page cache remembers. Raises JournalMissing when the file is not there.
+    The file is opened when iteration begins, and closed when it ends. ``drop_cache`` reads from the disk, not from this
+    host's page cache. Raises JournalMissing when the file is not there.
     """
     open_source = partial(FileSource, files, file, drop_cache)  # prove: scan-drops-cache ", drop_cache"
     return Scan(open_source, file, start, end, is_live=is_live, on_corrupt=on_corrupt)

@@ -1,7 +1,7 @@
-"""Tells which bytes of a sealed journal file are not what was written there: by the checksums of its batches alone.
+"""Finds bytes of a sealed journal file that are not those written: by the checksums of its batches alone.
 
-Nothing is decoded but control records. What was found is no statement about what the disk does to the file afterwards:
-whoever hands out records compares again (checked.py).
+Only control records are decoded. The result does not cover later changes by the disk: a reader of records compares
+again (checked.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE, decode_records
 from tandemmq.journal.scan import FileSource, Scan, Source
 
-# Read at a time: it stays in the processor's cache while its checksums are added up.
+# Bytes read at a time: they stay in the processor's cache while their checksums are calculated.
 CHUNK_BYTES = 256 * 1024
 
 # (first byte, byte behind the last) that do not verify, in ascending order
@@ -21,12 +21,11 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
-    """The ranges of ``file`` that do not verify, empty when all is well.
+    """Return the ranges of ``file`` that do not verify, empty when all is well.
 
-    ``end`` is where a later header says that the file ends: everything before it must be good. None (a file that
-    ActiveMQ wrote and left behind): up to its last good batch, as a torn tail is no damage. Batches without a checksum
-    (ActiveMQ before 5.9) are taken as they are. Raises JournalMissing when it is not there, OSError as the volume gives
-    it.
+    ``end`` is the end of the file by a later header: everything before it must be good. None (a file that ActiveMQ
+    wrote and left behind): up to its last good batch, as a torn tail is no damage. Batches without a checksum (ActiveMQ
+    before 5.9) count as good. Raises JournalMissing when the file is not there, or the volume's OSError.
     """
     source = FileSource(files, file)
     try:
@@ -36,12 +35,12 @@ def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
 
 
 def damage_of(source: Source, file: int, end: int | None, chunk_bytes: int = CHUNK_BYTES) -> Ranges:
-    """As ``damage_in``, of a file that the caller holds open. So much is read at a time."""
+    """Like ``damage_in``, for a file that the caller holds open. ``chunk_bytes`` are read at a time."""
     limit = source.size() if end is None else end
     good = _good_until(source, limit, chunk_bytes)
     if good >= limit:
         return ()
-    # Rare: a bad batch, or the end. The scan tells which, and where it goes on.
+    # Rare: a bad batch, or the end. The scan distinguishes them, and finds where to continue.
     found: list[tuple[int, int]] = []
 
     def note(damage: JournalCorrupt) -> None:
@@ -53,8 +52,8 @@ def damage_of(source: Source, file: int, end: int | None, chunk_bytes: int = CHU
 
 
 def batch_length(head: bytes) -> int:
-    """How long the batch is that begins with ``head``, its control record included. 0: no batch with a checksum begins
-    there."""
+    """Return the length of the batch that begins with ``head``, its control record included. 0: no batch with a
+    checksum begins there."""
     if len(head) < CONTROL_SIZE:
         return 0
     mark, length, checksum = CONTROL.unpack_from(head)
@@ -62,7 +61,8 @@ def batch_length(head: bytes) -> int:
 
 
 def is_sound_batch(data: bytes) -> bool:
-    """Whether ``data`` is one whole batch that has a checksum, and verifies. Batches without one prove nothing."""
+    """Return whether ``data`` is one whole batch that has a checksum, and verifies. Batches without a checksum prove
+    nothing."""
     length = batch_length(data)
     if not length or length != len(data):
         return False
@@ -72,8 +72,8 @@ def is_sound_batch(data: bytes) -> bool:
 
 
 def good_bytes(data: bytes, limit: int) -> int:
-    """How many bytes of ``data`` are whole batches, one behind the other from its beginning, that verify and end within
-    ``limit``."""
+    """Return the number of bytes of ``data``, from its beginning, that are whole consecutive batches that verify and
+    end within ``limit``."""
     unpack = CONTROL.unpack_from
     view = memoryview(data)
     limit = min(limit, len(data))
@@ -91,7 +91,7 @@ def good_bytes(data: bytes, limit: int) -> int:
 
 
 def _good_until(source: Source, limit: int, chunk_bytes: int) -> int:
-    """Where the first batch begins that is not whole and right; ``limit`` or more when there is none."""
+    """Return the start of the first batch that is not whole and correct; ``limit`` or more when there is none."""
     position = 0  # of the next batch in the file
     while position + CONTROL_SIZE <= limit:
         buffer = source.read(position, chunk_bytes)
@@ -122,7 +122,7 @@ def _is_long_batch_good(source: Source, position: int, chunk_bytes: int) -> bool
 
 
 class Borrowed:
-    """A source that somebody else closes."""
+    """A source that another owner closes."""
 
     __slots__ = ("_source",)
 

@@ -1,18 +1,18 @@
-"""The one writer of the journal's last file.
+"""The writer of the journal's last file; there is only one.
 
     append       one write of a whole batch, end record included        readable, not durable
     sync         fdatasync                                              durable, no receipt yet
-    check_fence  is there a successor? is my file still mine?           receipts may be sent
-    commit       these three as one step of the disk, where that was compiled
-    serve        such steps, one after the other, of what another thread submits
+    check_fence  is there a successor? is our file still ours?          receipts may be sent
+    commit       these three as one step of the disk, if that was compiled
+    serve        such steps, one after the other, for batches of another thread
     rotate       sync, check, publish the next file, check again        the same fence as a promotion
 
 The orders matter: a successor makes its file appear *before* it reads ours. If it is absent when we check, after our
 sync, then its reading comes after our sync, and our batch counts (docs/formats/journal.md).
 
-One thread owns a writer; only ``prepare_next`` may be called from another. Failure and deposition are final:
-every later call raises the same again. No sync is ever repeated, since after a failed one the kernel may have
-dropped the pages it could not write and report success for nothing.
+One thread owns a writer; only ``prepare_next`` may be called from another. Failure and deposition are final: every
+later call raises the same error again. No sync is ever repeated: after a failed sync the kernel may have dropped the
+pages that it could not write, and report success without writing them.
 """
 
 # proofs: journal
@@ -45,16 +45,16 @@ except ImportError:  # not compiled
 if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
-# Is given each batch when it was written and before it is synced: file, offset, its bytes with the end record, and
-# where the next batch begins. The bytes are those that were written, and do not change.
+# Called with each batch after it was written and before it is synced: file, offset, its bytes with the end record, and
+# the start of the next batch. The bytes are those that were written, and do not change.
 OnWritten = Callable[[int, int, bytes | bytearray, int], object]
-# No queued batch begins so near to the limit of a file that it might end behind it.
+# A queued batch does not begin so near to the limit of a file that it might end behind the limit.
 QUEUED_END_MAX = FILE_LENGTH_LIMIT - 64
 
 
 class Served(NamedTuple):
-    """Batches and steps of the disk that were done, their bytes, where the last batch begins, and when the last fence
-    check began, by CLOCK_BOOTTIME."""
+    """Result of ``serve``: numbers of batches and of steps of the disk, their bytes, the start of the last batch, and
+    when the last fence check began, by CLOCK_BOOTTIME."""
 
     batches: int
     steps: int
@@ -64,8 +64,8 @@ class Served(NamedTuple):
 
 
 class JournalWriter:
-    """``file``, ``offset``: where the next batch begins. ``checksum``: that of the batch that ends there, 0 if none.
-    ``sync_seconds``: how long the sync of the last ``commit`` took."""
+    """Writer of a journal file. ``file``, ``offset``: start of the next batch. ``checksum``: that of the batch that
+    ends there, 0 if none. ``sync_seconds``: duration of the sync in the last ``commit``."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class JournalWriter:
         The caller owns the fence: it published this file itself, or no other process can be writing.
         """
         self._files = files
-        # What was compiled asks the kernel. A disk that is not the kernel's may bring steps of its own.
+        # Compiled code calls the kernel. A disk that is not the kernel's may have steps of its own.
         self._steps: Any = native if files.disk is os else getattr(files.disk, "journal_steps", None)
         self._broker = broker
         self._file_length_max = file_length_max
@@ -92,7 +92,7 @@ class JournalWriter:
         self._preparing = files.make_lock()
         self._is_prepared = False
         self._is_dirty = False
-        # The former file, its end and what is to stand behind it once the header of this one is durable
+        # The former file, its end, and the marker to write behind it once the header of this file is durable
         self._end_marker: tuple[int, int, bytes] | None = None
         self.offset = offset
         self.checksum = checksum
@@ -106,9 +106,10 @@ class JournalWriter:
         return self.file, self.offset
 
     def append(self, payloads: Iterable[bytes]) -> list[Location]:
-        """Write one batch with a record for each payload, at least one; where the records are. Not durable yet.
+        """Write one batch with a record for each payload, at least one. Return the locations of the records. Not
+        durable yet.
 
-        Raises JournalFailed; nothing is then known of what is on disk, and the batch may be found by a later scan.
+        Raises JournalFailed; then the content of the disk is unknown, and a later scan may find the batch.
         """
         if self._failure is not None:  # prove: no-append-after-failure
             self._refuse()
@@ -128,7 +129,7 @@ class JournalWriter:
         return locations
 
     def sync(self) -> None:
-        """On return all that was appended is durable. No receipt before the fence check that follows."""
+        """Sync what was appended; durable on return. No receipt may be sent before the fence check that follows."""
         if self._failure is not None:  # prove: no-sync-after-failure
             self._refuse()
         try:  # prove: header-sync-before-end-marker order end-marker-after-sync
@@ -140,9 +141,9 @@ class JournalWriter:
             self._write_end_marker()
 
     def check_fence(self) -> None:
-        """Raises Deposed when somebody made the file after mine, or mine lost its name: asked in this order.
+        """Raise Deposed when another broker made the next file, or our file lost its name: checked in this order.
 
-        What was synced before this call may be promised when it returns, and only that.
+        When it returns, what was synced before this call may be confirmed, and nothing else.
         """
         if self._failure is not None:  # prove: no-fence-check-after-failure
             self._refuse()
@@ -159,14 +160,15 @@ class JournalWriter:
 
     @property
     def is_one_step(self) -> bool:
-        """Whether ``commit`` may be called: nobody is told between write and sync, and nothing else is to be done."""
+        """Return whether ``commit`` may be called: no callback is due between write and sync, and no other work is."""
         return self._steps is not None and self._on_written is None and self._end_marker is None
 
     def commit(self, payloads: Sequence[bytes]) -> tuple[list[Location], float]:
-        """``append``, ``sync`` and ``check_fence``, with their promises and errors, in one call of the disk without the
-        interpreter's lock. Where the records are, and when the fence check began, by CLOCK_BOOTTIME."""
+        """Do ``append``, ``sync`` and ``check_fence``, with their promises and errors, in one call of the disk without
+        the interpreter's lock. Return the locations of the records, and when the fence check began, by
+        CLOCK_BOOTTIME."""
         steps = self._steps
-        assert steps is not None, "is_one_step was asked"
+        assert steps is not None, "is_one_step was checked"
         if self._failure is not None:
             self._refuse()
         self._is_dirty = True
@@ -187,16 +189,17 @@ class JournalWriter:
     def commit_queue(
         self, sync_bounds: tuple[float, ...] = (), record_bounds: tuple[float, ...] = ()
     ) -> CommitQueue | None:
-        """What another thread submits batches to, for ``serve``; None where that cannot be. The bounds are those of
-        what it measures."""
+        """Return the queue to which another thread submits batches for ``serve``; None if that is not possible. The
+        bounds are those of its histograms."""
         steps = self._steps
         return steps.CommitQueue(sync_bounds, record_bounds) if steps is not None and self.is_one_step else None
 
     def serve(self, queue: CommitQueue, bytes_max: int, batches_max: int, seconds: float) -> Served:
-        """``commit`` what is submitted to ``queue``, in its order, for ``seconds`` at most or until ``batches_max``
-        batches or ``bytes_max`` bytes were written. The thread waits and works without the interpreter's lock. Promises
-        and errors are those of ``commit``; where it raises, nothing of the last step was told to the other thread."""
-        assert self._steps is not None, "is_one_step was asked"
+        """Do ``commit`` for the batches submitted to ``queue``, in their order, for ``seconds`` at most or until
+        ``batches_max`` batches or ``bytes_max`` bytes were written. The thread waits and works without the
+        interpreter's lock. Promises and errors are those of ``commit``; if it raises, the other thread was not notified
+        of the last step."""
+        assert self._steps is not None, "is_one_step was checked"
         if self._failure is not None:
             self._refuse()
         was_dirty, self._is_dirty = self._is_dirty, True
@@ -221,7 +224,7 @@ class JournalWriter:
         return Served(batches, steps, written, start, checked_at)
 
     def _judge(self, step: int, error: int, identity: Identity) -> None:
-        """Raises what became of a step of the disk that was not done, or was done to another's file."""
+        """Raise the error of a step of the disk that was not done, or was done to another broker's file."""
         steps = self._steps
         assert steps is not None, "it did the step"
         if step == steps.WRITE:
@@ -240,16 +243,16 @@ class JournalWriter:
             self._depose("another file has its name")
 
     def is_full(self, payload_bytes: int) -> bool:
-        """Should a batch with so many bytes of records go to a new file?
+        """Return whether a batch with ``payload_bytes`` bytes of records must go to a new file.
 
-        KahaDB's test: the limit is soft, a batch is never split, and one that is longer than a file gets its own.
+        KahaDB's test: the limit is soft, a batch is never split, and a batch that is longer than a file gets its own.
         """
         return self.offset + payload_bytes >= self._file_length_max
 
     def prepare_next(self) -> None:
-        """Make the file that the next rotation will publish, unless it is there. May run in another thread.
+        """Make the file that the next rotation will publish, unless it exists. May run in another thread.
 
-        Raises OSError (a full disk, say), which harms nothing: the rotation will try again.
+        Raises OSError (for example a full disk), which does no harm: the rotation will try again.
         """
         with self._preparing:
             if not self._is_prepared:
@@ -257,14 +260,14 @@ class JournalWriter:
                 self._is_prepared = True
 
     def rotate(self, header: bytes, end_marker: bytes | None = None) -> None:
-        """End this file and go on in the next one, whose first batch is ``header``. Not durable until ``sync``.
+        """End this file and continue in the next one, whose first batch is ``header``. Not durable until ``sync``.
 
-        The old file is synced, whatever was synced before, and the fence is checked; then the next file appears; then
-        it is checked again, because this process may have slept between: then Deposed, and the file just made stays
-        empty.
+        The old file is synced, and the fence is checked; then the next file appears; then the fence is checked again,
+        because this process may have slept in between: in that case Deposed is raised, and the new file stays empty.
 
         ``end_marker`` is written as a batch of its own behind the end of the old file by the next ``sync``, when the
-        header is durable. A reader with that header never reads it; without the header it shows that a file is lost.
+        header is durable. A reader with that header never reads the marker; without the header the marker shows that a
+        file is lost.
         """
         if self._is_dirty:
             self.sync()  # prove: rotation-syncs-former
@@ -301,16 +304,16 @@ class JournalWriter:
         self.append((header,))
 
     def _check_rotation(self, following: int) -> None:
-        """Raises Deposed when a successor came while the next file was made."""
+        """Raise Deposed when a successor came while the next file was made."""
         highest = self._files.list()[-1:]
         if highest and highest[0] > following:
             self._depose(f"db-{highest[0]}.log exists")  # prove: rotation-second-listing
         # The first file of a successor's epoch stays until every file before it is gone (safety of reclaiming): a
-        # successor whose files came and went while this process slept took ours away too.
+        # successor whose files came and went while this process slept removed ours, too.
         self._check_own_file()  # prove: rotation-own-file
 
     def close(self) -> None:
-        """Let go of the file; nothing is written or synced, and no other call may follow."""
+        """Close the file; nothing is written or synced, and no other call may follow."""
         if self._fd < 0:
             return
         fd, self._fd = self._fd, -1
@@ -320,9 +323,9 @@ class JournalWriter:
             if self._end_marker is not None:
                 self._files.disk.close(self._end_marker[0])
             self._files.disk.close(fd)
-            self._files.abandon(self._broker)  # without waiting for a preparation that a dead volume may hold up
+            self._files.abandon(self._broker)  # does not wait for a preparation that a dead volume may delay
         except OSError:
-            pass  # whatever was promised had been synced
+            pass  # whatever was confirmed had been synced
 
     def _write_end_marker(self) -> None:
         assert self._end_marker is not None, "a rotation left something to say"

@@ -1,1 +1,1 @@
-"""Who is master: one file a kind of lock."""
+"""Election of the master: one file for each kind of lock."""

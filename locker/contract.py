@@ -1,12 +1,12 @@
-"""Who may be master: what a lock promises, and what it asks of the one that holds it.
+"""The contract of a lock: what it promises, and what it requires of its holder.
 
-The contract is ActiveMQ's `Locker` (org.apache.activemq.broker), with what it leaves unsaid made plain: when
-ownership was last proved and for how long that proof holds, and who holds the lock now. A lock only elects; it never
-protects the store. That is the fence's work (the journal), because every lock can be handed out twice: by a deleted
-file, by a server that forgot, by a clock.
+The contract is ActiveMQ's `Locker` (org.apache.activemq.broker), with two additions: when ownership was last proved and
+for how long that proof holds, and who holds the lock now. A lock only elects; it never protects the store. That is the
+fence's work (the journal), because every lock can be handed out twice: by a deleted file, by a server that forgot, by a
+clock.
 
-This module knows no kind of lock, no store and no event loop. All methods of a locker block, and belong to
-one dedicated thread; only `proof` may be asked from any.
+This module knows no kind of lock, no store and no event loop. All methods of a locker block, and belong to one
+dedicated thread; only `proof` may be called from any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tandemmq.locker.volume import OS_VOLUME, LockVolume
 
 logger = logging.getLogger(__name__)
 
-#: A poll comes this much sooner or later than asked for, so that standbys do not march in step.
+#: Part by which a poll comes sooner or later than set, so that standbys do not poll at the same moment.
 JITTER: Final = 0.1
 
 #: A proof outlives this many missed keep-alives, and never less than the seconds below: a slow server is not a loss.
@@ -34,19 +34,19 @@ PROOF_SECONDS_MIN: Final = 5.0
 
 
 class LockError(Exception):
-    """Anything a locker has to say that is not simply "somebody else has it"."""
+    """Any result of a locker other than that another broker holds the lock."""
 
 
 class LockHeld(LockError):
-    """`fail_if_locked` is set and somebody else holds the lock."""
+    """`fail_if_locked` is set and another broker holds the lock."""
 
     def __init__(self, where: str, holder: Holder | None) -> None:
         self.holder = holder
-        super().__init__(f"{where} is held by {holder if holder is not None else 'somebody else'}, and fail_if_locked")
+        super().__init__(f"{where} is held by {holder if holder is not None else 'another broker'}, and fail_if_locked")
 
 
 class _NoAnswer(LockError):
-    """`errno` is the operating system's and `sqlstate` the database's, where one gave it."""
+    """Error with the operating system's `errno` and the database's `sqlstate`, if there was one."""
 
     def __init__(self, message: str, errno: int | None = None, sqlstate: str | None = None) -> None:
         self.errno = errno
@@ -55,16 +55,16 @@ class _NoAnswer(LockError):
 
 
 class LockUnavailable(_NoAnswer):
-    """The lock could not be asked: whether it is ours is unknown."""
+    """The lock gave no answer: whether it is ours is unknown."""
 
 
 class LockRefused(_NoAnswer):
-    """The lock answers, and will not have us for a reason that waiting does not mend: a wrong password, a table without
-    rights, a second broker with one name."""
+    """The lock answers, and refuses us for a reason that time does not mend: a wrong password, a table without rights,
+    a second broker with the same name."""
 
 
 class LockSettingsError(LockError):
-    """What `[locker]` says to this kind cannot be meant; the message names the key and what was expected."""
+    """A value in `[locker]` is invalid for this kind; the message names the key and what was expected."""
 
     def __init__(self, key: str, value: object, expected: str) -> None:
         self.key = key
@@ -72,16 +72,16 @@ class LockSettingsError(LockError):
 
 
 class LockLost(LockError):
-    """Something was asked of an owner by one who is none (any more)."""
+    """A call needed the lock, and it is not ours, or not any more."""
 
 
 class UnknownLocker(LockError):
-    """No kind of locker goes by this name here."""
+    """No kind of locker has this name here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock. `epoch` is None between taking the lock and knowing the epoch, and for other brokers."""
+    """Holder of a lock. `epoch` is None between taking the lock and knowing the epoch, and for other brokers."""
 
     name: str
     epoch: int | None = None
@@ -100,19 +100,20 @@ class Holder:
         return f"{self.name} ({', '.join(facts)})" if facts else self.name
 
     def line(self, **more: object) -> dict[str, object]:
-        """What a lock that keeps JSON keeps of it, but for ``since_ms``, which each kind has in its own place."""
+        """Return the holder as a lock keeps it in JSON, without ``since_ms``, which each kind keeps in its own
+        place."""
         facts = {"holder": self.name, "epoch": self.epoch, "pid": self.pid, "host": self.host, "admin": self.admin}
         return facts | more
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any], since_ms: int | None) -> Holder:
-        """The inverse. Raises KeyError, TypeError."""
+        """Return the holder in ``line``. Raises KeyError, TypeError."""
         return cls(str(line["holder"]), line["epoch"], line["pid"], line["host"], line["admin"], since_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """When ownership was last known for certain, and for how long that may be relied on.
+    """Proof of ownership: when it was last known for certain, and for how long that holds.
 
     `known_at_seconds` is CLOCK_BOOTTIME as read *before* the call that proved ownership, so a call that hung, or a
     machine that slept, makes a proof older, never younger.
@@ -125,12 +126,12 @@ class Proof:
         return now_seconds - self.known_at_seconds < self.valid_for_seconds  # prove: proof-grows-old
 
 
-#: What one who owns nothing can show.
+#: Proof of a broker that owns nothing.
 NO_PROOF: Final = Proof(known_at_seconds=0.0, valid_for_seconds=-math.inf)
 
 
 class Event(Protocol):
-    """What a waiting standby is stopped by: a `threading.Event`, or the simulator's."""
+    """Event that stops a waiting standby: a `threading.Event`, or the simulator's."""
 
     def is_set(self) -> bool: ...
 
@@ -138,10 +139,10 @@ class Event(Protocol):
 
 
 class Clock(Protocol):
-    """Time as lockers see it."""
+    """Clock for lockers."""
 
     def now(self) -> float:
-        """Seconds of a clock that runs on in suspend and cannot be set."""
+        """Return the seconds of a clock that continues in suspend and cannot be set."""
         ...
 
     def wait(self, stop: Event, seconds: float) -> bool:
@@ -150,7 +151,7 @@ class Clock(Protocol):
 
 
 class BootClock:
-    """CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it counts the time a suspended machine did not notice."""
+    """CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it counts the time of a suspended machine."""
 
     __slots__ = ()
 
@@ -163,9 +164,9 @@ class BootClock:
 
 @dataclass(frozen=True, slots=True)
 class LockSettings:
-    """What the operator may say about any lock, with ActiveMQ's meanings, in seconds.
+    """Settings of any lock, with ActiveMQ's meanings, in seconds.
 
-    fail_if_locked               one poll; held by somebody else -> LockHeld (here every kind honours it)
+    fail_if_locked               one poll; held by another broker -> LockHeld (here every kind honours it)
     lock_acquire_sleep_interval  between polls of a standby; the length of a lease, for lease kinds
     lock_keep_alive_period       between proofs of a master; 0 is off, which is unsafe
     """
@@ -177,19 +178,19 @@ class LockSettings:
 
     @property
     def proof_seconds(self) -> float:
-        """How long a proof holds for kinds whose lock has no length of its own: it outlives some keep-alives, and ends
-        before a silent session is ended."""
+        """Seconds that a proof holds for kinds whose lock has no length of its own: it outlives some keep-alives, and
+        ends before a silent session is ended."""
         period = self.lock_keep_alive_period_seconds
         return math.inf if period <= 0 else max(PROOF_KEEP_ALIVES * period, PROOF_SECONDS_MIN)
 
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """All that a kind of locker is built from. A factory of the entry point group `tandemmq.lockers` gets one.
+    """All that a kind of locker is built from. Argument of a factory of the entry point group `tandemmq.lockers`.
 
-    `directory` is the data directory, `holder` names the broker that asks, `options` is what `[locker]` says to this
-    kind alone: plain values, each of which the kind checks itself (LockSettingsError). `volume` is what a lock file is
-    kept on, `clock` and `random` are time and chance.
+    `directory` is the data directory, `holder` names this broker, `options` holds the settings of `[locker]` for this
+    kind alone: plain values, which the kind checks itself (LockSettingsError). `volume` keeps a lock file, `clock` and
+    `random` are time and chance.
     """
 
     directory: str
@@ -202,7 +203,7 @@ class LockRequest:
 
 
 class Locker(ABC):
-    """One broker's handle of one lock. Blocking, and for one thread, but for `proof`.
+    """A broker's handle of a lock. Blocking, and for one thread, except `proof`.
 
     A life is: `acquire`, `announce`, `keep_alive` again and again, `release`; and then it may begin anew.
     """
@@ -213,80 +214,82 @@ class Locker(ABC):
         self.request = request
         self.settings = request.settings
         self.clock = request.clock
-        self.refused_at_seconds: float | None = None  # when somebody else was last known to have it, on our clock
+        self.refused_at_seconds: float | None = None  # when another broker was last known to have it, on our clock
         self._was_asked = False
         self._proof = NO_PROOF  # for a kind to set
 
-    # What a kind must say
+    # Implemented by each kind
 
     @property
     @abstractmethod
     def where(self) -> str:
-        """The lock in words for logs and errors: a path, a URL without its password."""
+        """Name of the lock for logs and errors: a path, a URL without its password."""
 
     @abstractmethod
     def try_acquire(self) -> bool:
-        """One poll that never waits for the holder. True: the lock is ours, and `holder` gives our name from now on.
-
-        Raises LockUnavailable when the lock could not be asked, LockRefused when it will not have us.
+        """Poll once, without waiting for the holder. True: the lock is ours, and `holder` returns our name from now on.
+        Raises LockUnavailable when the lock gives no answer, LockRefused when it refuses us.
         """
 
     @abstractmethod
     def keep_alive(self) -> bool:
-        """Prove ownership again. True: ours. False: lost, and so for ever, until released. LockUnavailable: unknown."""
+        """Prove ownership again. True: ours. False: lost, and so until released. LockUnavailable: unknown."""
 
     @abstractmethod
     def announce(self, epoch: int, admin: str | None = None) -> None:
-        """Tell whoever asks for the holder our epoch and admin URL. Raises LockLost when the lock is not ours."""
+        """Publish our epoch and admin URL in the lock for those who read the holder. Raises LockLost when the lock is
+        not ours."""
 
     @abstractmethod
     def release(self) -> None:
-        """Let go; the next poll of a standby succeeds. Nothing happens when nothing is held. Never raises."""
+        """Release the lock; the next poll of a standby succeeds. Does nothing when nothing is held. Never raises."""
 
     def proof(self) -> Proof:
-        """The last proof of ownership; NO_PROOF when there is none. Never blocks; any thread may ask."""
+        """Return the last proof of ownership; NO_PROOF when there is none. Never blocks; any thread."""
         return self._proof
 
     @abstractmethod
     def holder(self) -> Holder | None:
-        """The holder of the lock, possibly this broker; None: the lock is free. Raises LockUnavailable."""
+        """Return the holder of the lock, possibly this broker; None: the lock is free. Raises LockUnavailable."""
 
     def waiters(self) -> list[Holder] | None:
-        """Who waits for the lock, the next first; None where this kind cannot know. LockUnavailable as for `holder`."""
+        """Return the brokers that wait for the lock, the next first; None if this kind cannot know. LockUnavailable as
+        for `holder`."""
         return None
 
     def silence_seconds(self) -> float | None:
-        """For how long the holder that `holder` named last has shown no sign of life to us, when that is longer than a
-        holder that is well would be silent. None: it is not, or this kind knows of no signs. Never blocks; on the
-        thread that asks for the holder."""
+        """Return for how long the holder that `holder` named last has shown no sign of life, if that is longer than a
+        healthy holder is silent. None: it is not, or this kind knows of no signs. Never blocks; on the thread that
+        calls `holder`."""
         return None
 
     @property
     def lease_seconds(self) -> float | None:
-        """How long the lock outlives a holder that fell silent; None for what ends with the holder's process."""
+        """Seconds for which the lock outlives a silent holder; None for a lock that ends with the holder's process."""
         return None
 
     @property
     def poll_seconds(self) -> float:
-        """Between the polls of a standby."""
+        """Seconds between the polls of a standby."""
         return self.settings.lock_acquire_sleep_interval_seconds
 
     @property
     def unsafe(self) -> str | None:
-        """Why this lock, so configured, does not keep two masters apart; None when it does its best."""
+        """Reason for which this lock, with these settings, does not keep two masters apart; None when it does its
+        best."""
         if self.settings.lock_keep_alive_period_seconds <= 0:
             return "lock_keep_alive_period is 0: a lost lock is not noticed"
         return None
 
-    # What all kinds share
+    # Shared by all kinds
 
     def acquire(self, stop: Event, refused: Callable[[], None] = lambda: None) -> bool:
         """Poll every `poll_seconds`, more or less, until the lock is ours (True) or `stop` is set (False).
 
-        `refused` is called, on this thread, after each poll that found somebody else there, or us refused.
-        With `fail_if_locked` there is one poll, and LockHeld if it fails. A lock that cannot be asked at the very
-        first poll of this locker, or refuses us then, is the operator's to mend: LockUnavailable, LockRefused. Later
-        it may come back: said once, and polled on.
+        `refused` is called, on this thread, after each poll that found another holder, or was refused. With
+        `fail_if_locked` there is one poll, and LockHeld if it fails. If the lock gives no answer at the very first poll
+        of this locker, or refuses us then, the operator must repair it: LockUnavailable, LockRefused. Later it may come
+        back: the error is logged once, and polling goes on.
         """
         reason: str | None = None
         while not stop.is_set():
@@ -306,7 +309,7 @@ class Locker(ABC):
                 if str(error) != reason:
                     reason = str(error)
                     logger.warning(
-                        "%s; asking again every %g s", error, self.poll_seconds, extra=log_events.LOCK_SILENT
+                        "%s; trying again every %g s", error, self.poll_seconds, extra=log_events.LOCK_SILENT
                     )
             else:
                 if self.settings.fail_if_locked:

@@ -1,4 +1,4 @@
-"""Which kinds of lock there are, by the name that `[locker] type` gives them.
+"""The kinds of lock, by their name in `[locker] type`.
 
 A distribution adds a kind by an entry point of the group `tandemmq.lockers` whose object, called with a LockRequest,
 returns a Locker. The names below are ours and cannot be taken.
@@ -22,7 +22,7 @@ Factory = Callable[[LockRequest], Locker]
 
 
 def _lazy(module: str, name: str) -> Factory:
-    """What builds lockers is imported when it is wanted: a broker has one kind."""
+    """Return a factory that imports its module at the first call: a broker uses one kind only."""
 
     def build(request: LockRequest) -> Locker:
         try:
@@ -50,24 +50,25 @@ BUILT_IN: Final[dict[str, Factory]] = {
 
 
 def names() -> list[str]:
-    """Every kind that `create` knows here and now."""
+    """Return the names of all kinds that `create` knows here and now."""
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 def create(kind: str, request: LockRequest) -> Locker:
-    """A locker of this kind; with use_lock = false none of any kind. Raises UnknownLocker, worded for the operator."""
+    """Return a locker of this kind, or Unlocked with use_lock = false. Raises UnknownLocker, with a text for the
+    operator."""
     build = factory(kind)
     return build(request) if request.settings.use_lock else Unlocked(request)
 
 
 def factory(kind: str) -> Factory:
-    """What builds lockers of this kind. Raises UnknownLocker."""
+    """Return the factory of this kind. Raises UnknownLocker."""
     if kind in BUILT_IN:
         return BUILT_IN[kind]
     for point in entry_points(group=ENTRY_POINT_GROUP, name=kind):
         try:
             loaded: Factory = point.load()
-        except Exception as error:  # whatever a foreign module does when imported, the operator learns which it was
+        except Exception as error:  # a foreign module may raise anything; the operator learns which it was
             raise UnknownLocker(f"locker type {kind!r} ({point.value}) cannot be loaded: {error}") from error
         return loaded
     near = get_close_matches(kind, names(), 1)

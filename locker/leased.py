@@ -1,4 +1,4 @@
-"""What the kinds with a lease have in common: how long it is, how often a standby polls, what is unsafe.
+"""Common part of the kinds with a lease: its length, the polls of a standby, what is unsafe.
 
 The length of a lease is `lock_acquire_sleep_interval`, as for ActiveMQ's lease-database-locker;
 `lock_keep_alive_period` is the pause between renewals.
@@ -13,32 +13,32 @@ from typing import Final
 
 from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRefused, LockRequest, Proof
 
-#: Polls of a standby: so often in the length of a lease, and so often at least, in seconds.
+#: Polls of a standby in the length of a lease, and the longest pause between two polls, in seconds.
 POLLS_PER_LEASE: Final = 10
 POLL_SECONDS_MAX: Final = 0.2
-#: One question takes so long at most; a renewal no more than this part of a lease, so that there is time for another.
+#: Limit of one request; for a renewal also this part of a lease, so that there is time for another.
 CALL_SECONDS_MAX: Final = 2.0
 CALLS_PER_LEASE: Final = 3
-#: Of a lease, this part is not relied on: a clock may run a little faster than another.
+#: Part of a lease that is not relied on: a clock may run a little faster than another.
 MARGIN: Final = 0.1
-#: So many renewals by one who has our name are a living namesake; one may be the last word of a former life.
+#: Number of renewals by a broker with our name that show a live namesake; one renewal may be the last of a former life.
 NAMESAKE_RENEWALS: Final = 2
 
 
 class LeasedLocker(Locker):
-    """A kind whose lock outlives its holder by `lease_seconds` at most."""
+    """Kind whose lock outlives its holder by `lease_seconds` at most."""
 
     def __init__(self, request: LockRequest) -> None:
         super().__init__(request)
         self._has_met_others = False
         self._is_refused = False
-        self._holder: Holder | None = None  # we ourselves, as we have told it; None: we have not
+        self._holder: Holder | None = None  # this broker, as it was announced; None: it was not
         self._is_mine = False
         self._is_lost = False
 
     @property
     def _mine(self) -> Holder | None:
-        """We ourselves, as long as the lock is known to be ours. Any thread."""
+        """Holder entry of this broker, as long as the lock is known to be ours. Any thread."""
         holder = self._holder
         return holder if holder is not None and self._is_mine and not self._is_lost else None
 
@@ -51,11 +51,11 @@ class LeasedLocker(Locker):
             raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
 
     def _say(self, holder: Holder) -> None:
-        """What the next renewal tells of us."""
+        """Set what the next renewal publishes about this broker."""
         self._holder = holder
 
     def _forget(self) -> None:
-        """This life of the lock is over."""
+        """End this life of the lock."""
         self._holder, self._is_mine, self._is_lost, self._proof = None, False, False, NO_PROOF
 
     @property
@@ -80,24 +80,24 @@ class LeasedLocker(Locker):
 
     @property
     def call_seconds_max(self) -> float:
-        """How long one question to the lock may take that is part of a renewal."""
+        """Limit in seconds of a request to the lock that is part of a renewal."""
         return min(self.lease_seconds / CALLS_PER_LEASE, CALL_SECONDS_MAX)
 
     def _proof_since(self, known_at_seconds: float) -> Proof:
-        """What an answer proves that was asked for then."""
+        """Return the proof that an answer gives whose request was sent at that time."""
         seconds = self.lease_seconds * (1 - MARGIN)  # prove: proof-ends-before-lease " * (1 - MARGIN)"
         return Proof(known_at_seconds, seconds)
 
     def _finds(self, is_namesake: bool) -> None:
-        """To be said at each poll that found somebody else in front: whether all of them have our own name."""
+        """Note, at each poll that found other brokers in front, whether all of them have our own name."""
         self._has_met_others = self._has_met_others or not is_namesake
 
     def _refuse_beside(self, namesake: Holder | None, *, has: str = "held", setting: str = "broker.name") -> None:
-        """A living broker with our own name is in front of us. Raises LockRefused, at the next poll if not at this one;
-        `setting` is what tells two brokers apart.
+        """Refuse to wait behind a live broker with our own name. Raises LockRefused, at the next poll if not at this
+        one; `setting` is what must differ between two brokers.
 
-        It may show only after a while, since what we were before we were killed has our name too. Who has met nobody
-        else until then is refused at his first poll that counts, which ends a start.
+        It may show only after a while, since our former, killed process has our name too. A broker that has met no
+        other broker until then is refused as at its first poll, which ends a start.
         """
         if self._has_met_others or self._is_refused:
             raise LockRefused(

@@ -1,7 +1,7 @@
-"""`memory`: a lock among brokers of one process, its time driven by hand if wanted.
+"""Lock `memory`: a lock among brokers of one process. Its time can be driven by hand.
 
-For tests and the simulator, and for a broker that is alone with its store. On request it does what no real lock should:
-it is granted twice, stolen, or fails to answer. The tests check what the broker does then.
+For tests and the simulator, and for a broker that is alone with its store. On request it does what no real lock should
+do: it is granted twice, stolen, or fails to answer. The tests check what the broker does then.
 """
 
 # proofs: memory-lock
@@ -16,7 +16,7 @@ from typing import Final
 
 from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 
-#: Of a lease, its holder does not rely on this part.
+#: Part of a lease on which its holder does not rely.
 MARGIN: Final = 0.02
 
 
@@ -27,7 +27,8 @@ class _Lease:
 
 
 class MemoryLock:
-    """The thing that is locked. With `lease_seconds` it runs out unless renewed, without it is held until released."""
+    """Lock that the handles share. With `lease_seconds` it expires unless renewed; without, it is held until
+    released."""
 
     def __init__(self, name: str = "memory", lease_seconds: float = math.inf) -> None:
         self.name = name
@@ -37,24 +38,24 @@ class MemoryLock:
         self._grants_left = 0
         self._failure: str | None = None
 
-    # What goes wrong with locks, on demand
+    # Faults of locks, on demand
 
     def grant_twice(self, times: int = 1) -> None:
-        """Give the lock to the next who asks, though somebody has it: both believe that they own it."""
+        """Grant the lock to the next caller although it is held: both believe that they own it."""
         with self._guard:
             self._grants_left += times
 
     def steal(self) -> None:
-        """Take the lock from whoever holds it; they learn it at their next keep-alive. The next to ask gets it."""
+        """Take the lock from its holders, which learn it at their next keep-alive. The next caller gets it."""
         with self._guard:
             self._leases.clear()
 
     def fail(self, reason: str | None) -> None:
-        """Whatever is asked from now on cannot be answered, for this reason; None: all is well again."""
+        """Fail all calls from now on, for this reason; None: end the fault."""
         with self._guard:
             self._failure = reason
 
-    # What MemoryLocker asks
+    # Calls of MemoryLocker
 
     def take(self, who: object, holder: Holder, now_seconds: float) -> bool:
         with self._guard:
@@ -96,11 +97,11 @@ class MemoryLock:
 
     def _answer(self) -> None:
         if self._failure is not None:
-            raise LockUnavailable(f"the lock {self.name} cannot be asked: {self._failure}")
+            raise LockUnavailable(f"the lock {self.name} is unavailable: {self._failure}")
 
 
 class MemoryLocker(Locker):
-    """A handle of a MemoryLock; without one it makes a lock of its own."""
+    """Handle of a MemoryLock; without one it makes a lock of its own."""
 
     kind = "memory"
 

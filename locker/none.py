@@ -1,4 +1,4 @@
-"""`use_lock = false`: no lock at all. Always owned, and said to be unsafe wherever somebody asks.
+"""`use_lock = false`: no lock at all. Always owned, and always reported as unsafe.
 
 ActiveMQ's useLock, "intended primarily for use during development". The fence still keeps two masters' writes apart.
 """
@@ -13,7 +13,7 @@ from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proo
 
 
 class Unlocked(Locker):
-    """Owns whatever it is asked for, at once and for ever."""
+    """Locker that owns the lock at once and for ever."""
 
     kind = "none"
 

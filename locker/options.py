@@ -1,4 +1,4 @@
-"""The settings of `[locker]` for one kind of lock, read key by key; keys that are left over are refused."""
+"""Settings of `[locker]` for one kind of lock, read key by key; keys that are left over are refused."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from tandemmq.locker.contract import LockSettingsError
 
 
 class Options:
-    """The options of one kind. Each key is read once; `end` refuses those that were not read.
+    """Options of one kind. Each key is read once; `end` refuses those that were not read.
 
-    A value may come as text, from the environment or a command line. None counts as not said. Whatever cannot be
-    meant is a LockSettingsError that names the key.
+    A value may come as text, from the environment or a command line. None counts as not set. An invalid value raises
+    LockSettingsError, which names the key.
     """
 
     def __init__(self, values: Mapping[str, object], table: str = "") -> None:
-        """`table`: the keys stand in `[locker.<table>]`."""
+        """Take the values; with `table` the keys are in `[locker.<table>]`."""
         self._prefix = f"{table}." if table else ""
         self._left = {key: value for key, value in values.items() if value is not None}
         self._known: list[str] = []
 
     def text(self, key: str, default: str | None = None) -> str | None:
-        """A text that is not empty."""
+        """Return a text that is not empty."""
         value = self._take(key, default)
         if value is None:
             return None

@@ -3,22 +3,22 @@
     offset 0   8 bytes   time of taking in ms, big-endian: all that ActiveMQ writes
     offset 8   to "\\n"   JSON: holder, epoch, pid, host, admin, nonce, touched_every, time (the 8 bytes again)
 
-ActiveMQ locks bytes 0 to max(1, size) with fcntl (reference: LockFile.java); we lock from byte 0 to the end of all
-files, so the two exclude each other whatever the size. It neither reads the content nor cuts it off: a JSON line
-whose time is not that of the 8 bytes was left by a former holder, and an ActiveMQ broker holds the file.
+ActiveMQ locks bytes 0 to max(1, size) with fcntl (reference: LockFile.java); we lock from byte 0 to the largest offset,
+so the two exclude each other whatever the size. ActiveMQ neither reads nor truncates the content: a JSON line whose
+time is not that of the 8 bytes was left by a former holder, and an ActiveMQ broker holds the file.
 
-POSIX gives locks to processes, not to descriptors, with two traps. A process is never refused its own lock, so a
-table of what this process holds stands in for the kernel. And closing *any* descriptor of the file drops the lock:
-while a file is held, this process opens it nowhere else, and reads it through the descriptor that holds it.
+POSIX gives locks to processes, not to descriptors, with two traps. A process is never refused its own lock, so a table
+of this process's locks replaces the kernel's check. And closing *any* descriptor of the file drops the lock: while a
+file is held, this process opens it nowhere else, and reads it through the descriptor that holds it.
 
-A holder touches the file at each keep-alive, every `touched_every` seconds. A standby that sees the time of the file
-stand still says that the holder is silent. It compares that time with itself alone, and measures by its own clock; and
-it only tells people: a silent holder keeps the lock.
+A holder touches the file at each keep-alive, every `touched_every` seconds. A standby for which the file's time does
+not change reports that the holder is silent. It compares that time only with its former value, and measures by its own
+clock. It only reports: a silent holder keeps the lock.
 
-The file is never deleted; one who deletes or replaces it takes the lock away from its holder, who notices at the
-next keep-alive.
+The file is never deleted; deleting or replacing it takes the lock away from its holder, which notices at the next
+keep-alive.
 
-Everything that touches the file goes through `LockRequest.volume`.
+All access to the file goes through `LockRequest.volume`.
 """
 
 # proofs: shared-file-lock
@@ -43,25 +43,25 @@ ACTIVEMQ: Final = "an ActiveMQ broker"
 STAMP: Final = struct.Struct(">q")
 CONTENT_BYTES_MAX: Final = 4096
 NONCE_BITS: Final = 64
-#: A file replaced between opening and locking it is opened anew; so often a poll, then it counts as held.
+#: A file replaced between opening and locking it is opened anew; at most this often in a poll, then it counts as held.
 REPLACED_MAX: Final = 3
 
-#: An NFS server frees the locks of a client that was silent for the length of its lease: 90 s on Linux, hardly
-#: anywhere less than this. A keep-alive renews that lease, so a proof lasts no longer; but for so many keep-alives.
+#: An NFS server frees the locks of a client that was silent for the length of its lease: 90 s on Linux, rarely less
+#: than this. A keep-alive renews that lease, so a proof lasts no longer than this, but at least this many keep-alives.
 PROOF_SECONDS_MAX: Final = 30.0
 PROOF_KEEP_ALIVES_MIN: Final = 2
 
-#: A holder that is well touches the file more often than this, whatever is slow for a moment.
+#: A healthy holder touches the file more often than this, even when something is slow for a moment.
 SILENCE_SECONDS_MIN: Final = 3.0
 SILENCE_TOUCHES_MIN: Final = 4
 
-# What the kernel says of a file that went away under an open descriptor, on NFS in particular.
+# Errors of the kernel for a file that went away under an open descriptor, on NFS in particular.
 _GONE: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENOTDIR})
 
 
 @dataclass(slots=True)
 class _Held:
-    """A lock file that this process owns."""
+    """Lock file that this process owns."""
 
     descriptor: int
     inode: Identity
@@ -72,7 +72,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Sign:
-    """What a look at a file that another holds has shown."""
+    """State of a file that another process holds, at one reading."""
 
     inode: Identity
     content: bytes
@@ -82,9 +82,9 @@ class _Sign:
 class SharedFileLocker(Locker):
     """The lock on `<directory>/lock`. Needs a volume that honours fcntl locks between its hosts (NFS: version 4).
 
-    The file is opened and closed under the volume's guard only; see the second trap above. `[locker] directory` says
-    where it lies (ActiveMQ's SharedFileLocker.directory), by default in the data directory. What the operator named is
-    there, or a mount is missing. Raises LockSettingsError.
+    The file is opened and closed under the volume's guard only; see the second trap above. `[locker] directory` sets
+    its place (ActiveMQ's SharedFileLocker.directory); the default is the data directory. A directory that the operator
+    set must exist: otherwise a mount is missing. Raises LockSettingsError.
     """
 
     kind = "shared-file"
@@ -100,7 +100,7 @@ class SharedFileLocker(Locker):
         self._volume = request.volume
         self._mine: _Held | None = None
         self._is_lost = False
-        self._sign: _Sign | None = None  # the holder's last, and when we saw it first
+        self._sign: _Sign | None = None  # the holder's last, and when we first saw it
         self._sign_at = 0.0
 
     @property
@@ -144,7 +144,7 @@ class SharedFileLocker(Locker):
         proof = Proof(known_at, self._proof_seconds())  # prove: file-proved-before "known_at" -> "self.clock.now()"
         self._proof = NO_PROOF if self._is_lost else proof
         if not self._is_lost:
-            with suppress(OSError):  # what it is asked next says so
+            with suppress(OSError):  # the next call reports the error
                 self._volume.touch(mine.descriptor)
         return not self._is_lost
 
@@ -166,7 +166,7 @@ class SharedFileLocker(Locker):
             try:
                 self._volume.close(mine.descriptor)
             except OSError:
-                pass  # the descriptor is gone in any case, and the lock with it
+                pass  # the descriptor is closed in any case, and the lock released
 
     def holder(self) -> Holder | None:
         if self._mine is not None and not self._is_lost:
@@ -188,21 +188,22 @@ class SharedFileLocker(Locker):
     # Taking it
 
     def _is_taken_here(self) -> bool:
-        """Another locker of this process holds the file. Opening it, to find out, would end in taking its lock away."""
+        """Return whether another locker of this process holds the file. Opening the file to find out would release that
+        lock."""
         try:
             return identity_of(self._volume.stat(self.path)) in self._volume.held
         except FileNotFoundError:
             return False
 
     def _take(self) -> bool | None:
-        """None: the file was deleted or replaced while we locked it."""
+        """Lock the file. None: the file was deleted or replaced while we locked it."""
         known_at = self.clock.now()
         descriptor = self._open()
         try:
             if not self._volume.lock(descriptor):  # prove: locked-file-is-taken
                 return False
             inode = identity_of(self._volume.fstat(descriptor))
-            # Whoever replaced the file between our opening and locking it has the lock that others will see.
+            # The process that replaced the file between our opening and locking it has the lock that others see.
             if identity_of(self._volume.stat(self.path)) != inode:  # prove: locked-file-has-its-name
                 return None
             mine = _Held(descriptor, inode, b"", self.request.holder, self._nonce())
@@ -222,7 +223,7 @@ class SharedFileLocker(Locker):
         try:
             return open_regular(self._volume, self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
-            # Two hosts that each make a directory where a mount is missing would each have a lock of their own.
+            # Two hosts that each make the directory because a mount is missing would each have a lock of its own.
             if self._is_elsewhere:
                 raise
             self._volume.makedirs(self._directory)
@@ -234,7 +235,7 @@ class SharedFileLocker(Locker):
     def _write(self, mine: _Held, holder: Holder) -> None:
         """Put our name into the file that we own, synced.
 
-        As a rule by one write. Who reads between two may take us for an ActiveMQ broker; names decide nothing.
+        Usually in one write. A reader between two writes may take us for an ActiveMQ broker; names decide nothing.
         """
         now_ms = self._volume.wall_ms()
         content = encode(replace(holder, since_ms=now_ms), mine.nonce, self.settings.lock_keep_alive_period_seconds)
@@ -251,9 +252,8 @@ class SharedFileLocker(Locker):
     def _is_still_mine(self, mine: _Held) -> bool:
         """Lock again, then check name and content.
 
-        Locking what is ours changes nothing. If it had slipped from us (a server that forgot) and it is free, it is
-        ours again; the content shows that it had no other holder meanwhile: every holder, ActiveMQ too, writes it
-        first.
+        Locking our own file changes nothing. If the lock was lost (a server that forgot it) and is free, it is ours
+        again; the content shows that there was no other holder meanwhile: every holder, ActiveMQ too, writes it first.
         """
         try:
             return (
@@ -300,14 +300,15 @@ class SharedFileLocker(Locker):
 
 
 def encode(holder: Holder, nonce: str, touched_every: float = 0.0) -> bytes:
-    """The content of a lock file held by `holder`, whose `since_ms` is the time in front; 0: it is never touched."""
+    """Return the content of a lock file held by `holder`, whose `since_ms` is the time at the start. `touched_every` 0:
+    never touched."""
     assert holder.since_ms is not None, "a holder in a lock file has a time of taking"
     line = holder.line(nonce=nonce, touched_every=touched_every or None, time=holder.since_ms)
     return STAMP.pack(holder.since_ms) + json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
 def decode(content: bytes) -> Holder:
-    """Who wrote this into a lock file that is held. Never fails: what we cannot read, we did not write."""
+    """Return the holder that wrote a lock file. Never fails: content that cannot be read was not written by us."""
     if len(content) < STAMP.size:
         return Holder("a broker that has not given its name yet")
     (since_ms,) = STAMP.unpack_from(content)
@@ -321,7 +322,7 @@ def decode(content: bytes) -> Holder:
 
 
 def touched_every(content: bytes) -> float | None:
-    """The seconds between two touches that whoever wrote this promises; None: nothing is promised."""
+    """Return the seconds between two touches that the writer promises; None: none are promised."""
     try:
         line = json.loads(content[STAMP.size :].partition(b"\n")[0])
         is_promised = line["time"] == STAMP.unpack_from(content)[0]

@@ -1,8 +1,8 @@
-"""What a lock file is kept on: the system calls of `shared-file`, as one process makes them.
+"""The volume of a lock file: the system calls of `shared-file`, as one process makes them.
 
-Passed in like the clock. `OS_VOLUME` is the real one, and there is one of it, because POSIX gives record locks to
-processes: `guard` and `held` are what this process knows of its own locks. The simulator passes one for each broker,
-each with a view of its own on a volume that lies.
+It is passed in like the clock. `OS_VOLUME` is the real volume, and the only one, because POSIX gives record locks to
+processes: `guard` and `held` keep this process's own locks. The simulator passes one for each broker, each with its own
+view of a faulty volume.
 
 All calls block, fail with OSError, and may hang as long as the volume does.
 """
@@ -32,19 +32,20 @@ _posix = LockfLocker()
 
 
 class LockVolume(Openable, Readable, Writable, Protocol):
-    """The calls of one process on a volume. They mean what the functions of that name in `os` mean, unless stated.
+    """Calls of one process on a volume. They work like the functions of that name in `os`, unless stated.
 
-    `close` drops the process's locks on that file too, whichever descriptor took them: POSIX has it so.
+    `close` drops the process's locks on that file too, whichever descriptor took them: POSIX defines it so.
     """
 
     @property
     def guard(self) -> AbstractContextManager[Any]:
-        """Held while a lock file is opened, locked, closed or looked up in `held`; never while one is kept alive."""
+        """Lock that is held while a lock file is opened, locked, closed or looked up in `held`; never during a
+        keep-alive."""
         ...
 
     @property
     def held(self) -> MutableMapping[Identity, Any]:
-        """The lock files that this process owns; read and changed under `guard`, by the locker alone."""
+        """Lock files that this process owns; only the locker reads and changes them, under `guard`."""
         ...
 
     def stat(self, path: str) -> os.stat_result: ...
@@ -54,28 +55,30 @@ class LockVolume(Openable, Readable, Writable, Protocol):
     def fsync(self, descriptor: int) -> None: ...
 
     def touch(self, descriptor: int) -> None:
-        """The time of the file's last change is now, by the clock of who keeps the file."""
+        """Set the time of the file's last change to now, by the clock of the host that keeps the file."""
         ...
 
     def makedirs(self, path: str) -> None:
-        """Nothing happens when it is there."""
+        """Make the directory; do nothing when it exists."""
         ...
 
     def lock(self, descriptor: int) -> bool:
-        """Take the record lock from byte 0 on, without waiting. False: another process has it. Again: still ours."""
+        """Take the record lock from byte 0 on, without waiting. False: another process has it. When called again: still
+        ours."""
         ...
 
     def holder_pid(self, descriptor: int) -> int | None:
-        """Which other process holds byte 0: 0 or less when it runs on another host, None when it is free."""
+        """Return the process that holds byte 0: 0 or less when it runs on another host, None when the byte is free."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as this machine believes. Written for people and ActiveMQ; decides nothing."""
+        """Return milliseconds since 1970 by this machine's clock. Written for operators and ActiveMQ; decides
+        nothing."""
         ...
 
 
 class OsVolume:
-    """The operating system's volumes, as this process sees them. Made once: `OS_VOLUME`."""
+    """Volumes of the operating system, as this process sees them. Made once: `OS_VOLUME`."""
 
     __slots__ = ("guard", "held")
 

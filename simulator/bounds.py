@@ -1,8 +1,8 @@
 """Bounds that are checked while brokers run, not only at the end.
 
-take-over   a standby that has caught up replays at its promotion what was written since, however much is stored
-journal     after a while of peace it takes 2 x what was needed in that while + 2 files, and what was written in it
-lock        no broker is granted it while the proof of another still holds, unless a fault harmed the lock;
+take-over   a standby that has caught up replays at its promotion only what was written since, however much is stored
+journal     after a time without faults it takes 2 x the bytes needed in that time + 2 files, and those written in it
+lock        no broker is granted it while the proof of another one holds, unless a fault harmed the lock;
             and no broker fences without a proof
 """
 
@@ -21,16 +21,16 @@ from tandemmq.simulator.server import File
 from tandemmq.store.state.state import State
 from tandemmq.store.store import Store
 
-#: A standby polls ten times a second, and the batch that it saw last is settled by a later one.
+#: A standby polls ten times a second, and a later batch confirms the last batch that it saw.
 FOLLOWED_SECONDS: Final = 1.0
-#: What a promotion finds of one that came to nothing, and what was under way.
+#: Additional records that a promotion may find: those of a promotion that failed, and those under way.
 MORE_RECORDS: Final = 40
-#: A checkpoint, a cleaning, the checkpoint after a compaction, and their work.
+#: Time of a checkpoint, a cleaning, the checkpoint after a compaction, and their work.
 CYCLE_SECONDS: Final = 15.0
 SAMPLE_SECONDS: Final = 1.0
 FACTOR: Final = 2
 FILES_BEYOND: Final = 2
-#: An acknowledgement takes so much of the message that it shadows, at most.
+#: Bytes of an acknowledgement as a part of the message that it keeps, at most.
 ACKNOWLEDGEMENT_SHARE: Final = 0.6
 
 
@@ -45,13 +45,13 @@ class Written:
         self._batches.append((now, 0 if records is None else len(records), len(data)))
 
     def since(self, when: float) -> tuple[int, int]:
-        """Records and bytes."""
+        """Return the records and bytes written since then."""
         late = [(records, size) for at, records, size in self._batches if at >= when]
         return sum(records for records, _ in late), sum(size for _, size in late)
 
 
 class Bounds:
-    """Checks the bounds while brokers run. ``problem`` is called with a sentence for each bound that is broken."""
+    """Checks the bounds while brokers run. ``problem`` is called with a sentence for each broken bound."""
 
     def __init__(self, site: Site, file_bytes: int, believed_seconds: float, problem: Callable[[str], None]) -> None:
         self.written = Written()
@@ -61,19 +61,20 @@ class Bounds:
         self._problem = problem
         self._peace_since = 0.0
         self._masters: dict[str, int] = {}  # name -> epoch, of the last sample
-        self._needed: deque[tuple[float, float]] = deque()  # when, bytes: in this while of peace
-        # name -> since when what was written is still to be read by a promotion that began, and so many records more
+        self._needed: deque[tuple[float, float]] = deque()  # when, bytes: in this time without faults
+        # name -> time since which written records may be read by a promotion that began, and the number of further
+        # records
         self._allowed: dict[str, tuple[float, int]] = {}
 
     def sample_often(self) -> None:
-        """From now on."""
+        """Sample from now on, at intervals."""
         self._sample()
         self._site.world.after(SAMPLE_SECONDS, self.sample_often)
 
     # ---- take-over and lock
 
     def notified(self, node: Node, kind: str, facts: dict[str, object]) -> None:
-        """A broker took a step."""
+        """Check a step that a broker took."""
         if kind == "lock-taken":
             self._allow(node)
             self._look_for_another(node)
@@ -84,7 +85,7 @@ class Bounds:
             if began is not None:
                 self._site.tally.add("promotions", "by a standby that had caught up")
                 since, known = began
-                # Up to now: one that hung in its promotion reads what others wrote meanwhile.
+                # Up to now: a broker that hung in its promotion reads what others wrote meanwhile.
                 allowed = known + self.written.since(since)[0]
                 if records > allowed:
                     self._problem(f"{node.name} had caught up, and replays {records} records: {allowed} are due")
@@ -95,20 +96,20 @@ class Bounds:
         if standby is None:
             return
         lag = standby.lag
-        # Who read what is lost finds that its index is of another journal, and begins anew.
+        # A broker that read what is lost finds that its index belongs to another journal, and begins anew.
         if lag.has_caught_up and not node.host.believes_what_is_lost:
             since = self._site.world.now - lag.seconds - FOLLOWED_SECONDS - self._believed_seconds
             self._allowed[node.name] = since, lag.records + MORE_RECORDS
 
     def _look_for_another(self, node: Node) -> None:
-        if self._site.is_lock_harmed or not node.has_proof():  # it hung, and tells of it when it is over
+        if self._site.is_lock_harmed or not node.has_proof():  # it hung, and reports it afterwards
             return
         for other in self._site.nodes:
             if other is not node and other.has_proof():
                 self._problem(f"{node.name} was granted the lock while {other.name} still proves that it has it")
 
     def fences(self, node: Node) -> None:
-        """A promotion is about to put up its fence."""
+        """Check a promotion that is about to make its fence."""
         if not node.has_proof():
             self._problem(f"{node.name} fences the others off and cannot prove that the lock is its own")
 
@@ -154,7 +155,7 @@ class Bounds:
 
 
 def _held(state: State) -> dict[int, tuple[int, set[int]]]:
-    """By file: the bytes of what lives in it, and the files whose messages its acknowledgements shadow."""
+    """Return for each file the bytes of its live records, and the files whose messages its acknowledgements keep."""
     return {
         file: (held.live_bytes, {pin for pin in held.pins if pin in state.files and pin != file})
         for file, held in state.files.items()
@@ -162,6 +163,6 @@ def _held(state: State) -> dict[int, tuple[int, set[int]]]:
 
 
 def journal_sizes(directory: File) -> dict[int, int]:
-    """By id, of the journal files in a directory."""
+    """Return the sizes of the journal files in a directory, by id."""
     entries = directory.entries or {}
     return {number: len(file.data) for name, file in entries.items() if (number := file_id(name)) is not None}

@@ -1,5 +1,5 @@
-"""Clients as one should be written: they know both brokers, go to the other one when theirs is silent, send again what
-has no receipt under the same message id, and forget what they had not acknowledged when a connection ends.
+"""Clients as they should be written: they know both brokers, change to the other one when theirs is silent, send again
+what has no receipt with the same message id, and forget unacknowledged messages when a connection ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tandemmq.simulator.promises import Promises
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.message_ids import client_message_id
 
-#: A broker that was silent for so long is given up; the silence is checked this often.
+#: A broker that was silent for this long is given up; the silence is checked at this interval.
 SILENCE_SECONDS = 4.0
 LOOK_SECONDS = 1.0
 RECONNECT_SECONDS = 0.3
@@ -30,7 +30,7 @@ def queue_named(name: str) -> Destination:
 
 @dataclass(eq=False)
 class Client:
-    """What producers and consumers share: a connection, as long as there is one. ``stop`` it in the end."""
+    """Common part of producers and consumers: the connection, while there is one. ``stop`` it at the end."""
 
     world: World
     name: str
@@ -78,7 +78,7 @@ class Client:
         if self.connection is not None:
             self.connection.send(*commands)
 
-    # what the connection says
+    # frames of the connection
 
     def receive(self, frame: Frame) -> None:
         self._heard_at = self.world.now
@@ -94,31 +94,31 @@ class Client:
         self.lost_connection()
         self.world.after(RECONNECT_SECONDS * self.world.random.random(), self._connect)
 
-    # what kinds of clients make of it
+    # reactions of each kind of client
 
     def connected(self) -> None:
-        """A new connection."""
+        """Begin on a new connection."""
 
     def lost_connection(self) -> None:
-        """It is over; receipts that did not come will not come."""
+        """Note that the connection is over; missing receipts will not come."""
 
     def receipt(self, name: str) -> None:
-        """What asked for this receipt holds."""
+        """Note a receipt: its operation is confirmed."""
 
     def delivery(self, delivery: Delivery) -> None:
-        """A message."""
+        """Take a message."""
 
     def refused(self, refusal: Refusal) -> None:
-        """An ERROR frame."""
+        """Take an ERROR frame."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Producer(Client):
-    """Sends numbered messages, alone to the first of its queues or a few in a transaction to all of them by turns, some
-    at a time without a receipt yet.
+    """Sends numbered messages: single ones to the first of its queues, or a few in a transaction to all of them in
+    turn; several may wait for their receipts.
 
-    ``interval_seconds`` between them. Of its transactions ``abandons`` (a share) are not asked for again when their
-    outcome is unknown.
+    ``interval_seconds`` between them. A share ``abandons`` of its transactions is not repeated when their outcome is
+    unknown.
     """
 
     queues: Sequence[str]
@@ -139,7 +139,7 @@ class Producer(Client):
 
     @property
     def is_done(self) -> bool:
-        """Whether everything it sent has its receipt."""
+        """Return whether everything it sent has a receipt."""
         return not self._waiting
 
     def _produce(self) -> None:
@@ -198,7 +198,8 @@ class Producer(Client):
 
 @dataclass(eq=False, kw_only=True)
 class Consumer(Client):
-    """Takes from one queue and acknowledges after a while: each by itself, all up to one, or some in a transaction."""
+    """Takes messages from one queue and acknowledges them after a while: each by itself, all up to one, or some in a
+    transaction."""
 
     queue: str
     mode: AckMode = AckMode.INDIVIDUAL
@@ -240,7 +241,7 @@ class Consumer(Client):
 
 @dataclass(eq=False, kw_only=True)
 class Drain(Consumer):
-    """Takes all that is left in a queue, in the end, and tells in which order."""
+    """Takes all messages that are left in a queue at the end, and notes their order."""
 
     _seen: set[str] = field(default_factory=set, init=False)  # on this connection
     _quiet_since: float = field(default=0.0, init=False)
@@ -251,7 +252,7 @@ class Drain(Consumer):
 
     @property
     def quiet_seconds(self) -> float:
-        """For so long the broker had nothing to give; 0 without a broker."""
+        """Seconds for which the broker had no message; 0 without a broker."""
         return 0.0 if self.connection is None else self.world.now - self._quiet_since
 
     def connected(self) -> None:

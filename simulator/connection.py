@@ -1,7 +1,7 @@
 """A client's connection to a simulated broker: commands one way, frames the other, in order, and no sockets.
 
-It is what the engine knows as connection and session in one. A frame counts as sent when the turn of the loop in
-which it was written ends, as with a real transport; what is sent is noted at once, whether it arrives or not.
+For the engine it is connection and session in one. A frame counts as sent at the end of the turn of the loop in which
+it was written, as with a real transport; it is noted at once, whether it arrives or not.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tandemmq.simulator.clients import Client
     from tandemmq.simulator.node import Node
 
-#: One way between client and broker, in seconds.
+#: Latency between client and broker, one way, in seconds.
 LATENCY_SECONDS = 0.0005
-#: A broker notices after so long that the network to a client is gone.
+#: Time after which a broker notices that the network to a client is gone.
 BROKER_NOTICES_SECONDS = 5.0
 
 
@@ -56,7 +56,7 @@ class Connection:
         self.holder = Holder(memory)
         self.survives_errors = self.can_pull = False
         self.certificate = None
-        self.has_hung_up = False  # who is lost was no victim of a message
+        self.has_hung_up = False  # a lost client was no victim of a message
         self.id = name
         self.peer = name
         self.epoch = epoch
@@ -80,7 +80,7 @@ class Connection:
         return not self.holder.is_held_back
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
-        """No client waits for CONNECTED here."""
+        """Do nothing: no client waits for CONNECTED here."""
 
     def receipt(self, receipt: str) -> None:
         self._frames.append(Receipt(receipt))
@@ -98,10 +98,10 @@ class Connection:
         self._frames.append(Refusal(error.receipt, error.message))
 
     def stop_reading(self) -> None:
-        """Who it is, is known at once."""
+        """Do nothing: the login is decided at once."""
 
     def resume_reading(self) -> None:
-        """It never stopped."""
+        """Do nothing: reading never stopped."""
 
     def beat(self) -> None:
         self._frames.append(HeartBeat())
@@ -122,7 +122,7 @@ class Connection:
         self._carry(lambda: self._arrive(frames))
 
     def close(self, after_flush: bool = True) -> None:
-        """Hang up."""
+        """Close the connection."""
         if after_flush:
             self._flush()
         if self.is_open:
@@ -133,7 +133,7 @@ class Connection:
     # ---- on the way
 
     def _carry(self, arrive: Callable[[], None]) -> None:
-        """All frames take the same time, so they stay in order."""
+        """Carry frames. All take the same time, so they stay in order."""
         self._world.after(LATENCY_SECONDS, lambda: self._server.when_reachable(arrive))
 
     def _arrive(self, frames: list[Frame]) -> None:
@@ -150,7 +150,7 @@ class Connection:
     # ---- at the client
 
     def send(self, *commands: Command) -> None:
-        """The broker gets them, in one piece, unless the way to it is gone for good."""
+        """Send commands to the broker, in one piece; they are lost if the way to the broker is gone for good."""
 
         def arrive() -> None:
             self._server.call_on_loop(take)
@@ -163,7 +163,7 @@ class Connection:
         self._carry(arrive)
 
     def give_up(self) -> None:
-        """The client hangs up, whatever the broker knows of it."""
+        """Close the connection at the client, whatever the broker knows of it."""
         if self.is_given_up:
             return
         self.is_given_up = True
@@ -177,12 +177,12 @@ class Connection:
         self._world.after(delay, lambda: self._server.call_on_loop(notice))
 
     def reset(self) -> None:
-        """The network ends it: the client learns that at once, the broker after a while."""
+        """Reset the connection in the network: the client learns that at once, the broker after a while."""
         if not self.is_given_up:
             self.give_up()
             self._to.hung_up()
 
     def broke(self) -> None:
-        """The broker's process is gone."""
+        """End the connection because the broker's process is gone."""
         self.is_open = False
         self._carry(self._hang_up)

@@ -1,5 +1,4 @@
-"""A database with a clock that somebody may set, and the way to it: what a lease's SQL (locker.sql.lease_table) runs
-on.
+"""A database with a clock that a fault may set, and the link to it, for the SQL of a lease (locker.sql.lease_table).
 
 SQLite in memory, one for all brokers of a simulation. Each statement takes place at one moment of the database's clock.
 An answer that does not come in time leaves open whether the statement took place, or will.
@@ -22,15 +21,15 @@ from tandemmq.simulator.kernel import Process, World
 from tandemmq.simulator.link import Link, NoAnswer
 
 URL: Final = make_url("sqlite:///simulated")
-#: SQLite's, but for its clock.
+#: SQLite with another clock.
 DIALECT: Final = replace(SQLITE, now_ms="simulated_now_ms()", prepare=lambda bounds, is_mariadb: [])
-#: What a link does not bound by itself is not bounded here.
+#: A link has its own limits, so these have no effect.
 BOUNDS: Final = Bounds(1.0, 1.0, 1.0)
 LEASE: Final = Statements()
 
 
 class Result(NamedTuple):
-    """What a statement came to."""
+    """Result of a statement."""
 
     rows: list[tuple[Any, ...]]
     description: Any
@@ -38,7 +37,7 @@ class Result(NamedTuple):
 
 
 class Database:
-    """The server. ``wall_offset``: of its clock, which somebody may set."""
+    """The database server. ``wall_offset``: of its clock, which a fault may set."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -50,16 +49,16 @@ class Database:
         return int((self.wall_offset + self.world.now) * 1000)
 
     def execute(self, statement: str, parameters: Sequence[Any]) -> Result:
-        """At this moment, committed. Raises what sqlite3 raises."""
+        """Execute a statement at this moment, committed. Raises what sqlite3 raises."""
         cursor = self._sqlite.execute(statement, parameters)
         return Result(cursor.fetchall(), cursor.description, cursor.rowcount)
 
     def empty_row(self) -> None:
-        """Somebody makes the lease free."""
+        """Free the lease, as an operator might."""
         self._on_table(f"UPDATE {LEASE.table} SET {LEASE.name} = NULL, {LEASE.time} = NULL")
 
     def delete_row(self) -> None:
-        """Somebody deletes the row."""
+        """Delete the row, as an operator might."""
         self._on_table(f"DELETE FROM {LEASE.table}")
 
     def _on_table(self, statement: str) -> None:
@@ -74,8 +73,8 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class ReachedDatabase(sql.Database):
-    """The database as one process reaches it over its link. ``granted`` is called when a statement of it took the
-    lease, at that moment, whether the process gets the answer or not."""
+    """Database as one process reaches it over its link. ``granted`` is called at the moment when a statement of the
+    process took the lease, whether the process gets the answer or not."""
 
     server: Database
     process: Process
@@ -88,7 +87,7 @@ class ReachedDatabase(sql.Database):
         )
 
     def call(self, statement: str, parameters: Sequence[Any]) -> Result:
-        """Raises sqlite3.OperationalError when nothing answers."""
+        """Execute a statement over the link. Raises sqlite3.OperationalError when nothing answers."""
 
         def effect() -> Result:
             result = self.server.execute(statement, parameters)
@@ -103,37 +102,37 @@ class ReachedDatabase(sql.Database):
 
 
 def reached(server: Database, process: Process, link: Link, granted: Callable[[], None]) -> ReachedDatabase:
-    """``server`` for one process."""
+    """Return ``server`` for one process."""
     return ReachedDatabase(URL, DIALECT, BOUNDS, process.name, server, process, link, granted)
 
 
 def _takes_lease(statement: str) -> bool:
-    """Whether a statement writes a name where another one was: not one that renews, or frees."""
+    """Return whether a statement writes a name in place of another one: not a renewal, and not a release."""
     return statement.startswith("UPDATE") and " IN (" not in statement
 
 
 class _Connection:
-    """What SQLAlchemy asks of sqlite3.Connection. Everything is committed at once."""
+    """Part of sqlite3.Connection that SQLAlchemy uses. Everything is committed at once."""
 
     def __init__(self, reached: ReachedDatabase) -> None:
         self.isolation_level = None
         self._reached = reached
-        reached.call("SELECT 1", ())  # to connect is to be answered
+        reached.call("SELECT 1", ())  # a connect needs an answer
 
     def cursor(self) -> _Cursor:
         return _Cursor(self._reached)
 
     def create_function(self, *arguments: Any, **named: Any) -> None:
-        """The server has its own."""
+        """Do nothing: the server has its own functions."""
 
     def commit(self) -> None:
-        """It is."""
+        """Do nothing: every statement is committed."""
 
     def rollback(self) -> None:
-        """There is nothing to undo."""
+        """Do nothing: there is nothing to undo."""
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: nothing is kept open."""
 
 
 class _Cursor:
@@ -163,4 +162,4 @@ class _Cursor:
         return self._result.rows.pop(0) if self._result.rows else None
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: nothing is kept open."""

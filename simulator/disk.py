@@ -1,8 +1,8 @@
-"""One process's view of a volume: the calls of ``os`` that journal, index, space and lock make.
+"""A process's view of a volume: the calls of ``os`` that journal, index, space and lock make.
 
-It is what a simulated broker has instead of ``os`` (store.standby.Disk) and of the kernel's record locks
-(locker.volume.LockVolume). Each call that needs the server takes time, and is a place where another thread, another
-broker or a fault may come between.
+A simulated broker uses it instead of ``os`` (store.standby.Disk) and of the kernel's record locks
+(locker.volume.LockVolume). Each call that needs the server takes time, and another thread, another broker or a fault
+may come in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK_BYTES = 512
 
 
 class Status(NamedTuple):
-    """What is read of an ``os.stat_result``."""
+    """Fields that are read from an ``os.stat_result``."""
 
     st_mode: int
     st_ino: int
@@ -39,7 +39,7 @@ class Status(NamedTuple):
 
 
 class StatVfs(NamedTuple):
-    """What is read of an ``os.statvfs_result``."""
+    """Fields that are read from an ``os.statvfs_result``."""
 
     f_frsize: int
     f_blocks: int
@@ -72,7 +72,7 @@ class SimulatedDisk:
     ) -> T:
         number = self._watch.before(verb, path)
         if number is not None and verb != "close" and self.host.world.random.random() < 0.5:
-            raise failure(number, path)  # else it takes place, and its answer is a failure
+            raise failure(number, path)  # otherwise it takes place, and its answer is a failure
         try:
             result = self._carry(path, effect, cost_seconds, link or self.host.link)
             self.host.fail_if_told(verb)
@@ -92,7 +92,7 @@ class SimulatedDisk:
 
     def _descriptor(self, fd: int) -> Descriptor:
         if self.process.is_dead:
-            raise Killed  # on its way out it closes nothing: the kernel does, in ``died``
+            raise Killed  # a dying process closes nothing: the kernel does, in ``died``
         found = self._descriptors.get(fd)
         if found is None:
             raise failure(errno.EBADF, f"descriptor {fd}")
@@ -123,7 +123,7 @@ class SimulatedDisk:
         path, file = descriptor
         del self._descriptors[fd]
         if file.lock is self or file.lock is descriptor or self.host.cached(file).dirty:
-            # POSIX: any descriptor of the file drops the lock; NFS: what was written is sent at the latest now.
+            # POSIX: closing any descriptor of the file drops the lock; NFS: written data is sent now at the latest.
             def effect() -> None:
                 self._server.unlock(file, self)
                 self._server.unlock(file, descriptor)
@@ -144,7 +144,7 @@ class SimulatedDisk:
         return bytes(data[offset : offset + length])
 
     def lseek(self, fd: int, position: int, how: int, /) -> int:
-        """Its files have no holes."""
+        """Seek in a file: the files have no holes."""
         return position if how == os.SEEK_DATA else len(self._descriptor(fd).file.data)
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int, /) -> int:
@@ -185,7 +185,7 @@ class SimulatedDisk:
 
         def effect() -> None:
             if number is not None:
-                # The kernel marks the pages clean all the same: a second sync would succeed, for nothing.
+                # The kernel still marks the pages clean: a second sync would succeed without writing them.
                 host.cached(file).dirty = []
                 host.believes_what_is_lost = True
                 raise failure(number, path)
@@ -234,7 +234,7 @@ class SimulatedDisk:
             self.host.changed_names(path)
             change()
             if is_repeated:
-                change()  # the answer was lost, the request came again: EEXIST or ENOENT for what succeeded
+                change()  # the answer was lost, the request came again: EEXIST or ENOENT for a request that succeeded
 
         self._call(verb, path, effect)
 
@@ -307,7 +307,7 @@ class SimulatedDisk:
     # ---- locks
 
     def flock(self, fd: int, operation: int) -> None:
-        """Of an index directory: held by a descriptor, not by the process."""
+        """Lock an index directory: a descriptor holds the lock, not the process."""
         descriptor = self._descriptor(fd)
         path, file = descriptor
         if not self._call("flock", path, lambda: self._take(file, descriptor)):
@@ -322,7 +322,7 @@ class SimulatedDisk:
         return is_mine
 
     def _take(self, file: File, owner: object) -> bool:
-        """At the server. The kernel lets go of what a dead process asked for while it lived."""
+        """Take a lock at the server. The kernel releases what a dead process requested while it lived."""
         return not self.process.is_dead and self._server.lock(file, owner)
 
     def holder_pid(self, descriptor: int) -> int | None:
@@ -333,7 +333,7 @@ class SimulatedDisk:
     def wall_ms(self) -> int:
         return int(self.host.wall() * 1000)
 
-    # ---- chance, and what is private
+    # ---- chance, and private directories
 
     def urandom(self, size: int, /) -> bytes:
         return self.host.world.random.randbytes(size)
@@ -351,7 +351,8 @@ class SimulatedDisk:
     # ---- the end of the process
 
     def died(self) -> None:
-        """The kernel closes what the process had open, and lets its locks go. What it wrote stays in the host."""
+        """Close the descriptors of the dead process, and release its locks, as the kernel does. Its writes stay in the
+        host."""
         for descriptor in self._descriptors.values():
             self._server.unlock(descriptor.file, self)
             self._server.unlock(descriptor.file, descriptor)

@@ -1,6 +1,6 @@
-"""When something goes wrong, and for how long: drawn from a seed, done to a running world, and mended in the end.
+"""Faults and their duration: drawn from a seed, done to a running world, and undone at the end.
 
-The kinds are in simulator.kinds; here is what they do it with.
+simulator.kinds has the kinds; this module has the operations that they use.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tandemmq.simulator.server import Server
 from tandemmq.simulator.steps import Steps, Traps
 from tandemmq.simulator.tally import Tally
 
-#: A pause lasts so long at most; most are short.
+#: Longest pause; most pauses are short.
 PAUSE_SECONDS_MAX: Final = 30.0
-#: A server lets go of a lock so long after its host fell silent.
+#: Time after which a server releases a lock of a silent host.
 LOCK_LEASE_SECONDS: Final = (1.0, 10.0)
-#: Of a machine that sleeps as a whole: soon, so that successors come while it does.
+#: The same for a machine that sleeps as a whole: soon, so that successors come while it sleeps.
 FREEZE_LEASE_SECONDS: Final = (0.2, 3.0)
 
 Begin = Mapping[str, Callable[["Faults"], None]]
@@ -30,12 +30,12 @@ Begin = Mapping[str, Callable[["Faults"], None]]
 
 @dataclass(slots=True)
 class Site:
-    """All that faults are done to, and where they are reported and counted. ``database_links`` by broker.
+    """Targets of the faults, and where faults are reported and counted. ``database_links`` by broker.
 
-    ``is_lock_harmed``: somebody may have had the lock taken away, or given to another one beside. ``mending``: what is
-    to be undone yet. ``disturbed_at``: when something was done, or undone, last. ``grants``: of the lock, to one more.
-    ``on_link`` is called with each journal file that got its name: by whom, its path, whether files with higher numbers
-    were there.
+    ``is_lock_harmed``: the lock may have been taken from its holder, or given to another broker, too. ``mending``:
+    functions that still have to undo a fault. ``disturbed_at``: time of the last fault or its end. ``grants``:
+    additional grants of the lock. ``on_link`` is called with each journal file that got its name: the broker, the path,
+    and whether files with higher numbers existed.
     """
 
     world: World
@@ -54,12 +54,13 @@ class Site:
     on_link: Callable[[Node, str, bool], None] | None = None
 
     def node_of(self, steps: Steps) -> Node:
-        """Whose steps they are."""
+        """Return the node of these steps."""
         return next(node for node in self.nodes if node.name == steps.process.name)
 
 
 class Faults:
-    """Between now and ``seconds`` from now ``count`` faults of these ``kinds`` begin. ``mend`` ends all of them."""
+    """Plan of faults: between now and ``seconds`` from now ``count`` faults of these ``kinds`` begin. ``mend`` ends all
+    of them."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Faults:
         self.site = site
         self.world = site.world
         self._lock_lease = site.world.random.uniform(*LOCK_LEASE_SECONDS)
-        self.is_over = False  # everything was mended; no more faults then
+        self.is_over = False  # all faults were undone; no more faults then
         self._begin_of = begin
         chance = site.world.random
         self._to_come = 0
@@ -83,7 +84,7 @@ class Faults:
             self.plan(kind, seconds * chance.random())
 
     def plan(self, kind: str, seconds: float) -> None:
-        """One more, so long from now."""
+        """Plan one more fault, ``seconds`` from now."""
         self._to_come += 1
         self.world.after(seconds, lambda: self._begin(kind))
 
@@ -94,24 +95,24 @@ class Faults:
 
     @property
     def quiet_since(self) -> float | None:
-        """Since when all of them have come and are undone; None: they are not."""
+        """Time since which all faults have come and are undone; None: they are not."""
         return None if self._to_come or self.site.mending else self.site.disturbed_at
 
     def happened(self, kind: str, what: str) -> None:
-        """A fault took effect."""
+        """Report and count a fault that took effect."""
         self.site.tell(what)
         self.site.tally.add("faults", kind)
         self.site.disturbed_at = self.world.now
 
     def mend(self) -> None:
-        """Everything works again, from now on."""
+        """End all faults: everything works from now on."""
         self.is_over = True
         self.site.traps.clear()
         for mend in list(self.site.mending):
             mend()
 
     def until_mended(self, mend: Callable[[], None]) -> Callable[[], None]:
-        """What undoes a fault: called once, by ``mend`` at the latest, and by whoever calls what is returned."""
+        """Return a function that undoes a fault. It works once; ``mend`` calls it at the latest."""
 
         def undo() -> None:
             if undo in self.site.mending:
@@ -123,32 +124,32 @@ class Faults:
         return undo
 
     def for_a_while(self, kind: str, what: str, mend: Callable[[], None]) -> None:
-        """Say it, and undo it in time."""
+        """Report a fault, and undo it after a random time."""
         seconds = self.some_seconds()
         self.happened(kind, f"{what} for {seconds:.2f} s")
         self.world.after(seconds, self.until_mended(mend))
 
     def some_seconds(self) -> float:
-        """Short, as a rule."""
+        """Return a random duration, usually short."""
         return self._pause_seconds_max * self.world.random.random() ** 3 + 0.05
 
     def some_node(self) -> Node:
-        """A master, more often than not: there is more to break."""
+        """Return a node, usually a master: it has more to break."""
         chance = self.world.random
         masters = [node for node in self.site.nodes if node.is_master]
         return chance.choice(masters if masters and chance.random() < 0.7 else self.site.nodes)
 
-    # ---- what is done to a broker, a host, a server
+    # ---- faults of a broker, a host, a server
 
     def restart_seconds(self) -> float:
-        """A supervisor, or an operator, starts a broker again after so long."""
+        """Return the seconds until a supervisor, or an operator, starts a broker again."""
         return 0.5 + 5.0 * self.world.random.random()
 
     def kill_node(self, node: Node) -> None:
         node.kill(self.restart_seconds())
 
     def pause(self, node: Node) -> Callable[[], None]:
-        """SIGSTOP, until what is returned is called, or all is mended."""
+        """Stop the process (SIGSTOP) until the returned function is called, or all faults end."""
         process = node.process
         if process is None:
             return lambda: None
@@ -156,7 +157,7 @@ class Faults:
         return self.until_mended(process.resume)
 
     def freeze(self, node: Node) -> Callable[[], None]:
-        """As ``pause``, but of its whole machine: the server ends its locks after a while."""
+        """Like ``pause``, for the whole machine: the server ends its locks after a while."""
         process = node.process
         thaw = self.pause(node)
 
@@ -168,14 +169,15 @@ class Faults:
         return thaw
 
     def hang_volume(self, node: Node) -> Callable[[], None]:
-        """All calls of its host hang; the server ends its locks after a while."""
+        """Hang all volume calls of a node's host; the server ends its locks after a while."""
         host = node.host
         host.cut()
         self.lose_locks_later(node)
         return self.until_mended(host.mend)
 
     def hang_lock_server(self, node: Node) -> Callable[[], None]:
-        """What its host asks about locks has no answer; the volume has. The server ends its locks after a while."""
+        """Hang the lock calls of a node's host, but not those of the volume. The server ends its locks after a
+        while."""
         link = node.host.lock_link
         database = self.site.database_links[node.name]
         link.cut()
@@ -190,7 +192,7 @@ class Faults:
         return self.until_mended(mend)
 
     def lose_locks_later(self, node: Node) -> None:
-        """The server ends the locks of a host that stays silent (NFSv4: its lease)."""
+        """End the locks of a host that stays silent, as a server does (NFSv4: its lease)."""
 
         def end() -> None:
             if node.host.lock_link.is_cut:
@@ -203,7 +205,7 @@ class Faults:
         self.site.server.unlock_all(is_owner)
 
     def kill_host(self, node: Node) -> None:
-        """Its locks outlive it for a while."""
+        """Kill a node's host. Its locks outlive it for a while."""
         host = node.host
         server = host.server
         locks = [(file, file.lock) for file in server.files() if getattr(file.lock, "host", None) is host]
@@ -223,7 +225,7 @@ class Faults:
         self.world.after(self._lock_lease, self.until_mended(end))
 
     def lose_power(self) -> None:
-        """Of everything: what was not synced may be gone."""
+        """Cut the power of everything: bytes that were not synced may be gone."""
         for each in self.site.nodes:
             self.kill_host(each)
         for server in dict.fromkeys(each.host.server for each in self.site.nodes):

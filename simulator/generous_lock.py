@@ -1,7 +1,7 @@
-"""A lock that is given to one broker more while another one has it, as often as a fault says.
+"""A lock that is given to one more broker while another one has it, as often as a fault says.
 
-Each broker has its real locker; a poll that the lock refuses is granted here. Both brokers can prove then that the
-lock is theirs, and neither can learn of the other one by the lock.
+Each broker has its real locker; a poll that the lock refuses is granted here. Then both brokers can prove that the lock
+is theirs, and neither can learn of the other one by the lock.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from tandemmq.locker.contract import NO_PROOF, Holder, Locker, Proof
 
 @dataclass(slots=True)
 class Grants:
-    """Polls that are to be granted although another broker has the lock: ``left`` of them. ``period``: a grant ends
-    with the period in which it was given."""
+    """Number of polls to grant although another broker has the lock: ``left``. ``period``: a grant ends with the period
+    in which it was given."""
 
     left: int = 0
     period: int = 0
 
     def end(self) -> None:
-        """The lock is honest from now on."""
+        """End the grants: the lock is honest from now on."""
         self.left = 0
         self.period += 1
 
 
 class GenerousLocker(Locker):
-    """``inner``, and beside it the grants. ``granted`` is called when one was taken."""
+    """Locker ``inner``, with the additional grants. ``granted`` is called when one was taken."""
 
     kind = "generous"
 
@@ -36,7 +36,7 @@ class GenerousLocker(Locker):
         self._inner = inner
         self._grants = grants
         self._granted = granted
-        self._period: int | None = None  # of the grant that this broker has
+        self._period: int | None = None  # of the grant of this broker
 
     @property
     def where(self) -> str:

@@ -1,8 +1,8 @@
-"""A host and its memory of a volume: pages, names and attributes that may be older than what the server has.
+"""A host and its memory of a volume: pages, names and attributes that may be older than those of the server.
 
-What is written waits here until it is synced, or until the host finds time; what was read is believed until the file
-is opened again, and names and attributes for as long as the mount says (acdirmin of nfs(5)); names that are not there
-are asked for each time (lookupcache=positive, which the start demands). On a host by itself all of this is exact.
+Written data waits here until it is synced, or until the host finds time. Read data is trusted until the file is opened
+again, and names and attributes for the time of the mount (acdirmin of nfs(5)). Names that do not exist are looked up
+each time (lookupcache=positive, which the start requires). On a host by itself all of this is exact.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tandemmq.simulator.kernel import World
 from tandemmq.simulator.link import Link
 from tandemmq.simulator.server import SECTOR, File, Server, failure
 
-#: Of writes, so many are written back by and by before anybody syncs; within so many seconds.
+#: Part of the writes that is written back before a sync, and the time until that.
 WRITE_BACK_SHARE = 0.05
 WRITE_BACK_SECONDS_MAX = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class CachedFile:
-    """What a host remembers of a file. ``data`` None: nothing."""
+    """Cached content of a file. ``data`` None: nothing is cached."""
 
     data: bytearray | None = None
     version: int = 0
@@ -32,21 +32,21 @@ class CachedFile:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Of a directory, as ``os.scandir`` tells it."""
+    """Entry of a directory, as ``os.scandir`` returns it."""
 
     name: str
     number: int
 
     def inode(self) -> int:
-        """Of the file that had this name when the directory was read."""
+        """Return the inode number of the file that had this name when the directory was read."""
         return self.number
 
 
 class Host:
-    """One host's cache of the volume. ``attribute_seconds``: how long it trusts cached names and attributes; 0: not at
+    """Cache of the volume in a host. ``attribute_seconds``: how long it trusts cached names and attributes; 0: not at
     all.
 
-    ``lock_link`` is the way to the record locks, which NFS has of its own; ``cut`` and ``mend`` are for both.
+    ``lock_link`` is the link to the record locks, which is separate in NFS; ``cut`` and ``mend`` are for both.
     """
 
     def __init__(self, world: World, name: str, server: Server, link: Link, *, attribute_seconds: float) -> None:
@@ -57,19 +57,19 @@ class Host:
         self.lock_link = Link(world, link.timeout_seconds)
         self.attribute_seconds = attribute_seconds
         self.wall_offset = 1_700_000_000.0
-        self.believes_what_is_lost = False  # a sync failed: what was written is seen here, and nowhere else
+        self.believes_what_is_lost = False  # a sync failed: the written data is seen here, and nowhere else
         self.failing: dict[str, int] = {}  # verb -> errno of its next call
-        self.on_failure: Callable[[], None] = lambda: None  # one of those took effect
+        self.on_failure: Callable[[], None] = lambda: None  # a failure took effect
         self.names: dict[str, tuple[File, float]] = {}
         self.lists: dict[str, tuple[list[Entry], float]] = {}
         self._files: dict[int, CachedFile] = {}
 
     def wall(self) -> float:
-        """Seconds since 1970, as somebody set them."""
+        """Return the seconds since 1970 by the host's clock, which a fault may set."""
         return self.wall_offset + self.world.now
 
     def cut(self) -> None:
-        """Nothing gets through to the volume, nor to its locks, until ``mend``."""
+        """Cut the host off from the volume and its locks until ``mend``."""
         self.link.cut()
         self.lock_link.cut()
 
@@ -86,14 +86,14 @@ class Host:
         return found
 
     def revalidate(self, file: File) -> CachedFile:
-        """What was read of it is trusted only if no other host changed it since."""
+        """Trust the cached content only if no other host has changed the file since."""
         cached = self.cached(file)
         if cached.data is not None and cached.version != file.version:
             cached.data = None
         return cached
 
     def fill(self, file: File) -> bytearray:
-        """The file as this host sees it; at the server."""
+        """Return the file as this host sees it; at the server."""
         cached = self.cached(file)
         if cached.data is None:
             self.server.check_alive(file)
@@ -122,23 +122,23 @@ class Host:
                 pass  # the writer gets the error at the next sync, or closed it without one
 
     def flush(self, file: File, *, is_stable: bool) -> None:
-        """At the server: what was written here is there. After a failure it is believed here, and lost there."""
+        """Write the dirty data to the server. After a failure it is visible here, and lost there."""
         cached = self.cached(file)
         dirty, cached.dirty = cached.dirty, []
         was_current = cached.version == file.version
         for offset, data in dirty:
             self.server.write(file, offset, data, is_stable=is_stable)
-        if was_current:  # our own writes do not make our own memory old
+        if was_current:  # our own writes do not make our own cache old
             cached.version = file.version
 
     def forget_pages(self, file: File) -> None:
-        """Drop what was read and not written (POSIX_FADV_DONTNEED)."""
+        """Drop cached pages that are not dirty (POSIX_FADV_DONTNEED)."""
         cached = self.cached(file)
         if not cached.dirty:
             cached.data = None
 
     def died(self) -> None:
-        """What was not synced survives in part: as far as it was just being written."""
+        """End the host: data that was not synced survives only as far as it was just being written."""
         chance = self.world.random
         for file in self.server.files():
             cached = self._files.get(file.inode)
@@ -156,7 +156,7 @@ class Host:
     # ---- names
 
     def changed_names(self, path: str) -> None:
-        """This host changed a name in that directory: what it remembers of the directory is old."""
+        """Drop the cached directory in which this host changed a name."""
         parent = posixpath.dirname(path)
         self.lists.pop(parent, None)
         for name in [name for name in self.names if posixpath.dirname(name) == parent]:
@@ -169,13 +169,13 @@ class Host:
         return None
 
     def fail_if_told(self, verb: str) -> None:
-        """A fault that was ordered for this verb happens now, once."""
+        """Raise a failure that was planned for this verb, once."""
         number = self.take_failure(verb)
         if number is not None:
             raise failure(number, verb)
 
     def take_failure(self, verb: str) -> int | None:
-        """The errno of a fault that was ordered for this verb; it happens now, once."""
+        """Return the errno of a failure that was planned for this verb, once."""
         number = self.failing.pop(verb, None)
         if number is not None:
             self.on_failure()
@@ -189,5 +189,5 @@ def _put(target: bytearray, offset: int, data: bytes) -> None:
 
 
 def unreachable(path: str) -> OSError:
-    """What a soft mount says when the server does not answer."""
+    """Return the error of a soft mount when the server does not answer."""
     return failure(errno.EIO, path)

@@ -1,9 +1,8 @@
-"""Virtual time, and threads that take turns in it: everything that happens, happens in an order that a seed decides.
+"""Virtual time, and threads that take turns in it: a seed decides the order of all events.
 
-Each simulated thread is a greenlet. It runs until it waits for something; then the world picks, by chance, one of those
-that could go on, and when none can, time jumps to the next timer. Nothing runs at the same time as anything else,
-and nothing takes time but what says so. A process can be stopped (SIGSTOP) and killed (SIGKILL) wherever its threads
-wait, in the middle of a system call too.
+Each simulated thread is a greenlet. It runs until it waits for something; then the world picks a random ready thread.
+When none is ready, time jumps to the next timer. Only one thread runs at a time, and only explicit waits take time. A
+process can be stopped (SIGSTOP) and killed (SIGKILL) wherever its threads wait, in the middle of a system call too.
 
 Knows nothing of brokers and disks.
 """
@@ -19,21 +18,21 @@ from typing import Any, Final
 
 from greenlet import getcurrent, greenlet
 
-#: So many turns without time going on: somebody waits in a busy loop.
+#: Limit of turns at one time; more mean a busy loop.
 TURNS_AT_ONE_TIME_MAX: Final = 200_000
 
 
 class Killed(BaseException):
-    """The process of this thread was killed: it unwinds, and nothing that it does on the way has any effect."""
+    """The process of this thread was killed: it unwinds, and nothing that it does meanwhile has any effect."""
 
 
 class StandsStill(Exception):
-    """Threads take turns for ever while time does not go on."""
+    """Threads take turns for ever while time stands still."""
 
 
 class Timer(list[Any]):
-    """Something that is to happen; ``cancel`` any time. When, a number that no other has, and what is to be called:
-    a list, for it is compared often."""
+    """A future call, which ``cancel`` may end at any time: its time, a unique number, and the function. It is a list
+    because it is compared often."""
 
     __slots__ = ()
 
@@ -42,7 +41,7 @@ class Timer(list[Any]):
 
 
 def call_all(calls: list[Callable[[], object]]) -> None:
-    """Each once: they are forgotten."""
+    """Call each function once, and clear the list."""
     due = calls[:]
     calls.clear()
     for call in due:
@@ -50,14 +49,14 @@ def call_all(calls: list[Callable[[], object]]) -> None:
 
 
 class World:
-    """Time in seconds from 0, chance, and who may run. ``fingerprint`` is equal for equal runs."""
+    """Time in seconds from 0, randomness, and the order of threads. ``fingerprint`` is equal for equal runs."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now = 0.0
         self.current: SimulatedThread | None = None
         self.fingerprint = seed
-        self.bugs: list[str] = []  # exceptions that nothing handled
+        self.bugs: list[str] = []  # unhandled exceptions
         self._ready: list[SimulatedThread] = []
         self._timers: list[Timer] = []
         self._timer_numbers = count(1)
@@ -65,17 +64,17 @@ class World:
         self._is_over = False
 
     def after(self, seconds: float, call: Callable[[], object]) -> Timer:
-        """Have ``call`` called so many seconds from now; it must not wait for anything."""
+        """Call ``call`` after ``seconds``; it must not wait for anything."""
         timer = Timer((self.now + seconds, next(self._timer_numbers), call))
         heapq.heappush(self._timers, timer)
         return timer
 
     def note(self, *facts: int | float) -> None:
-        """Make something that happened part of the fingerprint."""
+        """Add an event to the fingerprint."""
         self.fingerprint = hash((self.fingerprint, self.now, facts))
 
     def run(self, until: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Let time go on until then, or until ``is_over``, which is asked after each timer."""
+        """Let time pass until then, or until ``is_over``, which is called after each timer."""
         assert self.current is None, "only from outside"
         turns = 0
         timers = self._timers
@@ -116,7 +115,7 @@ class World:
         self._ready.append(thread)
 
     def withdraw(self, process: Process) -> list[SimulatedThread]:
-        """The threads of a process do not run any more; those returned would have."""
+        """Stop the threads of a process; return those that were ready."""
         taken = [thread for thread in self._ready if thread.process is process]
         if taken:
             self._ready[:] = [thread for thread in self._ready if thread.process is not process]
@@ -124,7 +123,7 @@ class World:
 
 
 class SimulatedThread:
-    """A thread of a process. It runs from its first turn after ``start``."""
+    """Thread of a process. It runs from its first turn after ``start``."""
 
     def __init__(self, process: Process, target: Callable[[], object], name: str) -> None:
         self.process = process
@@ -133,10 +132,10 @@ class SimulatedThread:
         self.number = next(self.world.thread_numbers)
         self.native_id: int | None = None
         self.turns = 0
-        self.may_wait = True  # false while an event loop runs what must never wait
+        self.may_wait = True  # false while an event loop runs code that must never wait
         self._target = target
         self._is_alive = False
-        self._ticket = 0  # of the next ``park``: its waker ends that one only
+        self._ticket = 0  # of the next ``park``: its waker ends only that one
         self._was_woken = False
         self._joining: list[Callable[[], object]] = []
         self._greenlet: greenlet = greenlet(self._run)
@@ -153,7 +152,7 @@ class SimulatedThread:
         return self._is_alive
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it ended, or so long by this process's clock."""
+        """Wait until the thread has ended, or for ``timeout`` by this process's clock."""
         if self._is_alive:
             self._joining.append(self.process.waker())
             self.process.wait(timeout, lambda: not self._is_alive)
@@ -171,17 +170,17 @@ class SimulatedThread:
         call_all(self._joining)
 
     def switch(self, hub: greenlet) -> None:
-        """Give it its turn; called by the world, which runs in ``hub``."""
+        """Give the thread its turn; called by the world, which runs in ``hub``."""
         own = self._greenlet
         if own.parent is not hub:
             own.parent = hub
         own.switch()
 
     def kill(self) -> None:
-        """Unwind it; its process is dead, so nothing that it does counts."""
+        """Unwind the thread; its process is dead, so nothing that it does counts."""
         if not self._is_alive or self._greenlet is getcurrent():
             return
-        if self._greenlet:  # it began
+        if self._greenlet:  # it has begun
             self._greenlet.parent = getcurrent()
             self._greenlet.throw(Killed)
         self._is_alive = False
@@ -189,7 +188,7 @@ class SimulatedThread:
     # ---- waiting, on this thread
 
     def park(self, seconds: float | None) -> bool:
-        """Wait until woken (True), or so many true seconds (False)."""
+        """Wait until woken (True), or for ``seconds`` of true time (False)."""
         if self.process.is_dead:
             raise Killed
         assert self.may_wait, f"{self.name} of {self.process.name} must not wait: everything else does while it waits"
@@ -207,7 +206,7 @@ class SimulatedThread:
         return self._was_woken
 
     def waker(self) -> Callable[[], None]:
-        """What ends the ``park`` that comes next, unless it ended before."""
+        """Return a function that ends the next ``park``, unless that ended before."""
         return partial(self._resume, self._ticket, True)
 
     def _resume(self, ticket: int, was_woken: bool) -> None:
@@ -219,9 +218,9 @@ class SimulatedThread:
 
 
 class Process:
-    """Threads that stop, go on and die together, and a clock that cannot be set.
+    """Threads that stop, continue and die together, and a clock that cannot be set.
 
-    The clock (CLOCK_BOOTTIME) began at some moment of its own, and runs ``clock_rate`` times as fast as true time.
+    The clock (CLOCK_BOOTTIME) began at its own time, and runs ``clock_rate`` times as fast as true time.
     """
 
     def __init__(self, world: World, name: str, *, clock_rate: float = 1.0, clock_began: float = 1000.0) -> None:
@@ -232,10 +231,10 @@ class Process:
         self.is_paused = False
         self._clock_rate = clock_rate
         self._clock_began = clock_began
-        self._waiting: list[SimulatedThread] = []  # would run, were the process not paused
+        self._waiting: list[SimulatedThread] = []  # threads that would run if the process were not paused
 
     def boot(self) -> float:
-        """Seconds by the clock that cannot be set."""
+        """Return the seconds of the clock that cannot be set."""
         return self._clock_began + self.world.now * self._clock_rate
 
     def thread(self, target: Callable[[], object], name: str) -> SimulatedThread:
@@ -250,13 +249,13 @@ class Process:
             self.world.make_ready(thread)
 
     def pause(self) -> None:
-        """SIGSTOP: what its threads asked of a disk or a network goes on, the threads do not."""
+        """Stop the process (SIGSTOP): its disk and network requests continue, its threads do not."""
         if not self.is_paused and not self.is_dead:
             self.is_paused = True
             self._waiting = self.world.withdraw(self)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Continue the process (SIGCONT)."""
         if self.is_paused and not self.is_dead:
             self.is_paused = False
             waiting, self._waiting = self._waiting, []
@@ -264,7 +263,7 @@ class Process:
                 self.world.make_ready(thread)
 
     def kill(self) -> None:
-        """SIGKILL. Called by the world, not by a thread of the process."""
+        """Kill the process (SIGKILL). Called by the world, not by a thread of the process."""
         if self.is_dead:
             return
         self.is_dead = True
@@ -274,10 +273,10 @@ class Process:
             thread.kill()
         self.threads = []
 
-    # ---- for the thread that runs
+    # ---- for the running thread
 
     def running(self) -> SimulatedThread:
-        """The thread of this process whose turn it is."""
+        """Return the thread of this process whose turn it is."""
         if self.is_dead:
             raise Killed
         thread = self.world.current
@@ -286,19 +285,20 @@ class Process:
         return thread
 
     def waker(self) -> Callable[[], None]:
-        """What ends the next wait of the running thread; called too early or too late it does nothing."""
+        """Return a function that ends the next wait of the running thread; called too early or too late it does
+        nothing."""
         return self.running().waker()
 
     def sleep(self, seconds: float) -> None:
-        """So many seconds by this process's clock."""
+        """Sleep for ``seconds`` by this process's clock."""
         self.running().park(max(0.0, seconds) / self._clock_rate)
 
     def park(self, timeout: float | None) -> bool:
-        """Wait for the running thread's waker, so many seconds of this process at most."""
+        """Wait for the running thread's waker, for ``timeout`` of this process's clock at most."""
         return self.running().park(None if timeout is None else timeout / self._clock_rate)
 
     def wait(self, timeout: float | None, is_done: Callable[[], bool]) -> bool:
-        """Wait for the waker that was taken before this call; what ``is_done`` says at the end."""
+        """Wait for the waker that was taken before this call. Return the final result of ``is_done``."""
         if not is_done():
             self.park(timeout)
         return is_done()

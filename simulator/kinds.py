@@ -1,13 +1,13 @@
 """The kinds of faults, and mixtures of them.
 
-nfs-pause    all calls of one host to the volume hang for a while, then complete; some are answered twice
+nfs-pause    all volume calls of one host hang for a while, then complete; some are answered twice
 lock-steal   the server forgets a lock, or grants it twice; the lock file is deleted or replaced
 clock-step   a host's wall clock, or the database's, jumps by an hour
 disk-full    the volume fills up, or reaches a quota that its free bytes do not show
 partition    a host is cut off from volume, database, clients, or several of them
 kill         a process is killed, or stopped (SIGSTOP) and continued; a host dies; all lose power at once
-disk-error   a write, or a sync, fails once, and what was not synced is gone
-handover     an operator asks the master to hand over
+disk-error   a write, or a sync, fails once, and unsynced data is gone
+handover     an operator requests a handover of the master
 promotion    a master goes, and up to three promotions after it die, fail, sleep or hang at a step (step_faults)
 hang         a host's volume, or its lock server, hangs from a step of a broker's life on (step_faults)
 lock-twice   the lock is granted to one more broker, and both can prove that they have it (late_links)
@@ -25,9 +25,9 @@ from tandemmq.simulator.late_links import late_link, lock_twice
 from tandemmq.simulator.step_faults import hang, promotion
 
 HOUR: Final = 3600.0
-#: Of its calls, a host whose volume pauses has so many answered twice.
+#: Part of the calls that are answered twice while a host's volume pauses.
 REPEAT_SHARE: Final = 0.2
-#: Of the calls of a host whose network loses packets, so many take seconds, each by itself.
+#: Part of the calls that take seconds, each by itself, while a host's network loses packets.
 STALL_SHARE: Final = 0.02
 
 
@@ -146,7 +146,7 @@ def disk_error(faults: Faults) -> None:
 def handover(faults: Faults) -> None:
     node = faults.some_node()
     if node.is_master:
-        faults.happened("handover", f"{node.name} is asked to hand over")
+        faults.happened("handover", f"{node.name} gets a request to hand over")
         node.hand_over()
 
 
@@ -161,7 +161,7 @@ KINDS: Final[dict[str, Callable[[Faults], None]]] = {
 
 NAMED: Final = ("nfs-pause", "lock-steal", "clock-step", "disk-full", "partition", "kill")
 ALL: Final = tuple(KINDS)[: len(_ALL)]
-#: What hurts most, as often as it is named here.
+#: Mixture of the worst faults, in proportion to their entries.
 STORMS: Final = (
     *("promotion",) * 5,
     *("hang",) * 4,
@@ -173,17 +173,17 @@ STORMS: Final = (
     "disk-error",
     "disk-full",
 )
-#: For three to five brokers, and a lock that is granted twice.
+#: Mixture for three to five brokers, and a lock that is granted twice.
 LATE: Final = ("late-link", "late-link", "lock-twice", "kill", "nfs-pause", "lock-steal", "disk-error", "handover")
 MIXTURES: Final[dict[str, tuple[str, ...]]] = {"named": NAMED, "all": ALL, "storms": STORMS, "late": LATE}
 MIXED: Final = "mixed"
-#: Of ``mixed``, each seed with this last digit has late links.
+#: Last digit of the seeds with late links in ``mixed``.
 LATE_DIGIT: Final = 7
 
 
 def mixture_of(seed: int, mixture: str) -> str:
-    """The name of a seed's mixture: of ``mixed``, every other seed is a storm, one of ten has late links, and the
-    others take turns."""
+    """Return the name of a seed's mixture: in ``mixed``, every other seed is a storm, one of ten has late links, and
+    the others take turns."""
     if mixture != MIXED:
         return mixture
     if seed % 10 == LATE_DIGIT:

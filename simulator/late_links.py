@@ -1,10 +1,10 @@
 """Brokers that link a journal file late: into the gap that another broker's reclaiming left.
 
     a broker    prepares a file, lists the files, sleeps right before its link(2) of db-k       the late linker
-    others      make db-k, go on to further files and reclaim db-k; two may have the lock at a time
-    perhaps     one whose own file was db-k sleeps since: in its promotion, or as master        the owner
+    others      make db-k, continue with further files and reclaim db-k; two may have the lock at a time
+    perhaps     a broker whose own file was db-k sleeps since: in its promotion, or as master   the owner
     the linker  wakes up when the name is free: its link succeeds                               the late link
-    the owner   wakes up and finds a file by the name of its own; clients come to it
+    the owner   wakes up and finds a file with the name of its own; clients connect to it
 
 The late linker is a promotion, or a rotation. It is stopped (SIGSTOP), its machine sleeps, or its volume hangs with
 the link under way.
@@ -23,48 +23,49 @@ from tandemmq.simulator.server import Server
 from tandemmq.simulator.steps import PROMOTION, Step, Steps, Trap
 
 LATE_LINK: Final = "late-link"
-#: So many of them rotate; the others are promoted.
+#: Part of the late linkers that rotate; the others are promoted.
 ROTATION_SHARE: Final = 0.2
-#: In so many of them the one whose file it was sleeps meanwhile.
+#: Part of the cases in which the owner of the file sleeps meanwhile.
 OWNER_SHARE: Final = 0.75
-#: So many of those are promoted to it; the others rotate.
+#: Part of those owners that are promoted to the file; the others rotate.
 PROMOTED_OWNER_SHARE: Final = 0.5
-#: Where the owner falls asleep: a promotion past its link, or a master.
+#: Steps at which the owner falls asleep: a promotion past its link, or a master.
 OWNER_SLEEPS_AT: Final = (*PROMOTION[2:], *(Step.MASTER,) * len(PROMOTION[2:]))
 OWNER_CALLS: Final = (0, 6)
 #: A rotation takes some calls; then batches are written into the file.
 ROTATED_OWNER_CALLS: Final = (8, 24)
 WATCH_SECONDS: Final = 0.05
-#: A broker that waits for nothing but the lock has it after so long; else it is given to one more.
+#: Time after which a broker that waits only for the lock has it; otherwise the lock is given to one more.
 MASTERLESS_SECONDS: Final = 0.2
-#: The gap comes within this, or everybody wakes up.
+#: Time within which the gap must come, or all brokers wake up.
 GAP_SECONDS_MAX: Final = 15.0
 WAKES_SECONDS_MAX: Final = 0.5
-#: So often clients are cut off from the master when the owner wakes up: they come to the owner, if it takes them.
+#: Part of the cases in which clients are cut off from the master when the owner wakes up: they connect to the owner, if
+#: it accepts them.
 CUT_SHARE: Final = 0.7
-#: What the owner does with its file shows within this.
+#: Time within which the owner's use of its file shows.
 OWNER_SECONDS_MAX: Final = 10.0
 
 Wake = Callable[[], None]
 
 
 def is_below_others(server: Server, path: str) -> bool:
-    """Whether there is a journal file with a higher number beside this one: no broker takes such a name that listed the
-    files just now."""
+    """Return whether a journal file with a higher number is beside this one: no broker that listed the files just now
+    takes such a name."""
     number = file_id(posixpath.basename(path))
     names = server.listdir(posixpath.dirname(path))
     return number is not None and any((other := file_id(name)) is not None and other > number for name in names)
 
 
 def lock_twice(faults: Faults) -> None:
-    """The lock is given to one more, once."""
+    """Give the lock to one more broker, once."""
     faults.site.is_lock_harmed = True
     faults.site.grants.left += 1
     faults.for_a_while("lock-twice", "the lock is granted to one more", faults.site.grants.end)
 
 
 def late_link(faults: Faults) -> None:
-    """See the top of this file. One at a time."""
+    """Make a late link (see the top of this file). One at a time."""
     if faults.site.on_link is None:
         _LateLink(faults)
 
@@ -81,7 +82,7 @@ class _LateLink:
         self._linker_process: object = None
         self._path = ""
         self._owner: Steps | None = None
-        self._owner_slept = "nobody"
+        self._owner_slept = "no broker"
         self._wake_linker: Wake | None = None
         self._wake_owner: Wake | None = None
         self._cut: list[Node] = []
@@ -93,7 +94,7 @@ class _LateLink:
         self._end = faults.until_mended(self._ended)
         self._site.traps.set(Trap(Step.MASTER if self._rotates else Step.FENCING, None, self._meets, verb="link"))
         if not self._rotates:
-            self._site.grants.left += 1  # a master need not go for that
+            self._site.grants.left += 1  # a master keeps running meanwhile
 
     def _ended(self) -> None:
         self._is_over = True
@@ -108,7 +109,7 @@ class _LateLink:
     # ---- the late linker
 
     def _meets(self, met: Steps) -> None:
-        """Its next call is the link."""
+        """Stop the broker whose next call is the link."""
         node = self._site.node_of(met)
         self._linker, self._linker_process, self._path = node, met.process, met.target
         what = "rotation" if self._rotates else "promotion"
@@ -136,7 +137,7 @@ class _LateLink:
     # ---- the owner
 
     def _linked(self, node: Node, path: str, is_late: bool) -> None:
-        """Some broker gave a file its name."""
+        """Note a file that got its name."""
         if path != self._path or node is self._linker or node.steps is None:
             if path == self._path and is_late and self._wake_linker is not None:
                 self._has_linked_late()
@@ -192,7 +193,7 @@ class _LateLink:
 
     @property
     def _is_gap(self) -> bool:
-        """Whether the name is free again; and the next one, for which an owner looks first."""
+        """Return whether the name is free again, and the next name, too, which an owner checks first."""
         server = self._site.server
         there = {file_id(name) for name in server.listdir(posixpath.dirname(self._path))}
         number = file_id(self._name)
@@ -206,7 +207,7 @@ class _LateLink:
         self._world.after(WAKES_SECONDS_MAX * self._world.random.random(), self._wake_up)
 
     def _wake_up(self) -> None:
-        """The owner: both it and the master have a lock that says so."""
+        """Wake up the owner: then both it and the master have a lock that says so."""
         if self._is_over:
             return
         if self._wake_owner is None:

@@ -1,6 +1,5 @@
-"""The way from a host to a server, and back: slow at times, cut at times, and sometimes an answer gets lost.
-
-A call is under way on its own: whoever asked may be stopped or killed meanwhile, and it still arrives.
+"""The link from a host to a server and back: slow at times, cut at times, and sometimes an answer is lost. A call under
+way is independent of its caller: the caller may be stopped or killed meanwhile, and the call still arrives.
 """
 
 from __future__ import annotations
@@ -13,34 +12,34 @@ from tandemmq.simulator.kernel import Process, World
 
 T = TypeVar("T")
 
-#: One way, in seconds: nearly always about the first, now and then up to the second.
+#: Latency of one way, in seconds: nearly always about the first value, sometimes up to the second.
 LATENCY_SECONDS = 0.0003
 LATENCY_SECONDS_SLOW = 0.05
 SLOW_SHARE = 0.01
-#: A packet was lost, and sent again after a while.
+#: Limit of the delay after a lost packet.
 STALL_SECONDS_MAX = 10.0
-#: Of the answers, so many take a time of their own: something may happen between an effect and its answer.
+#: Part of the answers with a latency of their own: an event may come between an effect and its answer.
 ANSWER_SHARE = 0.25
 
 
 class NoAnswer(Exception):
-    """The call timed out: it may have happened, it may still happen, or never will."""
+    """The call timed out: it may have happened, may still happen, or may never happen."""
 
 
 class Link:
-    """Between one host and one server. ``timeout_seconds``: give up after so long (None: wait for ever)."""
+    """Link between one host and one server. ``timeout_seconds``: limit of a call (None: none)."""
 
     def __init__(self, world: World, timeout_seconds: float | None = None) -> None:
         self.world = world
         self.timeout_seconds = timeout_seconds
         self.is_cut = False
-        self.stall_share = 0.0  # of the calls, so many take seconds
+        self.stall_share = 0.0  # part of the calls that take seconds
         self.stalls_until = 0.0  # until then such a call may be under way
-        self.repeat_share = 0.0  # of the calls, so many are sent again because the answer was lost
+        self.repeat_share = 0.0  # part of the calls that are sent again because the answer was lost
         self._held: list[Callable[[], None]] = []
 
     def cut(self) -> None:
-        """Nothing gets through until ``mend``."""
+        """Cut the link until ``mend``."""
         self.is_cut = True
 
     def mend(self) -> None:
@@ -50,7 +49,7 @@ class Link:
             self.world.after(self.latency(), go_on)
 
     def lose_what_is_under_way(self) -> None:
-        """The host died: half of what waits to be sent never is."""
+        """Lose half of what waits to be sent, since the host died."""
         self._held = [go_on for go_on in self._held if self.world.random.random() < 0.5]
 
     def latency(self) -> float:
@@ -64,11 +63,11 @@ class Link:
         return LATENCY_SECONDS * (0.5 + chance)
 
     def is_repeated(self) -> bool:
-        """Whether this call's first answer got lost, and the server was asked twice."""
+        """Return whether the first answer of this call is lost, and the server gets the request twice."""
         return self.repeat_share > 0 and self.world.random.random() < self.repeat_share
 
     def call(self, process: Process, effect: Callable[[], T], cost_seconds: float = 0.0) -> T:
-        """Have ``effect`` take place at the server, at one moment, and wait for what it returns or raises. Raises
+        """Let ``effect`` take place at the server, at one moment, and wait for its result or its exception. Raises
         NoAnswer."""
         answer = _Answer(self, process.waker(), effect)
         self.world.after(self.latency() + cost_seconds, answer.go)
@@ -80,13 +79,13 @@ class Link:
         return answer.value  # type: ignore[no-any-return]
 
     def hold(self, go_on: Callable[[], None]) -> None:
-        """Until the link is mended."""
+        """Keep a call until the link is mended."""
         self._held.append(go_on)
 
 
 @dataclass(slots=True, eq=False)
 class _Answer:
-    """A call under way: first there, then back."""
+    """A call under way: to the server, and then back."""
 
     link: Link
     wake: Callable[[], None]

@@ -13,12 +13,12 @@ from typing import Any
 from tandemmq.simulator.kernel import Process
 from tandemmq.simulator.threads import SimulatedExecutor
 
-# To unwind a coroutine of a killed process it may have to be closed more than once.
+# Unwinding a coroutine of a killed process may need several attempts.
 UNWINDINGS_MAX = 100
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """For one thread of ``process``, which calls ``complete``."""
+    """Loop for one thread of ``process``, which calls ``complete``."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._process.boot()
 
     def complete(self, main: Coroutine[Any, Any, None]) -> None:
-        """Run until ``main`` ends; raises what it raised. On a simulated thread."""
+        """Run until ``main`` ends; raises its exception. On a simulated thread."""
         thread = self._process.running()
         task = self.create_task(main)
         self._thread_id = threading.get_ident()
@@ -43,7 +43,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             while not task.done():
                 self._run_once()  # type: ignore[attr-defined]
         finally:
-            _set_running_loop(self)  # what begins while it unwinds is a task of this loop, not of the real one
+            _set_running_loop(self)  # what begins during the unwinding is a task of this loop
             self._unwind()
             _set_running_loop(None)
             thread.may_wait = True
@@ -56,9 +56,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             wait()
 
     def _unwind(self) -> None:
-        """No task outlives the loop: those that are left end here, at once, and unheard."""
+        """End the remaining tasks at once, without a report: no task outlives the loop."""
         ended: set[asyncio.Task[Any]] = set()
-        while tasks := asyncio.all_tasks(self) - ended:  # one that ends may have begun another
+        while tasks := asyncio.all_tasks(self) - ended:  # a task that ends may have begun another
             ended |= tasks
             for task in tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     for _ in range(UNWINDINGS_MAX):
                         coroutine.throw(asyncio.CancelledError())
                 except BaseException:
-                    pass  # StopIteration, or what it made of the cancellation
+                    pass  # StopIteration, or the result of the cancellation
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         self._closed = True
@@ -77,7 +77,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             error = context.get("exception")
             self._process.world.bugs.append(f"{self._process.name}, loop: {context['message']}: {error!r}")
 
-    # ---- what BaseEventLoop asks of a selector and of its subclass
+    # ---- interface to BaseEventLoop, as its selector and subclass
 
     def select(self, timeout: float | None) -> list[Any]:
         process = self._process
@@ -93,7 +93,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     @contextmanager
     def _left(self) -> Iterator[None]:
-        """Meanwhile the thread may wait, and other loops may run."""
+        """Let the thread wait, and other loops run, inside this context."""
         process = self._process
         thread = process.running()
         _set_running_loop(None)

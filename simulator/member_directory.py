@@ -1,6 +1,6 @@
-"""Who is there, as ZooKeeper would tell it: entries that end with the session of their member, and how it can be wrong.
+"""Directory of the members, like ZooKeeper's: entries end with the session of their member, and may be wrong.
 
-It is what a simulated broker has instead of ZooKeeper (broker.replication.directory.Directory).
+A simulated broker uses it instead of ZooKeeper (broker.replication.directory.Directory).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from tandemmq.broker.replication.directory import Entry
 from tandemmq.simulator.kernel import Process, World
 
-#: Between a call, or a change, and its effect.
+#: Time between a call, or a change, and its effect.
 LATENCY_SECONDS = 0.005
-#: A member shows that it lives so often, in sessions.
+#: Interval of a member's sign of life, in sessions.
 BEAT = 1 / 3
 
 
 class Registry:
-    """The servers. ``unreachable``: hosts that cannot ask them; ``is_down``: nobody can."""
+    """The servers. ``unreachable``: hosts that cannot reach them; ``is_down``: no host can."""
 
     def __init__(self, world: World, session_seconds: float) -> None:
         self.world = world
@@ -25,17 +25,17 @@ class Registry:
         self.unreachable: set[str] = set()
         self.is_down = False
         self._entries: dict[str, Entry] = {}
-        self._beats: dict[str, float] = {}  # store -> when its session was heard of
+        self._beats: dict[str, float] = {}  # store -> when its session last had contact
         self._members: list[SimulatedDirectory] = []
         self._look()
 
     def joined(self, member: SimulatedDirectory) -> None:
-        """From now on it is told."""
+        """Notify the member of changes from now on."""
         self._members.append(member)
         self.world.after(LATENCY_SECONDS, member.look)
 
     def entries(self) -> dict[str, Entry]:
-        """By store."""
+        """Return the entries by store."""
         return self._entries
 
     def can_be_asked(self, name: str) -> bool:
@@ -48,7 +48,7 @@ class Registry:
             self._changed()
 
     def heard_of(self, store: str) -> bool:
-        """Whether its entry is still there."""
+        """Note contact with the store. Return whether its entry is still there."""
         self._beats[store] = self.world.now
         return store in self._entries
 
@@ -57,7 +57,7 @@ class Registry:
             self._changed()
 
     def restart(self, entries: dict[str, Entry]) -> None:
-        """It comes back with what it has: nothing, or what it had at some time."""
+        """Restart the servers with these entries: none, or those of an earlier time."""
         self.is_down = False
         self._entries = dict(entries)
         self._beats = dict.fromkeys(self._entries, self.world.now)
@@ -79,7 +79,7 @@ class Registry:
 
 
 class SimulatedDirectory:
-    """Of one life of one broker."""
+    """Directory for one life of one broker."""
 
     def __init__(self, registry: Registry, process: Process, name: str) -> None:
         self._registry = registry
@@ -121,13 +121,13 @@ class SimulatedDirectory:
         registry.world.after(registry.session_seconds * BEAT, self._beat)
         if self._can_ask:
             own = self._own
-            # A process of before may have left an entry with another address.
+            # A former process may have left an entry with another address.
             if own is not None and (not registry.heard_of(own.store) or registry.entries().get(own.store) != own):
                 self._put()
             self.look()
 
     def look(self) -> None:
-        """See what there is, and tell if it is something new."""
+        """Read the entries, and report them if they have changed."""
         if not self._can_ask:
             return
         self._known = dict(self._registry.entries())

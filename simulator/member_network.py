@@ -1,10 +1,10 @@
-"""The network between the members of a set: connections whose bytes arrive in order and in time, or late, or never.
+"""The network between the members of a set: connections whose bytes arrive in order, and in time, late, or never.
 
-It is what a simulated broker has instead of sockets (broker.replication.network.Network). Handshake and frames are the
-real ones. Each node has a thread of its own for it, as with real sockets.
+A simulated broker uses it instead of sockets (broker.replication.network.Network). Handshake and frames are the real
+ones. Each node has its own thread for it, as with real sockets.
 
-A way that is cut loses nothing: the kernel sends again until it gives up, after KEEPALIVE_SECONDS; then an end is told,
-each by itself. A process that dies has its connections ended by its kernel; a host that dies says nothing.
+A cut way loses nothing: the kernel sends again until it gives up, after KEEPALIVE_SECONDS; then each end is notified by
+itself. The kernel ends the connections of a dead process; a dead host sends nothing.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from tandemmq.broker.replication.network import Listener, Member
 from tandemmq.simulator.kernel import Process, World, call_all
 from tandemmq.simulator.threads import SimulatedThreads
 
-#: One way, in seconds: nearly always about the first, now and then up to the second.
+#: Latency of one way, in seconds: nearly always about the first value, sometimes up to the second.
 LATENCY_SECONDS: Final = 0.0003
 LATENCY_SECONDS_SLOW: Final = 0.03
 SLOW_SHARE: Final = 0.01
-#: A kernel gives a silent peer up after so long (tcp: keepalive and user timeout).
+#: Time after which a kernel gives up a silent peer (tcp: keepalive and user timeout).
 KEEPALIVE_SECONDS: Final = (8.0, 11.0)
 LOOK_SECONDS: Final = 0.5
 CONNECT_SECONDS_MAX: Final = 1.5
 PAUSE_SECONDS: Final = (0.1, 1.0)
-#: The kernels at both ends take so much before a sender has to wait.
+#: Bytes that the kernels at both ends take before a sender must wait.
 KERNEL_BYTES: Final = 1 << 16
 NONCE_BYTES: Final = 32
 TOKEN: Final = b"simulated"
 
 
 class Wires:
-    """Who reaches whom. ``cut`` holds ways (from, to) that nothing gets through; ``slow`` has seconds by way."""
+    """Ways between the nodes. ``cut`` holds ways (from, to) that nothing passes; ``slow`` has seconds by way."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.cut: set[tuple[str, str]] = set()
         self.slow: dict[tuple[str, str], float] = {}
-        self.networks: dict[str, MemberNetwork] = {}  # by address, of those that listen
+        self.networks: dict[str, MemberNetwork] = {}  # by address, of the listening nodes
         self._ends: list[MemberLink] = []
         self._look()
 
     def mend(self) -> None:
-        """Everything gets through again; what waited arrives."""
+        """Open all ways; waiting bytes arrive."""
         self.cut.clear()
         self.slow.clear()
         self.go_on()
 
     def go_on(self) -> None:
-        """Some way is open again."""
+        """Continue after a way was opened."""
         for end in list(self._ends):
             end.pump_soon()
 
@@ -70,12 +70,12 @@ class Wires:
         return (slow + LATENCY_SECONDS) * (0.5 + chance)
 
     def connected(self, one: MemberLink, other: MemberLink) -> None:
-        """Both ends of a connection are there."""
+        """Connect both ends of a connection."""
         one.other, other.other = other, one
         self._ends += [one, other]
 
     def break_some(self) -> MemberLink | None:
-        """One connection is reset, as a router or a firewall does."""
+        """Reset one connection, as a router or a firewall does."""
         there = [end for end in self._ends if not end.is_over and end.is_up]
         if not there:
             return None
@@ -86,7 +86,7 @@ class Wires:
         return broken
 
     def died(self, network: MemberNetwork, *, with_host: bool) -> None:
-        """The process of that network did."""
+        """End the connections of a network whose process died."""
         if self.networks.get(network.address) is network:
             del self.networks[network.address]
         for end in list(self._ends):
@@ -96,7 +96,7 @@ class Wires:
                     end.say_end()
 
     def _look(self) -> None:
-        """Ends whose peer is silent, though something is to be heard of it, are told so in the end."""
+        """End the connections whose peer is silent although it should be heard."""
         self.world.after(LOOK_SECONDS, self._look)
         now = self.world.now
         self._ends = [end for end in self._ends if not end.is_done]
@@ -114,7 +114,7 @@ class Wires:
 
 
 class MemberLink:
-    """One end of a connection. What it sends waits in ``_under_way`` until it is at the other end."""
+    """An end of a connection. What it sends waits in ``_under_way`` until it is at the other end."""
 
     def __init__(self, network: MemberNetwork, *, is_ours: bool, target: str | None) -> None:
         self.network = network
@@ -123,7 +123,7 @@ class MemberLink:
         self.other: MemberLink | None = None
         self.is_over = False
         self.is_up = False
-        self.is_fin = False  # the other end will be told that this one is over
+        self.is_fin = False  # the other end will learn that this one is over
         self.silent_since: float | None = None
         self.reader = FrameReader()
         self.handshake: Handshake | None = None
@@ -141,7 +141,7 @@ class MemberLink:
 
     @property
     def is_done(self) -> bool:
-        """Both ends are over, and nothing is under way."""
+        """Return whether both ends are over, and nothing is under way."""
         return self.is_over and self.other is not None and self.other.is_over
 
     def met(self, member: Member) -> None:
@@ -213,7 +213,7 @@ class MemberLink:
             self.ended(reason)
 
     def ended(self, reason: str) -> None:
-        """On this side; its network is told."""
+        """End this side, and notify its network."""
         if not self.is_over:
             self.is_over = True
             call_all(self._waiting)
@@ -222,7 +222,7 @@ class MemberLink:
 
 @dataclass(slots=True, eq=False)
 class _Target:
-    """A store that is to be connected to; one attempt at a time."""
+    """A store to connect to; one attempt at a time."""
 
     address: str
     link: MemberLink | None = None
@@ -232,13 +232,13 @@ class _Target:
 
     @property
     def is_due(self) -> bool:
-        """From ``next_at`` on."""
+        """Return whether a connection is due, from ``next_at`` on."""
         return self.link is None and self.attempt is None
 
 
 @dataclass(eq=False)
 class MemberNetwork:
-    """Of one life of one broker; ``name`` is its host's. An address is that of one name of the broker."""
+    """Network of one life of one broker; ``name`` is its host's. An address belongs to one name of the broker."""
 
     wires: Wires
     process: Process
@@ -256,7 +256,7 @@ class MemberNetwork:
         self._up: dict[tuple[str, bool], MemberLink] = {}
         self._listener: Listener | None = None
         self._is_ending = False
-        self._due_at: float | None = None  # when a target is to be connected to; None: none is
+        self._due_at: float | None = None  # when to connect to the next target; None: no target
 
     # ---- any thread
 
@@ -275,7 +275,7 @@ class MemberNetwork:
         self._thread.join()
 
     def call(self, act: Callable[[], object]) -> None:
-        """On the network's thread, soon."""
+        """Call ``act`` on the network's thread, soon."""
         self._inbox.put(act)
 
     @property
@@ -305,7 +305,7 @@ class MemberNetwork:
         return None if self._due_at is None else max(0.0, self._due_at - self.threads.monotonic())
 
     def _look_again(self) -> None:
-        """A target may have to be connected to."""
+        """Check the targets soon: a connection may be due."""
         self._due_at = 0.0
 
     def _end(self) -> None:
@@ -355,7 +355,7 @@ class MemberNetwork:
         world.after(wires.latency(self.name, there), arrive)
 
     def greet(self, link: MemberLink) -> None:
-        """The connection is there."""
+        """Begin the handshake on a new connection."""
         if link.is_over:
             return
         self._links[link] = None
@@ -382,7 +382,7 @@ class MemberNetwork:
         return None
 
     def read(self, link: MemberLink, data: bytes) -> None:
-        """These bytes arrived."""
+        """Take bytes that arrived."""
         if link.is_over:
             return
         link.reader.feed(data)
@@ -424,7 +424,7 @@ class MemberNetwork:
         self._listens.link_up(link)
 
     def finished(self, link: MemberLink, reason: str) -> None:
-        """That link is over."""
+        """Note the end of a link."""
         if link not in self._links:
             return
         del self._links[link]

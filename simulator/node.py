@@ -1,7 +1,7 @@
-"""One simulated broker: a host's process with the real mastership, lock, store and engine in it.
+"""A simulated broker: a host's process with the real mastership, lock, store and engine in it.
 
-It is started again whenever it ends, as a supervisor would. What is sent to clients goes to the ``Simulation``, which
-checks that the broker keeps to it.
+It is started again whenever it ends, as by a supervisor. What is sent to clients goes to the ``Simulation``, which
+checks that the broker keeps its promises.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from tandemmq.simulator.simulation import Simulation
 
 TICK_SECONDS = 1.0
-#: At a handover receipts that are on their way are waited for, so long at most.
+#: Limit of the wait for receipts on their way at a handover.
 PENDING_SECONDS_MAX = 1.0
-#: A supervisor starts a broker again after so long.
+#: Time after which a supervisor starts a broker again.
 RESTART_SECONDS = 1.0
-#: Clocks of two machines differ by so much at most.
+#: Largest difference between the rates of two machines' clocks.
 CLOCK_DRIFT_MAX = 0.002
 
-#: The last is called when the lock's server, if that is not the volume, has given it the lock.
+#: The last argument is called when the lock's server, if that is not the volume, has given it the lock.
 MakeLocker = Callable[[LockRequest, Process, Host, Callable[[], None]], Locker]
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What every broker of a simulation is made of."""
+    """Parts of every broker of a simulation."""
 
     directory: str
     store: StoreSettings
@@ -68,7 +68,7 @@ class Parts:
 
 
 class Node:
-    """One simulated broker. ``start`` starts it; the other methods are faults and commands from outside."""
+    """A simulated broker. ``start`` starts it; the other methods are faults and commands from outside."""
 
     def __init__(self, world: World, host: Host, name: str, parts: Parts, watcher: Simulation, traps: Traps) -> None:
         self.world = world
@@ -97,7 +97,7 @@ class Node:
     # ---- a process
 
     def start(self) -> None:
-        """Have it run, and run again whenever it ends, until ``stop`` or ``kill``."""
+        """Run the broker, and run it again whenever it ends, until ``stop`` or ``kill``."""
         self.is_wanted = True
         if self.process is None:
             self._begin()
@@ -119,12 +119,12 @@ class Node:
     def _live(self, process: Process) -> None:
         try:
             self._complete(process)
-        except Exception as error:  # what is told the supervisor
+        except Exception as error:  # reported to the supervisor
             self._happened(process, "exited", {"reason": f"{type(error).__name__}: {error}"})
         self.world.after(0.0, lambda: self._ended(process))
 
     def _complete(self, process: Process) -> None:
-        """All that the main thread does."""
+        """Do the work of the main thread."""
         assert self.steps is not None, "a process takes steps"
         self._loop = loop = SimulatedLoop(process)
         self._disk = disk = SimulatedDisk(process, self.host, f"/scratch/{self.name}-{self._lives}", self.steps)
@@ -134,7 +134,7 @@ class Node:
         parts = self._parts
         assert self.steps is not None, "a process takes steps"
         chance = random.Random(self.world.random.getrandbits(64))
-        # The real clock's wait takes a threading.Event; the simulated one what ``threads`` makes.
+        # The real clock's wait takes a threading.Event; the simulated one takes an event of ``threads``.
         clock: Clock = SimulatedClock(process)  # type: ignore[assignment]
         holder = Holder(self.name, pid=self._lives, host=self.host.name)
         request = LockRequest(parts.directory, holder, parts.lock, clock=clock, random=chance, volume=disk)
@@ -174,7 +174,7 @@ class Node:
         self._cut_all()
 
     def kill(self, restart_seconds: float | None) -> None:
-        """SIGKILL; started again after so long, or (None) by ``start``."""
+        """Kill the process (SIGKILL). It is started again after ``restart_seconds``, or (None) by ``start``."""
         if self.process is not None:
             self._gone(self.process)
         self.is_wanted = restart_seconds is not None
@@ -182,17 +182,17 @@ class Node:
             self.world.after(restart_seconds, self._begin)
 
     def stop(self) -> None:
-        """SIGTERM: hands over and ends; not started again."""
+        """Stop the process (SIGTERM): it hands over and ends; it is not started again."""
         self.is_wanted = False
         self._on_loop(lambda mastership: mastership.stop())
 
     def hand_over(self) -> None:
-        """Let another broker be master."""
+        """Request a handover to another broker."""
 
         async def ask(mastership: Mastership) -> None:
             try:
                 await mastership.handover()
-            except Exception as reason:  # a fault came between
+            except Exception as reason:  # a fault came in between
                 self._watcher.happened(self.name, "no-handover", {"reason": str(reason)})
 
         loop = self._loop
@@ -203,10 +203,10 @@ class Node:
         if mastership is not None:
             self.call_on_loop(lambda: function(mastership))
 
-    # ---- what mastership asks (broker.ha.mastership.Service)
+    # ---- service of the mastership (broker.ha.mastership.Service)
 
     async def bind(self) -> None:
-        """There are no ports."""
+        """Do nothing: there are no ports."""
 
     async def serve(self, store: AnyStore) -> None:
         self._epoch = store.epoch
@@ -254,10 +254,10 @@ class Node:
         for connection in connections:
             connection.broke()
 
-    # ---- what connections ask
+    # ---- for connections
 
     def connect(self, peer: Client) -> Connection | None:
-        """None: refused, or no answer."""
+        """Connect a client. None: refused, or no answer."""
         if self.engine is None or not self.is_reachable or self.process is None or self.process.is_paused:
             return None
         self._connections_made += 1
@@ -273,7 +273,7 @@ class Node:
             self._loop.call_soon_threadsafe(function)
 
     def lose_clients(self) -> None:
-        """Their connections are reset on the way: they go to another broker."""
+        """Reset the clients' connections on the way: the clients connect to another broker."""
         for connection in self._connections:
             connection.reset()
 
@@ -284,7 +284,7 @@ class Node:
             self._held.append(function)
 
     def become_reachable(self) -> None:
-        """The network to the clients is whole again."""
+        """Open the network to the clients again."""
         self.is_reachable = True
         call_all(self._held)
 
@@ -303,28 +303,28 @@ class Node:
     def sent(self, connection: Connection, frame: Frame) -> None:
         self._watcher.notified(self.name, connection.epoch, frame)
 
-    # ---- what it says of itself
+    # ---- reports
 
     def _happened(self, process: Process, kind: str, facts: dict[str, object]) -> None:
-        if not process.is_dead:  # else its threads unwind, and nothing is so
+        if not process.is_dead:  # otherwise its threads unwind, and the report would be wrong
             self._watcher.happened(self.name, kind, facts)
             if self.steps is not None:
                 self.steps.notified(kind)
 
     def has_proof(self) -> bool:
-        """Whether it can prove now that the lock is its own."""
+        """Return whether the broker can prove now that the lock is its own."""
         return self._locker is not None and self._locker.proof().holds_at(self._locker.clock.now())
 
     @property
     def is_connected(self) -> bool:
-        """Whether it has a client, as far as it knows."""
+        """Return whether the broker has a client, as far as it knows."""
         return bool(self._connections)
 
     @property
     def is_master(self) -> bool:
-        """Whether it serves clients."""
+        """Return whether the broker serves clients."""
         return self.engine is not None
 
 
-#: Troubles that no fault of the simulation explains: the broker, or what it wrote, is wrong.
+#: Troubles that no fault of the simulation explains: the broker, or its data, is wrong.
 NEVER = frozenset({Trouble.BUG.name, Trouble.DAMAGED.name})

@@ -1,7 +1,7 @@
-"""What the brokers of a simulation are made of, by the settings of real ones.
+"""Parts of the brokers in a simulation, from the settings of real brokers.
 
-Everything that says how a broker behaves is taken as it is. What only says how much of something there is, is made
-small where the operator said nothing: many journal files are to come and go in a few simulated seconds.
+Settings of behaviour are used unchanged. Settings of size are small unless the operator set them: many journal files
+must come and go in a few simulated seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SMALL: Final[dict[str, int]] = {
 REDELIVERIES: Final = 1_000_000
 KINDS: Final = (SharedFileLocker.kind, LeaseDatabaseLocker.kind)
 
-#: Where files are to be reclaimed while a broker sleeps, they are shorter, and go sooner.
+#: Settings with shorter files that are reclaimed sooner, so that files are reclaimed while a broker sleeps.
 LATE: Final[dict[str, float]] = {
     "journal_max_file_length": 2 << 10,
     "checkpoint_records": 50,
@@ -49,18 +49,18 @@ LATE: Final[dict[str, float]] = {
     "cleanup_interval": 0.1,
 }
 
-#: What a simulation with several stores has where the operator said nothing: a store for each of its queues.
+#: Queues with a store of their own in a simulation with several stores, unless the operator set stores.
 SEVERAL: Final = ("Q0", "Q1")
 
 PartsOf = Callable[[Database, dict[str, Link]], Parts]
 
 
 class NotSimulated(Exception):
-    """These settings cannot be simulated; the message says which, and what can."""
+    """Settings that cannot be simulated; the message says which, and what can be."""
 
 
 def parts_of(settings: Settings) -> PartsOf:
-    """What makes the parts, for a database and each broker's link to it. Raises NotSimulated."""
+    """Return a function that makes the parts from a database and each broker's link to it. Raises NotSimulated."""
     options = settings.store
     if settings.locker.use_lock and settings.locker.type not in KINDS:
         raise NotSimulated(f"locker.type = {settings.locker.type!r}: only {', '.join(KINDS)} can be simulated")
@@ -81,12 +81,12 @@ def parts_of(settings: Settings) -> PartsOf:
 
 
 def with_several(parts: Parts) -> Parts:
-    """The same with several stores."""
+    """Return the parts with several stores."""
     return replace(parts, filters=Filters(FilteredStore(queue=queue, settings=parts.store) for queue in SEVERAL))
 
 
 def with_late_links(parts: Parts, grants: Grants) -> Parts:
-    """The same with short files that go soon, and a lock that may be granted twice."""
+    """Return the parts with short files that are reclaimed soon, and a lock that may be granted twice."""
 
     def make(request: LockRequest, process: Process, host: Host, granted: Callable[[], None]) -> Locker:
         return GenerousLocker(parts.make_locker(request, process, host, granted), grants, granted)
@@ -95,8 +95,8 @@ def with_late_links(parts: Parts, grants: Grants) -> Parts:
 
 
 def _patient(settings: Settings) -> EngineSettings:
-    """A message that many masters die with is no dead letter, unless the settings say so: the books expect it in its
-    queue."""
+    """Return engine settings with which a message that many masters die with is no dead letter, unless the settings say
+    so: the checks expect it in its queue."""
     engine = engine_settings(settings)
     is_said = settings.origin("broker.maximum_redeliveries") is not None
     return engine if is_said else replace(engine, maximum_redeliveries=REDELIVERIES)

@@ -1,7 +1,8 @@
-"""A file server in memory: files, names, locks; what is on its disk, and what would not survive a loss of power.
+"""A file server in memory: files, names, locks; the content of its disk, and the part that would not survive a power
+loss.
 
-Each method takes place at one moment. The server is honest: what lies is the way to it and the memory of the hosts
-(simulator.host), and what is done to it on purpose: locks forgotten or granted twice, no room, a loss of power.
+Each method takes place at one moment. The server is correct. Errors come from the link to it, the memory of the hosts
+(simulator.host), and deliberate faults: locks forgotten or granted twice, no space, a power loss.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ class File:
     data: bytearray = field(default_factory=bytearray)
     version: int = 1
     links: int = 0
-    uses: int = 0  # descriptors that keep it, where it outlives its names
+    uses: int = 0  # descriptors that keep it, if it outlives its names
     is_forgotten: bool = False
-    unstable: dict[int, bytes] = field(default_factory=dict)  # sector -> what the disk still has there
-    lock: object = None  # who holds the record lock
+    unstable: dict[int, bytes] = field(default_factory=dict)  # sector -> its present content on the disk
+    lock: object = None  # holder of the record lock
 
     def stable(self, length: int) -> bytes:
-        """What a loss of power leaves of its first bytes at least."""
+        """Return what a power loss leaves at least of the first ``length`` bytes."""
         data = self.data[:length]
         for sector, before in self.unstable.items():
             at = sector * SECTOR
@@ -45,23 +46,23 @@ class File:
 
 
 class Server:
-    """One volume. ``capacity`` in bytes; ``filler`` is what others take of it.
+    """A volume. ``capacity`` in bytes; ``filler``: bytes of other users.
 
-    ``keeps_open``: a removed file lives while somebody has it open (POSIX); else its handle is stale (NFS).
-    ``is_synchronous``: names are on the disk as soon as they are changed (NFS); else with a sync of the directory.
+    ``keeps_open``: a removed file exists while a descriptor is open (POSIX); otherwise its handle is stale (NFS).
+    ``is_synchronous``: names are on the disk as soon as they are changed (NFS); otherwise with a sync of the directory.
     """
 
     def __init__(self, world: World, *, capacity: int, keeps_open: bool, is_synchronous: bool) -> None:
         self.world = world
         self.capacity = capacity
         self.filler = 0
-        self.quota: int | None = None  # as ``capacity``, but not seen in what is free
+        self.quota: int | None = None  # like ``capacity``, but not visible in the free bytes
         self.keeps_open = keeps_open
         self.is_synchronous = is_synchronous
         self.grants_next_lock = False
         self._next_inode = 100
-        self.used = 0  # bytes that files take
-        self._undo: list[Callable[[], None]] = []  # names changed and not yet on the disk
+        self.used = 0  # bytes of all files
+        self._undo: list[Callable[[], None]] = []  # undo changes of names that are not on the disk yet
         self.root = self._new({})
 
     def _new(self, entries: dict[str, File] | None = None) -> File:
@@ -71,7 +72,7 @@ class Server:
     # ---- names
 
     def find(self, path: str) -> File:
-        """A file or directory. OSError as of the kernel."""
+        """Return a file or directory. Raises the kernel's OSError."""
         file = self.root
         for name in path.strip("/").split("/"):
             if not name:
@@ -94,7 +95,7 @@ class Server:
         return directory.entries, name, directory
 
     def _set(self, directory: File, name: str, file: File | None) -> File | None:
-        """Change a name; returns what it meant before."""
+        """Change a name. Return the file that had it before."""
         assert directory.entries is not None, "names stand in directories"
         before = directory.entries.pop(name, None)
         if file is not None:
@@ -134,7 +135,7 @@ class Server:
         return file
 
     def closed(self, file: File) -> None:
-        """One who had it open has not any more."""
+        """Close one descriptor of the file."""
         file.uses -= 1
         self._forget(file)
 
@@ -183,14 +184,14 @@ class Server:
             directory = directory.entries[name]
 
     def discard(self, path: str) -> None:
-        """Remove a directory that has files only, whoever has them open."""
+        """Remove a directory that has only files, even if they are open."""
         entries, name, _ = self._place(path, must_be=True)
         for file in (entries.pop(name).entries or {}).values():
             file.links -= 1
             self._forget(file)
 
     def entries(self, path: str) -> dict[str, File]:
-        """Of a directory."""
+        """Return the entries of a directory."""
         entries = self.find(path).entries
         if entries is None:
             raise failure(errno.ENOTDIR, path)
@@ -200,7 +201,7 @@ class Server:
         return list(self.entries(path))
 
     def sync_names(self) -> None:
-        """Names are journalled in order: with the last all others are on the disk."""
+        """Sync the names. Names are journalled in order: with the last, all others are on the disk."""
         self._undo = []
 
     # ---- content
@@ -214,7 +215,7 @@ class Server:
             raise failure(errno.ESTALE, f"inode {file.inode}")
 
     def write(self, file: File, offset: int, data: bytes | bytearray | memoryview, *, is_stable: bool) -> None:
-        """``is_stable``: with a sync behind it; else a loss of power may still undo it."""
+        """Write bytes. ``is_stable``: followed by a sync; otherwise a power loss may still undo the write."""
         self.check_alive(file)
         end = offset + len(data)
         growth = max(0, end - len(file.data))
@@ -244,7 +245,7 @@ class Server:
         self._changed(file)
 
     def commit(self, file: File) -> None:
-        """All that was written to the file, by whomever, is on the disk."""
+        """Sync all that any host wrote to the file."""
         self.check_alive(file)
         file.unstable.clear()
         if file.entries is not None:
@@ -257,7 +258,7 @@ class Server:
     # ---- locks
 
     def lock(self, file: File, owner: object) -> bool:
-        """The record lock, for an owner that is compared by identity."""
+        """Take the record lock, for an owner that is compared by identity."""
         self.check_alive(file)
         if self.grants_next_lock and file.lock is not None and file.lock is not owner:
             self.grants_next_lock = False
@@ -271,13 +272,13 @@ class Server:
             file.lock = None
 
     def unlock_all(self, is_owner: Callable[[Any], bool]) -> None:
-        """Forget the locks of whoever it is."""
+        """Forget the locks of all owners that match."""
         for file in self.files():
             if file.lock is not None and is_owner(file.lock):
                 file.lock = None
 
     def files(self) -> list[File]:
-        """Every file that has a name."""
+        """Return every file that has a name."""
         found: dict[int, File] = {}
         waiting = [self.root]
         while waiting:
@@ -287,10 +288,10 @@ class Server:
                     waiting.append(file)
         return list(found.values())
 
-    # ---- what is done to it
+    # ---- faults
 
     def lose_power(self) -> None:
-        """What was not synced may be gone: each sector by chance, names from the last on."""
+        """Lose the power: unsynced data may be gone: each sector by chance, names from the last on."""
         chance = self.world.random
         for _ in range(chance.randint(0, len(self._undo)) if self._undo else 0):
             self._undo.pop()()
@@ -307,5 +308,5 @@ class Server:
 
 
 def failure(number: int, what: str) -> OSError:
-    """As the kernel raises it: FileNotFoundError for ENOENT, and so on."""
+    """Return the error as the kernel raises it: FileNotFoundError for ENOENT, and so on."""
     return OSError(number, os.strerror(number), what)

@@ -1,15 +1,15 @@
-"""What is looked at while a set runs: that nothing of what is final, or is shown, is ever undone.
+"""Checks while a set runs: nothing that is final, or is shown, is ever undone.
 
-final       what a node calls final is the same on all nodes, for ever; whoever leads later has it; when a master says
-            it, it is on the disks of a quorum, and so is the first batch of its epoch
-shown       an index of a standby is never ahead of what its node knows as final
-cut         behind the common point nothing stands when a node begins to follow
-epoch       in one epoch one node is elected, and one sends receipts; nobody follows one below what it promised
-identity    a node keeps its store id as long as nobody takes its promise file away, whatever it is called
+final       what a node calls final is the same on all nodes, for ever, and every later master has it; when a master
+            calls it final, it is on the disks of a quorum, and so is the first batch of its epoch
+shown       an index of a standby is never ahead of the place that its node knows as final
+cut         nothing is behind the common point when a node begins to follow
+epoch       in one epoch one node is elected, and one sends receipts; no node follows one below its promise
+identity    a node keeps its store id, whatever its name, until its promise file is taken away
 lease       no two nodes may lead at the same time
-election    somebody is elected within 2 T of the moment from which on a quorum can talk (``_who_can_talk``)
-disks       nobody is taken for restored: no fault here gives a journal back
-problems    no replica says FORK or BUG
+election    a node is elected within 2 T of the moment from which a quorum can talk (``_who_can_talk``)
+disks       no node is taken for restored: no fault here gives a journal back
+problems    no replica reports FORK or BUG
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from tandemmq.simulator.set_node import SetNode
 
 LOOK_SECONDS: Final = 0.1
-#: An election takes so many T.
+#: Limit of an election, in T.
 ELECTION_SESSIONS: Final = 2
-#: T by the clock that is slowest.
+#: T by the slowest clock.
 SLOWEST_CLOCK: Final = 1.05
-#: What a replica says of itself when one of us broke the rules.
+#: Problems that a replica reports when a node broke the rules.
 NEVER: Final = ("FORK", "BUG")
 
 Place = tuple[int, int]
 
 
 class LockBounds(Bounds):
-    """Of the bounds of a shared volume, those of the lock."""
+    """Bounds of the lock, without the other bounds of a shared volume."""
 
     def sample_often(self) -> None:
         pass
@@ -49,7 +49,7 @@ class LockBounds(Bounds):
 
 
 class SetChecks:
-    """``problem`` is called with a sentence for each thing that must not be."""
+    """Checks of a set. ``problem`` is called with a sentence for each violation."""
 
     def __init__(self, nodes: Sequence[SetNode], directory: str, problem: Callable[[str], None]) -> None:
         self.slowest_election_seconds = 0.0
@@ -61,17 +61,17 @@ class SetChecks:
         self._problem = problem
         self._world = nodes[0].world
         self._final: Place = (0, 0)
-        self._bytes: dict[int, bytes] = {}  # by file: the longest part of it that anybody called final
-        self._known: dict[tuple[str, int], Place] = {}  # what a node, with this disk, called final
-        self._disks: dict[str, int] = {}  # which each had at the last look
+        self._bytes: dict[int, bytes] = {}  # by file: the longest part of it that any node called final
+        self._known: dict[tuple[str, int], Place] = {}  # the place that a node, with this disk, called final
+        self._disks: dict[str, int] = {}  # disk number of each node at the last check
         self._stores: dict[tuple[str, int], str] = {}  # by name and number of the promise file
         self._terms: dict[tuple[str, int], Term] = {}
         self._elected: dict[int, str] = {}
         self._confirms: dict[int, str] = {}
-        self._checked: dict[tuple[str, int, int], int] = {}  # name, disk, file -> the length that was compared
+        self._checked: dict[tuple[str, int, int], int] = {}  # name, disk, file -> the compared length
         self.look_often()
 
-    # ---- what is told
+    # ---- reported
 
     def happened(self, node: SetNode, kind: str, facts: dict[str, object]) -> None:
         if kind == "elected":
@@ -95,12 +95,12 @@ class SetChecks:
             self._look(node)
 
     def confirmed(self, name: str, epoch: int) -> None:
-        """A receipt left a broker."""
+        """Note a receipt that a broker sent."""
         other = self._confirms.setdefault(epoch, name)
         if other != name:
             self._problem(f"two masters: {other} and {name} confirm in epoch {epoch}")
 
-    # ---- what is seen
+    # ---- observed
 
     def look_often(self) -> None:
         self._world.after(LOOK_SECONDS, self.look_often)
@@ -120,7 +120,7 @@ class SetChecks:
         key = node.name, node.disks
         if term is not None:
             self._terms[key] = term
-        led = self._terms.get(key)  # what it knew as a master it may have learned at the end
+        led = self._terms.get(key)  # it may have learned at the end what it knew as a master
         as_master = (0, 0) if led is None else led.marks.final
         followed, promise = node.followed_epoch, node.promise
         if followed is not None and promise is not None and followed < promise.epoch:
@@ -131,7 +131,7 @@ class SetChecks:
             leads = term is not None and not term.is_over
             if term is not None and leads and as_master == known:
                 self._check_quorum_of(node, term, known)
-            # Who led may have lost since what it had not synced, where others had it on their disks.
+            # A former leader may have lost what it had not synced, if others had it on their disks.
             if leads or known == replica.final:
                 self._check_final_of(node, known)
         standby = None if node.mastership is None else node.mastership.standby
@@ -141,7 +141,7 @@ class SetChecks:
                 self._problem(f"{node.name} shows what is not final: its index is at {position}, final is {known}")
 
     def _check_final_of(self, node: SetNode, final: Place) -> None:
-        """Its journal has what is final up to there; what is new is noted."""
+        """Check that the node's journal has all that is final up to there, and note what is new."""
         files = self._journal(node)
         for file in sorted(files):
             if file > final[0]:
@@ -174,7 +174,7 @@ class SetChecks:
                 self._problem(f"{node.name} follows from db-{common_file}.log {common_end}, and db-{file}.log goes on")
 
     def _check_quorum_of(self, node: SetNode, term: Term, final: Place) -> None:
-        """Enough disks have it, whatever was in memory only being lost, and the first batch of that epoch."""
+        """Check that enough disks have it, even if all memories were lost, and the first batch of that epoch."""
         first = term.marks.first
         assert first is not None, "without it nothing is final"
         for file, end in dict.fromkeys((first, final)):
@@ -187,8 +187,8 @@ class SetChecks:
                 )
 
     def _has_on_disk(self, node: SetNode, file: int, data: bytes) -> bool:
-        """Or had: it has another disk since a moment ago, or gave the file up, and knows what came later as final. (A
-        master that slept hears late of what the others had.)"""
+        """Return whether the node's disk has, or had, the data: it has had another disk since a moment ago, or gave the
+        file up, and knows later places as final. (A master that slept hears late what the others had.)"""
         if self._disks.get(node.name, node.disks) != node.disks:
             return True
         entries = node.host.server.find(self._directory).entries or {}
@@ -198,7 +198,7 @@ class SetChecks:
         return found.stable(len(data)) == data
 
     def _journal(self, node: SetNode) -> dict[int, bytes]:
-        """As the node sees it."""
+        """Return the journal as the node sees it."""
         entries = node.host.server.find(self._directory).entries or {}
         found = {}
         for name, file in entries.items():
@@ -222,7 +222,7 @@ class SetChecks:
         if len(leading) > 1:
             self._problem(f"two masters: {' and '.join(leading)} have a lease at the same time")
 
-    # ---- how long it takes
+    # ---- duration
 
     def _check_election(self) -> None:
         able = self._who_can_talk()
@@ -232,17 +232,17 @@ class SetChecks:
         if able:
             self.slowest_election_seconds = max(self.slowest_election_seconds, took)
             if took > self._election_seconds_max:
-                self._problem(f"nobody is elected {took:.1f} s after {', '.join(able)} can talk to each other")
+                self._problem(f"no node is elected {took:.1f} s after {', '.join(able)} can talk to each other")
                 self._able_since = self._world.now
 
     def _who_can_talk(self) -> tuple[str, ...]:
-        """Who can elect, by name; empty while somebody is elected, or they are no quorum.
+        """Return the names of the nodes that can elect; empty while a node is elected, or they are no quorum.
 
-        Their processes run and are not stopped, their disks answer, and each of them has a connection to each other one
-        that is up, over ways that are open and not slow. Each has a vote, would take the mastership and may stand: its
-        journal is whole, and it says of no problem. By what each knows of the voters they are a quorum. Of those who
-        run and are not among them none has a way to one of them: it could hold a vote back, or the last to be needed.
-        And nothing that one who does not run said before may still be under way to them: a master, that it lives.
+        Their processes run and are not stopped, their disks answer, and each has a connection to each other one that is
+        up, over ways that are open and not slow. Each has a vote, would take the mastership and may stand: its journal
+        is whole, and it reports no problem. By each one's list of voters they are a quorum. No other running node has a
+        way to one of them: it could withhold a vote that is needed. And no message of a node that does not run may
+        still be under way to them, such as ALIVE of a master.
         """
         running = [node for node in self._nodes if node.process is not None and not node.process.is_paused]
         if any(node.replica is not None and node.replica.term is not None for node in running):
@@ -264,7 +264,7 @@ class SetChecks:
     # ---- at the end
 
     def check_copies(self) -> None:
-        """Everybody has the same, up to what is final."""
+        """Check that all nodes have the same, up to what is final."""
         self._checked.clear()
         for node in self._nodes:
             self._check_final_of(node, self._final)

@@ -1,19 +1,19 @@
-"""What goes wrong in a set: to its members, their disks, the network between them, and the directory.
+"""Faults of a set: of its members, their disks, the network between them, and the directory.
 
 kill               a process is killed, or stopped (SIGSTOP) and continued
-power              one host dies with what it had not synced, or all of them at once
-disk-error         a sync, write, link, stat or open of one host fails, and what was not synced is gone
+power              one host dies with its unsynced data, or all of them at once
+disk-error         a sync, write, link, stat or open of one host fails, and unsynced data is gone
 disk-full          a disk fills up
 disk-hang          all calls of one disk hang for a while
 partition          a host, or a pair of hosts, is cut off: both ways, or one way only
 links              connections are reset, ways become slow
-directory          ZooKeeper is out of reach of one host, or gone; it comes back empty, or as it was at some time
+directory          ZooKeeper is out of reach of one host, or gone; it comes back empty, or in a former state
 rot                a disk changes a byte of a sealed file that all others have
-handover           an operator asks the master to hand over
-renamed            all members come back with their disks, under other names and at other addresses
+handover           an operator requests a handover of the master
+renamed            all members come back with their disks, other names and other addresses
 disk-lost          a host comes back with an empty disk; the operator removes the old store and adds the new one
 promise-restored   a promise file is put back from an old copy; the operator takes it away after a while
-vote               one who voted is killed and comes back, perhaps with an old promise file, where its vote elects again
+vote               a node that voted is killed and comes back, perhaps with an old promise file, where its vote counts
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from tandemmq.simulator.node import Node
 from tandemmq.simulator.set_node import SetNode
 from tandemmq.simulator.set_votes import SecondVote
 
-#: A way that is slow takes so long at most.
+#: Longest delay of a slow way.
 SLOW_SECONDS_MAX: Final = 0.5
 
 
 @dataclass(slots=True)
 class SetSite(Site):
-    """``lost``: nodes whose votes are gone, with the store that each was; until the operator has put that right."""
+    """Site of a set. ``lost``: nodes whose votes are lost, each with its former store, until the operator has repaired
+    that."""
 
     _: KW_ONLY
     wires: Wires
     registry: Registry
     lost: dict[str, str | None] = field(default_factory=dict)
     restored: dict[str, float] = field(default_factory=dict)  # name -> when its old promise file was put back
-    #: Called with who was elected, and with what tells by whom.
+    #: Called with the elected node, and with a function that tells whether a node voted for it.
     on_elected: Callable[[SetNode, Callable[[SetNode], bool]], None] | None = None
 
     @property
@@ -52,7 +53,7 @@ class SetSite(Site):
 
     @property
     def may_lose_a_vote(self) -> bool:
-        """Whether a quorum of disks survives all the same."""
+        """Return whether a quorum of disks survives even then."""
         return len(self.lost) < (len(self.nodes) - 1) // 2
 
 
@@ -87,13 +88,13 @@ def power(faults: Faults) -> None:
 def power_of_one(faults: Faults) -> None:
     node = _node(faults)
     if node.options.is_memory and not _all_follow(_site(faults)):
-        return  # then a quorum without what is in memories alone could be found
+        return  # then a quorum could be found without what is only in memories
     faults.happened("power", f"{node.host.name} loses power")
     node.kill_with_host(faults.restart_seconds())
 
 
 def _all_follow(site: SetSite) -> bool:
-    """Whether somebody leads, and all others have what it has."""
+    """Return whether a node leads, and all others have what it has."""
     terms = [node.replica.term for node in map(_as_member, site.nodes) if node.replica is not None]
     leading = [term for term in terms if term is not None and term.has_lease]
     if len(leading) != 1 or len(terms) < len(site.nodes) or site.wires.cut or site.mending:
@@ -198,7 +199,7 @@ def directory(faults: Faults) -> None:
         registry.is_down = True
         faults.for_a_while("directory", "the directory is gone", lambda: registry.restart(registry.entries()))
     else:
-        # What it comes back with is as old as the moment in which it was chosen.
+        # The restored state is as old as the moment at which it was chosen.
         faults.happened("directory", f"the directory is to be {how}")
         faults.world.after(0.0 if how == "emptied" else 5 * chance.random(), lambda: registry.restart(then))
 
@@ -206,7 +207,7 @@ def directory(faults: Faults) -> None:
 def handover(faults: Faults) -> None:
     node = _node(faults)
     if node.is_master:
-        faults.happened("handover", f"{node.name} is asked to hand over")
+        faults.happened("handover", f"{node.name} gets a request to hand over")
         node.hand_over()
 
 
@@ -227,7 +228,7 @@ def rot(faults: Faults) -> None:
     file = mine[name]
     used = len(file.data.rstrip(b"\0"))
     at = chance.randrange(max(1, used))
-    # Nothing of it is damaged elsewhere, or not on a disk yet.
+    # No part of it is damaged elsewhere, or not on a disk yet.
     if file.unstable or any(files[name].data[:used] != file.data[:used] for files in copies):
         return
     faults.happened("rot", f"a byte of {name} of {node.host.name} changes")
@@ -272,7 +273,7 @@ _ALL: Final = (
     *(renamed, rot, disk_lost, promise_restored, vote),
 )
 SET_KINDS: Final[dict[str, Callable[[Faults], None]]] = {kind.__name__.replace("_", "-"): kind for kind in _ALL}
-#: Where receipts do not wait for disks, no more than one host may lose what it has not synced.
+#: If receipts do not wait for disks, at most one host may lose unsynced data.
 SET_KINDS_OF_MEMORY: Final[Begin] = {**SET_KINDS, "power": power_of_one}
 OF_MEMORY: Final = ("kill", "kill", "partition", "partition", "links", "directory", "handover", "renamed", "vote")
 SET_MIXTURE: Final = ("kill", "kill", "power", "partition", "partition", *SET_KINDS)

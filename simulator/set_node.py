@@ -1,4 +1,4 @@
-"""One simulated broker of a set: a host with a disk of its own, and the real replica beside mastership and store."""
+"""A simulated broker of a set: a host with a disk of its own, and the real replica beside mastership and store."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 BROKER: Final = "set"
 PORT: Final = 61619
-#: Between the beginnings of two passes over the sealed files.
+#: Time between the beginnings of two passes over the sealed files.
 SCRUB_SECONDS: Final = 5.0
-#: Clocks of two machines differ by so much at most, where leases are measured by them.
+#: Largest difference between the rates of two machines' clocks, by which leases are measured.
 CLOCK_DRIFT_MAX: Final = 0.08
 
 
 @dataclass(frozen=True, slots=True)
 class SetOptions:
-    """What all members have in common."""
+    """Settings that all members share."""
 
     replicas: int
     sync: Sync
@@ -55,15 +55,15 @@ class SetOptions:
 
     @property
     def is_memory(self) -> bool:
-        """Whether receipts do not wait for the disks of a quorum."""
+        """Return whether receipts do not wait for the disks of a quorum."""
         return not self.sync.local_disk or self.sync.remote != "disk"
 
 
 class SetNode(Node):
-    """As ``Node``. ``lose_disk`` and ``restore_promise`` are what happens to its disk while it does not run.
+    """A simulated broker like ``Node``. ``lose_disk`` and ``restore_promise`` change its disk while it does not run.
 
-    ``called``: its name in the set, which ``rename`` changes, and the address with it. ``identities``: so many it had,
-    one for each promise file that was made for it."""
+    ``called``: its name in the set; ``rename`` changes it together with the address. ``identities``: number of its
+    identities, one for each promise file that was made for it."""
 
     def __init__(
         self,
@@ -86,11 +86,11 @@ class SetNode(Node):
         self._network: MemberNetwork | None = None
         self._promises: PromiseFile | None = None
         self._is_dying_with_host = False
-        self._promises_then: list[bytes] = []  # as the promise file was at each start
+        self._promises_then: list[bytes] = []  # content of the promise file at each start
         self.disks = self.identities = 0
         self.called = name
         self._renames = 0
-        self.rotten: list[tuple[str, File, int, int]] = []  # file, place and byte of what its disk has changed
+        self.rotten: list[tuple[str, File, int, int]] = []  # file, place and byte of each change by its disk
         self._boots = 0
         host = Host(world, f"host-{name}", _disk(world, parts, options), Link(world), attribute_seconds=0.0)
         super().__init__(world, host, name, parts, watcher, traps)
@@ -98,13 +98,13 @@ class SetNode(Node):
 
     @property
     def journal(self) -> dict[str, File]:
-        """Its files on this node's disk, by name."""
+        """Journal files on this node's disk, by name."""
         entries = self.host.server.entries(self._parts.directory)
         return {name: file for name, file in entries.items() if name.startswith("db-") and name.endswith(".log")}
 
     @property
     def unrepaired(self) -> set[str]:
-        """Names of its files that are not what they were."""
+        """Names of its journal files with damage."""
         journal = self.journal
         return {name for name, file, at, byte in self.rotten if journal.get(name) is file and file.data[at] != byte}
 
@@ -174,16 +174,16 @@ class SetNode(Node):
     def _gone(self, process: Process) -> None:
         if self.process is not process:
             return
-        self._watcher.happened(self.name, "gone", {})  # what it knew at the end counts, too
+        self._watcher.happened(self.name, "gone", {})  # its last state counts, too
         super()._gone(process)
         if self._network is not None:
             self._wires.died(self._network, with_host=self._is_dying_with_host)
         self.replica = self._network = self._promises = None
 
-    # ---- what is done to it
+    # ---- faults
 
     def kill_with_host(self, restart_seconds: float) -> None:
-        """Its host dies: nobody is told, and what was not synced may be gone."""
+        """Kill the host: no node is notified, and unsynced data may be gone."""
         self._is_dying_with_host = True
         self.kill(restart_seconds)
         self._is_dying_with_host = False
@@ -195,13 +195,13 @@ class SetNode(Node):
         host.server.lose_power()
 
     def rename(self, restart_seconds: float) -> None:
-        """It is killed, and comes back with its disk, under another name and at another address."""
+        """Kill the node; it comes back with its disk, another name and another address."""
         self.kill(restart_seconds)
         self._renames += 1
         self.called = f"{self.name}{self._renames}"
 
     def lose_disk(self, restart_seconds: float) -> None:
-        """It comes back with an empty one."""
+        """Kill the node; it comes back with an empty disk."""
         self.kill_with_host(restart_seconds)
         self.disks += 1
         self.identities += 1
@@ -214,17 +214,17 @@ class SetNode(Node):
 
     @property
     def _older_promises(self) -> list[bytes]:
-        """Of lives that others know to be over: who met none of them cannot tell."""
+        """Promises of lives that others know to be over: a node that met none of those lives cannot detect them."""
         return [copy for copy in self._promises_then[:-1] if _is_met(copy)]
 
     def restore_promise(self, restart_seconds: float) -> None:
-        """Somebody puts back a promise file from a backup, made before the last start."""
+        """Put back a promise file from a backup made before the last start."""
         self.kill(restart_seconds)
         copy = self.world.random.choice(self._older_promises)
         self._replace_promise(copy)
 
     def remove_promise(self, restart_seconds: float) -> None:
-        """An operator stops it, and takes its promise file away: it is another store from then on."""
+        """Stop the node and remove its promise file, as an operator does: then it is another store."""
         self.kill(restart_seconds)
         self._replace_promise(None)
         self._promises_then = []
@@ -245,12 +245,12 @@ class SetNode(Node):
 
     @property
     def promise(self) -> Promise | None:
-        """What it has promised; None while it does not run."""
+        """Promise of the node; None while it does not run."""
         return None if self.replica is None or self._promises is None else self._promises.promise
 
     @property
     def followed_epoch(self) -> int | None:
-        """Of the master that it follows."""
+        """Epoch of the master that it follows."""
         return None if self.replica is None else self.replica.followed_epoch
 
     @property
@@ -258,12 +258,12 @@ class SetNode(Node):
         return self.replica is not None and self.replica.may_stand
 
     def is_delayed_to(self, other: SetNode) -> bool:
-        """Whether what its host sends to that one's arrives late, or when the way is open again."""
+        """Return whether messages from this host to the other one arrive late, or after the way is opened again."""
         way = self.host.name, other.host.name
         return way in self._wires.cut or way in self._wires.slow
 
     def can_talk_to(self, other: SetNode) -> bool:
-        """Whether each hears what the other says, soon."""
+        """Return whether each of the two hears soon what the other one sends."""
         if self.replica is None or other.replica is None or self.store is None or other.store is None:
             return False
         if self.is_delayed_to(other) or other.is_delayed_to(self):

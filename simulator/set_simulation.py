@@ -1,6 +1,6 @@
 """One seed of a set: members with disks of their own, a network between them, and a directory (docs/proofs.md).
 
-As ``simulation``, with another end: everybody has the same, and each store is sound.
+It runs like ``simulation``, with another end: all members have the same, and each store is sound.
 """
 
 from __future__ import annotations
@@ -29,31 +29,32 @@ from tandemmq.simulator.set_node import SetNode, SetOptions
 from tandemmq.simulator.simulation import BATCH_BYTES_MAX, CAPACITY_FILES, CAPACITY_MIN, Simulation
 from tandemmq.store.store import Store
 
-#: How many members there are by default.
+#: Numbers of members by default.
 SET_BROKERS: Final = (3, 3, 5)
-#: The session time-out T where the operator said nothing, as `[replication]` has it.
+#: The session time-out T unless the operator set it, as in `[replication]`.
 SESSION_SECONDS: Final = 2.0
 FAULTS_MAX: Final = 8
-#: They come in so much of a storm, so that they meet each other; a set has decided all that it decides within 3 T, and
-#: a kernel gives a silent peer up within 11 s.
+#: Part of a storm in which faults come, so that they overlap. A set has made all its decisions within 3 T, and a kernel
+#: gives up a silent peer within 11 s.
 FAULTS_SHARE: Final = 0.6
 PAUSE_SECONDS_MAX: Final = 16.0
-#: A storm ends so long after the last fault, and not before a set was founded and had something to do.
+#: Time from the last fault to the end of a storm, and its shortest length, in which a set is founded and has work.
 QUIET_SECONDS: Final = 3.0
 STORM_SECONDS_MIN: Final = 8.0
-#: Where the operator said nothing, so many seeds wait for memories only.
+#: Part of the seeds that wait only for memories, unless the operator set `sync`.
 MEMORY_SHARE: Final = 0.25
-#: With everything mended somebody serves within this: the back-off of a broker that fell, and an election.
+#: Time after the last fault within which a node serves: the back-off of a demoted broker, and an election.
 SERVES_SECONDS_MAX: Final = 40.0
-#: Once nothing more comes, everybody has everything within this.
+#: Time after the last message within which all nodes have everything.
 COPIED_SECONDS_MAX: Final = 60.0
-#: And its journal is small: a checkpoint of the master, of who follows it when that is final, and their cleanings.
+#: Time until its journal is small: a checkpoint of the master, checkpoints of its followers when that is final, and
+#: their cleanings.
 CLEANED_SECONDS_MAX: Final = 30.0
 OPERATOR_SECONDS: Final = 1.0
-#: An old promise file is found and taken away after so long.
+#: Time after which an old promise file is found and removed.
 FOUND_SECONDS: Final = 6.0
 CHANGE_SECONDS_MAX: Final = 10.0
-#: Of the operator's looks, so many wait until the new store could be added at once; then it looks so often.
+#: Part of the operator's checks that wait until the new store could be added at once; then the interval of the checks.
 HURRY_SHARE: Final = 0.7
 HURRY_SECONDS: Final = 0.0005
 HURRY_SECONDS_MAX: Final = 0.5
@@ -62,10 +63,10 @@ CATCH_UP_RATES: Final = (0, 0, 64 << 10)
 
 @dataclass(eq=False)
 class SetSimulation(Simulation):
-    """The run of one seed of a set; call ``run`` once. ``replication`` None: the seed decides."""
+    """Run of one seed of a set; call ``run`` once. ``replication`` None: the seed decides."""
 
     brokers_by_default: ClassVar[tuple[int, ...]] = SET_BROKERS
-    #: What is looked at in a while of peace is said of a shared journal.
+    #: The checks in a time without faults apply to a shared journal.
     peace_share: ClassVar[float] = 0.0
 
     _: KW_ONLY
@@ -131,7 +132,7 @@ class SetSimulation(Simulation):
         self.tell(f"{brokers} members, sync {sync}, T {timeout:g} s")
         self._operate()
 
-    # ---- what is noted
+    # ---- notes
 
     def notified(self, broker: str, epoch: int, frame: Frame) -> None:
         super().notified(broker, epoch, frame)
@@ -150,7 +151,7 @@ class SetSimulation(Simulation):
             self.tally.add("replicas", kind)
 
     def wrote(self, batch: bytes) -> None:
-        """Only what is said of a shared journal counts what was written."""
+        """Do nothing: only checks of a shared journal count written bytes."""
 
     # ---- the seed
 
@@ -162,12 +163,12 @@ class SetSimulation(Simulation):
         count = self.world.random.randint(1, FAULTS_MAX)
         seconds = FAULTS_SHARE * self.storm_seconds
         faults = Faults(self._site, kinds, begin, count, seconds, PAUSE_SECONDS_MAX)
-        if self.is_memory and "power" in self.kinds:  # once: what it had in memory, the others have
+        if self.is_memory and "power" in self.kinds:  # once: the others have what it had in memory
             faults.plan("power", seconds * self.world.random.random())
         return faults
 
     def _is_storm_over(self, faults: Faults) -> bool:
-        if self.world.now < self._storm_looked_at + LOOK_SECONDS:  # it is asked after each timer
+        if self.world.now < self._storm_looked_at + LOOK_SECONDS:  # called after each timer
             return False
         self._storm_looked_at = self.world.now
         since = faults.quiet_since
@@ -184,7 +185,7 @@ class SetSimulation(Simulation):
         self._bring_back()
         self.world.run(began + SERVES_SECONDS_MAX, lambda: self._serves(()) or self._is_broken())
         if not self._serves(()) and not self._is_broken():
-            self.problems.append(f"nobody is master {SERVES_SECONDS_MAX:g} s after the last fault")
+            self.problems.append(f"no node is master {SERVES_SECONDS_MAX:g} s after the last fault")
             return
         took = self.world.now - began
         self.figures["slowest_calm_ms"] = round(1000 * took)
@@ -197,7 +198,7 @@ class SetSimulation(Simulation):
     # ---- the operator
 
     def _operate(self) -> None:
-        """Puts right what only people can: votes that were lost with a disk."""
+        """Repair what only an operator can: votes that were lost with a disk."""
         self.world.after(OPERATOR_SECONDS, self._operate)
         site = self._set_site
         for node in self.members:
@@ -222,7 +223,7 @@ class SetSimulation(Simulation):
         self._operating = False
 
     def _change(self, master: SetNode, node: SetNode) -> None:
-        """On a thread of the master."""
+        """Change the voters, on a thread of the master."""
         replica, mastership = master.replica, master.mastership
         term = None if replica is None else replica.term
         if replica is None or term is None or mastership is None or node.replica is None:
@@ -255,7 +256,7 @@ class SetSimulation(Simulation):
     def _hurry(
         self, master: SetNode, replica: Replica, term: Term, before: Voters, store: str, rotated: Future[None]
     ) -> None:
-        """Ask for the next change as soon as the one that is made now counts: it is refused until that is final."""
+        """Request the next change as soon as the present one counts: it is refused until that is final."""
         process = master.process
         assert process is not None, "it runs this thread"
         deadline = process.boot() + HURRY_SECONDS_MAX
@@ -284,22 +285,22 @@ class SetSimulation(Simulation):
     # ---- the end
 
     def _end(self) -> None:
-        """Everybody has all of it, then all end."""
+        """Wait until all nodes have everything, then end all nodes."""
         world = self.world
         world.run(world.now + 1.0)
-        # At that moment: the master may go on writing of its own.
+        # At that moment: the master itself may continue to write.
         world.run(world.now + COPIED_SECONDS_MAX, lambda: self._is_copied() or self._is_broken())
         if self._is_broken():
             return
         if not self._is_copied():
             told = {node.name: None if node.replica is None else dict(node.replica.status()) for node in self.members}
-            self.problems.append(f"not everybody has all of it {COPIED_SECONDS_MAX:g} s after the last message: {told}")
+            self.problems.append(f"not all nodes have it all {COPIED_SECONDS_MAX:g} s after the last message: {told}")
             return
         self.checks.check_copies()
         super()._end()
 
     def _clean_up(self) -> None:
-        """Everybody's journal is small once nothing lives in it."""
+        """Check that each node's journal is small when it has no live messages."""
         world = self.world
         began = world.now
         world.run(began + CLEANED_SECONDS_MAX, lambda: not self._too_long() or self._is_broken())
@@ -311,12 +312,12 @@ class SetSimulation(Simulation):
             )
 
     def _too_long(self) -> dict[str, dict[int, int]]:
-        """By name, the sizes of the files of whose journal is longer than one in which nothing lives."""
+        """Return, by name, the file sizes of journals that are longer than one without live messages."""
         journals = {node.name: journal_sizes(node.host.server.find(DIRECTORY)) for node in self.members}
         return {name: sizes for name, sizes in journals.items() if sum(sizes.values()) > self._drained_bytes_max}
 
     def _is_copied(self) -> bool:
-        """Whether the votes are restored, and everybody knows as final what the master has written."""
+        """Return whether the votes are restored, and all nodes know as final what the master has written."""
         master = next((each for each in self.members if each.is_master), None)
         term = None if master is None or master.replica is None else master.replica.term
         if term is None or self._set_site.lost:
@@ -328,6 +329,6 @@ class SetSimulation(Simulation):
 
     def _check_store(self) -> None:
         for node in self.members:
-            # Whoever leads while the others end cannot make its last changes final; the others remove files later.
+            # A master whose followers end cannot make its last changes final; followers remove files later.
             directory = node.host.server.find(DIRECTORY)
             self._check_directory(directory, f"the store of {node.name}", is_bounded=False)

@@ -1,8 +1,8 @@
-"""A voter that is needed twice in one epoch: its first vote elects, and only its promise keeps it from a second.
+"""A voter that is needed twice in one epoch: its first vote elects, and only its promise prevents a second one.
 
-A minority is cut off, and the master is killed: exactly a quorum is left to elect. In the moment in which one is
-elected, another one who voted is killed, and may have an older promise file put back; whoever was elected is cut off,
-and the voter comes back among the minority, which knows nothing of that epoch and needs one vote more.
+A minority is cut off, and the master is killed: exactly a quorum is left to elect. At the moment of the election
+another node that voted is killed, and may get an older promise file. The elected node is cut off, and the voter comes
+back in the minority, which knows nothing of that epoch and needs one more vote.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from tandemmq.simulator.set_kinds import SetSite
 
 LOOK_SECONDS: Final = 0.05
-#: Who was started again has met all others within this, or nothing comes of it; then somebody is elected within that.
+#: Time within which a restarted node has met all others, or the fault is given up; then the time for an election.
 MET_SECONDS_MAX: Final = 5.0
 ELECTED_SECONDS_MAX: Final = 8.0
 BACK_SECONDS: Final = 0.3
-#: So long the two sides stay apart: a start, T for which it promises nothing, an election or two.
+#: Time for which the two sides stay separated: a start, T for which it promises nothing, an election or two.
 APART_SECONDS: Final = (4.0, 7.0)
 
 
 class SecondVote:
-    """Begins at once. ``restores``: the voter's promise file is put back as it was before its last start."""
+    """Fault that begins at once. ``restores``: the voter gets its promise file from before its last start."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SecondVote:
         self._cut: set[tuple[str, str]] = set()
         self._undo = faults.until_mended(self._mend)
         if restores:
-            voter.kill(BACK_SECONDS)  # so that there is an older file, of a life that all others know to be over
+            voter.kill(BACK_SECONDS)  # makes an older file, of a life that all others know to be over
         self._deadline = self._world.now + MET_SECONDS_MAX
         self._await_met()
 
@@ -79,7 +79,7 @@ class SecondVote:
             self._undo()
 
     def _is_met(self) -> bool:
-        """Whether the voter follows, and its present life is known to everybody."""
+        """Return whether the voter follows, and all other nodes know its present life."""
         own = self._voter.promise
         if own is None or self._voter.followed_epoch is None:
             return False
@@ -94,7 +94,7 @@ class SecondVote:
         wires.cut |= ways
 
     def _elected(self, winner: SetNode, by: Callable[[SetNode], bool]) -> None:
-        """Called by a thread of the winner."""
+        """Strike after the election. Called by a thread of the winner."""
         if winner in self._majority:
             self._site.on_elected = None
             is_hit = winner is not self._voter and by(self._voter)

@@ -1,10 +1,10 @@
-"""One seed: brokers, clients and faults for a while, then calm, then every promise is checked.
+"""Run of one seed: brokers, clients and faults for a while, then calm, then every promise is checked.
 
 storm     clients work, faults come and go
-peace     sometimes: everything is mended, and clients work on: what a running journal takes is looked at
-one hangs sometimes: one host hangs, at a step that is drawn, and nothing else; within a bound another broker serves
-calm      faults are mended; within a bound some broker must serve, and every producer have its receipts
-drain     consumers leave; what the queues still hold is taken out
+peace     sometimes: all faults end, and clients continue: the size of a running journal is checked
+one hangs sometimes: one host hangs, at a random step, and nothing else; within a bound another broker serves
+calm      faults end; within a bound some broker must serve, and every producer have its receipts
+drain     consumers leave; the messages that are left are taken out
 end       brokers end in order; the store is copied out and checked
 """
 
@@ -41,61 +41,60 @@ from tandemmq.store.tools.check_several import check_all
 from tandemmq.store.tools.why.inventory import inventory, unexplained
 
 STORM_SECONDS = 20.0
-#: How many brokers there are by default.
+#: Numbers of brokers by default.
 BROKERS = (2, 3, 5)
-#: And where links come late.
+#: Numbers of brokers with late links.
 BROKERS_OF_LATE_LINKS = (3, 4, 5)
 QUEUES = ("Q0", "Q1")
-#: Without faults a broker serves within this, and everybody has what is due.
+#: Time without faults within which a broker serves, and every client has what is due.
 CALM_SECONDS_MAX = 150.0
 DRAIN_SECONDS_MAX = 60.0
-#: Where hangs are among the faults, so many seeds have one that is alone.
+#: Part of the seeds with a single hang, if hangs are among the faults.
 ONE_HANGS_SHARE = 0.5
-#: The share of seeds with a while of peace, long enough to check a running journal.
+#: Part of the seeds with a time without faults, long enough to check a running journal.
 PEACE_SHARE = 0.15
-#: Where promotions are among the faults, so many seeds have several stores: they are to die between their fences.
+#: Part of the seeds with several stores, if promotions are among the faults: they must die between their fences.
 SEVERAL_SHARE = 0.2
-#: So many producers send to both queues in one transaction.
+#: Part of the producers that send to one queue; the others send to both in one transaction.
 SPREAD_SHARE = 0.5
 PEACE_SECONDS = CYCLE_SECONDS + 5 * SAMPLE_SECONDS
-#: Whoever was asked to come to a step has come there within this.
+#: Time within which a broker reaches a requested step.
 MET_SECONDS_MAX = 15.0
-#: While one host hangs, another broker serves within this: the longest silence that broker.ha.waits allows, the
-# server's
-#: lease on the locks of a silent host, and a few pauses.
+#: Time within which another broker serves while one host hangs: the longest silence that broker.ha.waits allows, the
+#: server's lease on the locks of a silent host, and a few pauses.
 SERVES_SECONDS_MAX = 90.0
-#: Where links come late: when the first of them is planned; the share of a storm in which faults begin; how much longer
-#: the storm may last; and what comes behind the last fault.
+#: With late links: when the first of them is planned; the part of a storm in which faults begin; the factor by which
+#: the storm may last longer; and the time after the last fault.
 LATE_LINK_SECONDS = (1.0, 8.0)
 LATE_SHARE = 1.0
 LATE_STORMS = 3
 AFTER_LATE_LINKS_SECONDS = 2.0
-#: Between the messages of a producer, in seconds.
+#: Seconds between the messages of a producer.
 INTERVALS = (0.1, 0.2, 0.4)
 LATE_INTERVALS = (0.03, 0.05, 0.1)
-#: A queue from which nothing came for so long is empty.
+#: A queue that delivered nothing for this long is empty.
 QUIET_SECONDS = 2.0
 END_SECONDS_MAX = 60.0
 DATABASE_TIMEOUT_SECONDS = 2.0
-#: A soft mount gives up after so long; so many volumes are mounted so.
+#: Time after which a soft mount gives up, and the part of the volumes with such a mount.
 SOFT_TIMEOUT_SECONDS = 8.0
 SOFT_SHARE = 0.15
 #: Free space on the volume, in journal files and at least in bytes.
 CAPACITY_FILES = 16
 CAPACITY_MIN = 4 << 20
-#: With late links: all that its clients can send, which nobody may take from a queue, in journal files that are half
-#: header, and in five indexes. On a volume that clients filled no producer gets a receipt before somebody takes
-#: messages, and the calm would wait for that; a volume that others fill is a fault of its own.
+#: With late links: space for all that clients can send if no consumer takes it, in journal files that are half header,
+#: and in five indexes. On a volume that clients filled no producer gets a receipt before a consumer takes messages, and
+#: the calm would wait for that; a volume that others fill is a separate fault.
 CAPACITY_LATE = 24 << 20
 TRACE_LINES_MAX = 20_000
-#: No batch of these clients is longer.
+#: Longest batch of these clients.
 BATCH_BYTES_MAX = 16 << 10
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a seed. ``problems``: sentences, empty when all promises held. ``counts``: what happened how
-    often, by group and name."""
+    """Outcome of a seed. ``problems``: sentences, empty when all promises held. ``counts``: numbers of events, by group
+    and name."""
 
     seed: int
     problems: list[str]
@@ -108,7 +107,7 @@ class Outcome:
 
 
 class _Contained(logging.Handler):
-    """Notes the errors that the broker keeps from others than whom they concern: here they are found."""
+    """Handler that finds the errors that the broker reports only to the client concerned."""
 
     def __init__(self, bugs: list[str]) -> None:
         super().__init__(logging.ERROR)
@@ -121,8 +120,8 @@ class _Contained(logging.Handler):
 
 @dataclass(eq=False)
 class Simulation:
-    """The run of one seed; call ``run`` once. ``make_parts`` gives what the brokers are made of. With ``brokers`` None
-    the seed decides how many there are."""
+    """Run of one seed; call ``run`` once. ``make_parts`` returns the parts of the brokers. With ``brokers`` None the
+    seed decides their number."""
 
     brokers_by_default: ClassVar[tuple[int, ...]] = BROKERS
     peace_share: ClassVar[float] = PEACE_SHARE
@@ -153,7 +152,7 @@ class Simulation:
         self._build(make_parts, brokers)
 
     def _build(self, make_parts: PartsOf, brokers: int) -> None:
-        """Brokers, and what they share."""
+        """Make the brokers and the parts that they share."""
         world = self.world
         chance = world.random
         is_nfs = chance.random() < 0.75
@@ -168,7 +167,7 @@ class Simulation:
             parts = with_late_links(parts, grants)
         self.parts = parts
         self.tally.add("stores", "several" if parts.filters.entries else "one")
-        # Of several stores each has its files.
+        # With several stores, each has its own files.
         capacity_min = CAPACITY_LATE if self._has_late_links else CAPACITY_MIN
         capacity = max(capacity_min, CAPACITY_FILES * parts.store.journal_max_file_length)
         capacity *= 2 + len(parts.filters.entries) if parts.filters.entries else 1
@@ -198,7 +197,7 @@ class Simulation:
             f"{'soft' if timeout else 'hard'}, open files {'stay' if self.server.keeps_open else 'go'}"
         )
 
-    # ---- what is noted
+    # ---- notes
 
     def tell(self, what: str) -> None:
         self.faults.append(f"{self.world.now:8.3f} {what}")
@@ -209,7 +208,7 @@ class Simulation:
             self.trace.append(f"{self.world.now:10.4f} {text}")
 
     def notified(self, broker: str, epoch: int, frame: Frame) -> None:
-        """A frame left a broker."""
+        """Note a frame that a broker sent."""
         if isinstance(frame, Receipt):
             self.figures["receipts"] += 1
             verb, *ids = frame.name.split()
@@ -219,7 +218,7 @@ class Simulation:
                 self.promises.removed(ids, epoch)
             self._trace(f"{broker}/{epoch} receipt {frame.name}")
         elif isinstance(frame, Refusal):
-            # Whether its client gets it or not: what was sent after it may have been taken.
+            # Whether its client gets it or not: later messages may have been accepted.
             self.promises.may_be_reordered((frame.receipt or "").split())
         elif isinstance(frame, Delivery):
             self.figures["deliveries"] += 1
@@ -227,7 +226,7 @@ class Simulation:
             self._trace(f"{broker}/{epoch} message {frame.message_id}")
 
     def happened(self, broker: str, kind: str, facts: dict[str, object]) -> None:
-        """A broker took a step, or a trouble."""
+        """Note a step or a trouble of a broker."""
         self._trace(f"{broker} {kind} {facts}")
         if kind == "store-open":
             self.figures["promotions"] += 1
@@ -240,11 +239,11 @@ class Simulation:
             self.problems.append(f"{broker}: {facts['trouble']}: {facts.get('reason')}")
 
     def fences(self, node: Node) -> None:
-        """A promotion is about to put up its fence."""
+        """Check a promotion that is about to make its fence."""
         self._bounds.fences(node)
 
     def linked(self, node: Node, path: str) -> None:
-        """A broker gave a journal file its name."""
+        """Note that a broker gave a journal file its name."""
         is_late = is_below_others(node.host.server, path)
         if is_late:
             self.tally.add("late links", "links")
@@ -253,7 +252,7 @@ class Simulation:
             self._site.on_link(node, path, is_late)
 
     def wrote(self, batch: bytes) -> None:
-        """A broker wrote to the journal."""
+        """Note what a broker wrote to the journal."""
         self._bounds.written.note(self.world.now, batch)
 
     # ---- the seed
@@ -289,7 +288,7 @@ class Simulation:
         self._calm(producers)
         for client in clients:
             client.stop()
-        # What they were given comes back to the queues, also where the broker takes its time to notice.
+        # Their messages come back to the queues, also if the broker takes time to notice.
         world.run(world.now + BROKER_NOTICES_SECONDS + 1.0, lambda: not any(node.is_connected for node in self.nodes))
         if not self._is_broken():
             self._drain()
@@ -310,13 +309,13 @@ class Simulation:
         return faults
 
     def _is_storm_over(self, faults: Faults) -> bool:
-        """Whether nothing more is to be learned from it."""
+        """Return whether the storm can show nothing more."""
         site = self._site
         until = max(LATE_SHARE * self.storm_seconds, site.disturbed_at + AFTER_LATE_LINKS_SECONDS)
         return self._has_late_links and site.on_link is None and self.world.now > until
 
     def _is_broken(self) -> bool:
-        """Whether something was found already: there is no need to go on."""
+        """Return whether a problem was found already: then the run ends."""
         return bool(self.problems or self.promises.broken or self.world.bugs)
 
     def _clients(self) -> list[Client]:
@@ -354,7 +353,8 @@ class Simulation:
         return clients
 
     def _may_have_one_hang(self) -> bool:
-        """On one host all would, and without a lock there is always somebody."""
+        """Return whether a single host may hang: on one host all would hang, and without a lock some broker always
+        serves."""
         hosts = {node.host.name for node in self.nodes}
         return "hang" in self.kinds and len(hosts) > 1 and self.parts.lock.use_lock and not self._is_broken()
 
@@ -371,14 +371,15 @@ class Simulation:
         world.run(world.now + MET_SECONDS_MAX, lambda: bool(met) or self._is_broken())
         if met and not self._is_broken():
             began = world.now
-            # What a master that was asked to go does, is over by then.
+            # A master that had to go has finished by then.
             world.run(world.now + GOES_SECONDS_MAX)
             world.run(began + SERVES_SECONDS_MAX, lambda: self._serves(met) or self._is_broken())
             if self._serves(met):
                 self.tally.add("served while one hung", f"{step.value}: {what}")
             elif not self._is_broken():
                 self.problems.append(
-                    f"nobody else serves {SERVES_SECONDS_MAX:g} s after the {what} hung for {met[0].name}, {step.value}"
+                    f"no other broker serves {SERVES_SECONDS_MAX:g} s after the {what} hung for {met[0].name}, "
+                    f"{step.value}"
                 )
         faults.mend()
 
@@ -401,12 +402,12 @@ class Simulation:
         if self._is_broken():
             return
         if not any(node.is_master for node in self.nodes):
-            self.problems.append(f"nobody is master {CALM_SECONDS_MAX:g} s after the last fault")
+            self.problems.append(f"no broker is master {CALM_SECONDS_MAX:g} s after the last fault")
         elif not is_calm():
             self.problems.append(f"a producer still waits for receipts {CALM_SECONDS_MAX:g} s after the last fault")
 
     def _bring_back(self) -> None:
-        """Without a lock they would depose each other for ever: then one is left alone."""
+        """Start the brokers. Without a lock they would depose each other for ever: then only one is started."""
         for number, node in enumerate(self.nodes):
             if number == 0 or self.parts.lock.use_lock:
                 node.start()
@@ -415,7 +416,7 @@ class Simulation:
 
     def _drain(self) -> None:
         world = self.world
-        # A master that waits for its volume gives nothing from there, and is not quiet for want of messages.
+        # A master that waits for its volume delivers nothing from there, although messages are left.
         world.run(max(world.now, *(node.host.link.stalls_until for node in self.nodes)))
         queues = sorted({queue for queue, _, _ in self.promises.sent.values()})
         drains = [Drain(world, f"drain-{queue}", self.nodes, self.promises, queue=queue) for queue in queues]
@@ -427,7 +428,7 @@ class Simulation:
         self.promises.check()
 
     def _end(self) -> None:
-        """Everything was taken out: the journal is small, and the store is sound."""
+        """Check that the journal is small and the store is sound, after everything was taken out."""
         world = self.world
         self._clean_up()
         for node in self.nodes:
@@ -439,7 +440,7 @@ class Simulation:
         self._check_store()
 
     def _clean_up(self) -> None:
-        """Have the brokers give up what nobody needs."""
+        """Let the brokers reclaim what is no longer needed."""
         world = self.world
         world.run(world.now + 2 * self.parts.store.cleanup_interval + self.parts.store.checkpoint_interval + 1.0)
 
@@ -460,20 +461,21 @@ class Simulation:
             report = check_all(target, scratch=_memory())
             self.problems += [f"{what} is not sound: {problem}" for problem in report.problems]
             strangers = unexplained(inventory(target))
-            self.problems += [f"nobody can say what {thing.name} is for" for thing in strangers]
+            self.problems += [f"{thing.name} has no known purpose" for thing in strangers]
 
     @property
     def _drained_bytes_max(self) -> int:
-        """Of a journal in which nothing lives. The length of a file is a soft bound: a batch is never split."""
+        """Largest size of a journal without live messages. The length of a file is a soft bound: a batch is never
+        split."""
         return FILES_BEYOND * (self.parts.store.journal_max_file_length + BATCH_BYTES_MAX)
 
     def _look_back(self) -> None:
-        """At what became of the seed."""
+        """Count the results of the seed."""
         if self._late_links:
             self.tally.add("late links", "seeds")
 
     def _finish(self, clients: list[Client]) -> None:
-        """No greenlet outlives the seed."""
+        """End all clients and brokers: no greenlet outlives the seed."""
         for client in clients:
             client.is_stopped = True
         for node in self.nodes:
@@ -482,7 +484,7 @@ class Simulation:
 
 
 def _memory() -> str | None:
-    """Where a file costs no disk."""
+    """Return a directory in memory, where a file costs no disk."""
     return "/dev/shm" if os.path.isdir("/dev/shm") else None  # nosec B108
 
 

@@ -1,10 +1,10 @@
-"""Faults that wait for a step: promotions that come to nothing, and volumes and locks that hang from a moment on.
+"""Faults that wait for a step: promotions that fail, and volumes and locks that hang from a moment on.
 
 promotion   The master goes: asleep, killed, hung, or by a handover. Of the promotions that follow, up to three in a row
-            meet something at a step that is drawn: they die, with or without their host, fail, sleep or hang. So the
-            second and the third may come to nothing while the first master still sleeps, and it wakes up after all.
-hang        A host's volume, or what it asks about locks, hangs from a step on: while it stands by, when it was just
-            granted the lock, at each step of a promotion, as master, while it hands over or lets go.
+            meet a fault at a random step: they die, with or without their host, fail, sleep or hang. So the
+            second and the third may fail while the first master still sleeps, and it wakes up later.
+hang        A host's volume, or its lock server, hangs from a step on: while it stands by, when it was just
+            granted the lock, at each step of a promotion, as master, while it hands over or releases.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from tandemmq.simulator.faults import Faults
 from tandemmq.simulator.node import Node
 from tandemmq.simulator.steps import PROMOTION, Step, Steps, Trap
 
-#: Of promotions that come to nothing, so many in a row.
+#: Numbers of failing promotions in a row.
 IN_A_ROW: Final = (1, 1, 2, 2, 3)
-#: At the call that ends a step, so often; when it begins, so often; else at a call between.
+#: Part of the faults at the call that ends a step, and at its beginning; the others come at a call between.
 AT_END_SHARE: Final = 0.3
 AT_BEGIN_SHARE: Final = 0.15
-#: What is under way when something happens to its process still arrives: so often it happens just then.
+#: A request under way when something happens to its process still arrives: part of the faults at such a moment.
 UNDER_WAY_SHARE: Final = 0.3
 UNDER_WAY_SECONDS: Final = 0.001
-#: One who sleeps, does for so much longer than the promotions that come to nothing meanwhile.
+#: Time for which a sleeping broker sleeps longer than the promotions that fail meanwhile.
 OVERSLEPT_SECONDS_MAX: Final = 12.0
-#: A hang ends with the calm, so often; else after a while.
+#: Part of the hangs that end with the calm; the others end after a while.
 UNTIL_CALM_SHARE: Final = 0.4
-#: When the master goes after a trap was set.
+#: Time until the master goes after a trap was set.
 GOES_SECONDS_MAX: Final = 1.0
-#: A handover is asked for while something else is under way, so often.
+#: Part of the cases in which a handover is requested while another fault is under way.
 HANDOVER_SHARE: Final = 0.2
 
 HOWS: Final = ("killed", "killed", "fails", "fails", "stopped", "frozen", "hangs", "its host", "power")
 UNSYNCED: Final = "killed at its sync"
 GOES: Final = ("frozen", "frozen", "frozen", "killed", "hangs", "handover", UNSYNCED)
-#: What a master wrote and did not sync is to count when everything loses power: so often.
+#: Part of the cases in which everything loses power, so that what a master wrote and did not sync matters.
 POWER_SHARE: Final = 0.5
 GOES_AND_COMES: Final = ("killed", "handover")
-#: Steps at which something may begin to hang; a promotion's as often as all others.
+#: Steps at which a hang may begin; those of a promotion as often as all others.
 HANGS_AT: Final = (
     *(Step.STARTING, Step.STANDBY, Step.STANDBY, Step.GRANTED, Step.GRANTED, Step.GRANTED),
     *(Step.MASTER, Step.MASTER, Step.HANDOVER, Step.HANDOVER, Step.RELEASING),
@@ -53,12 +53,12 @@ HANGING: Final = (VOLUME, LOCK_SERVER)
 
 
 def promotion(faults: Faults) -> None:
-    """The master goes, and up to three promotions after it meet a fault."""
+    """Make the master go; up to three promotions after it meet a fault."""
     chance = faults.world.random
     goes = chance.choice(GOES)
     hows = [chance.choice(HOWS) for _ in range(chance.choice(IN_A_ROW))]
     steps = [chance.choice(PROMOTION) for _ in hows]
-    if goes == UNSYNCED and chance.random() < POWER_SHARE:  # when what it wrote counts
+    if goes == UNSYNCED and chance.random() < POWER_SHARE:  # when its writes count
         hows, steps = ["power"], [chance.choice((Step.SYNCED, Step.FENCE_CHECKED, Step.PROMOTED))]
     wakes: list[Callable[[], None]] = []
 
@@ -89,7 +89,7 @@ def promotion(faults: Faults) -> None:
 
 
 def hang(faults: Faults) -> None:
-    """A volume or a lock server hangs for one broker, at a step that is drawn."""
+    """Hang a volume or a lock server for one broker, at a random step."""
     chance = faults.world.random
     seconds = None if chance.random() < UNTIL_CALM_SHARE else faults.some_seconds()
     set_hang(faults, chance.choice(HANGING), chance.choice(HANGS_AT), seconds)
@@ -104,9 +104,8 @@ def set_hang(
     goes: Sequence[str] = (*GOES_AND_COMES, "killed", "frozen"),
     told: Callable[[Node], None] = lambda node: None,
 ) -> None:
-    """Have it hang for whoever is the next at that step, for so long (None: until all is mended); and see to it that
-    somebody comes there: in what way a master goes for that, is one of ``goes``. ``told`` is called with the node that
-    it met."""
+    """Hang it for the next broker at that step, for ``seconds`` (None: until all faults end), and make a broker reach
+    the step: ``goes`` are the ways in which a master goes for that. ``told`` is called with the node that hangs."""
     chance = faults.world.random
 
     def spring(met: Steps) -> None:
@@ -122,7 +121,7 @@ def set_hang(
             faults.happened("hang", f"the {what} hangs for {node.name}, {step.value}, {until}")
             if seconds is not None:
                 faults.world.after(seconds, mend)
-            if step is Step.STANDBY:  # so that one who hangs may be given the lock
+            if step is Step.STANDBY:  # so that a hanging broker may get the lock
                 go_soon(chance.choice(goes))
             elif chance.random() < HANDOVER_SHARE:
                 _ask_for_handover(faults)
@@ -142,7 +141,7 @@ def set_hang(
 
 
 def some_calls(faults: Faults, step: Step) -> int | None:
-    """Where in a step."""
+    """Return the call of a step at which a fault comes."""
     at = faults.world.random.random()
     if at < AT_END_SHARE:
         return None
@@ -150,7 +149,8 @@ def some_calls(faults: Faults, step: Step) -> int | None:
 
 
 def make_room(faults: Faults, how: str, wakes: list[Callable[[], None]]) -> None:
-    """The master goes, so that somebody else is promoted; ``wakes`` gets what wakes up one who sleeps."""
+    """Make the master go, so that another broker is promoted; ``wakes`` gets the function that wakes a sleeping
+    master."""
     master = next((node for node in faults.site.nodes if node.is_master), None)
     if master is None or faults.is_over:
         return
@@ -186,7 +186,7 @@ def _do(faults: Faults, node: Node, how: str) -> None:
 
 
 def _disturb(faults: Faults) -> None:
-    """The master has to let go, and begins anew: somebody takes its lock away, or it is killed."""
+    """Make the master release and begin anew: its lock is taken away, or it is killed."""
     if faults.is_over:
         return
     if faults.world.random.random() < 0.5:
@@ -201,12 +201,12 @@ def _disturb(faults: Faults) -> None:
 def _ask_for_handover(faults: Faults) -> None:
     master = next((node for node in faults.site.nodes if node.is_master), None)
     if master is not None and not faults.is_over:
-        faults.happened("handover", f"{master.name} is asked to hand over")
+        faults.happened("handover", f"{master.name} gets a request to hand over")
         master.hand_over()
 
 
 def _soon(faults: Faults, met: Steps, act: Callable[[], None]) -> None:
-    """Now, before the thread that came there goes on; or in a moment, while what it asked for is under way."""
+    """Act now, before the thread at the step continues; or in a moment, while its request is under way."""
     world = faults.world
     process = met.process
 

@@ -1,10 +1,10 @@
-"""Where a broker is in its life, to the call of its disk, and traps that spring there.
+"""Steps in the life of a broker, down to the calls of its disk, and traps that spring there.
 
     starting -> standing by -> granted -> a promotion -> master -> handing over, or releasing -> starting
 
-A promotion's steps are known from what it reports ("fenced", "header") and from the disk calls of the threads that
-promote: the link that is the fence, the write of the header, its sync, the fence check. A trap waits for the n-th call
-of a step, or for the call that would end it; when the step ends before, it springs then. So each step is met as often
+A promotion's steps are known from its reports ("fenced", "header") and from the disk calls of the promoting threads:
+the link that is the fence, the write of the header, its sync, the fence check. A trap waits for the n-th call of a
+step, or for the call that would end it; when the step ends before, the trap springs then. So each step is met as often
 as it is drawn, however many calls it has.
 """
 
@@ -21,7 +21,7 @@ from tandemmq.simulator.kernel import Process
 
 
 class Step(Enum):
-    """``value`` is what reports show; ``calls_max``: about as many calls of the disk as there are in it."""
+    """Step of a broker. ``value`` is shown in reports; ``calls_max``: about the number of disk calls in it."""
 
     STARTING = "starting", 20
     STANDBY = "standing by", 60
@@ -78,17 +78,16 @@ _ENDED_BY: Final = {
     Step.WRITTEN: ("fsync", Step.SYNCED),
     Step.SYNCED: ("stat", Step.FENCE_CHECKED),
 }
-#: Where no call ends a step, this one on a journal file is what a trap for its end waits for.
+#: For steps that no call ends: the call on a journal file at which a trap for the end springs.
 _MET_BEFORE: Final = {Step.MASTER: "fsync", Step.HANDOVER: "fsync"}
 _PROMOTING_THREADS: Final = ("tandemmq-life", "tandemmq-promoting")
 
 
 @dataclass(slots=True, eq=False)
 class Trap:
-    """``spring`` is called once: when so many ``calls`` of ``step`` have been made by one broker (None: at the call
-    that ends it; 0: when it begins), or when the step ends before. What it returns is the errno of the call that it
-    met. With ``verb`` it is called before such a call on a journal file, and only then. ``met``: the broker, if it is
-    to be this one."""
+    """A trap. ``spring`` is called once: when one broker has made ``calls`` calls of ``step`` (None: at the call that
+    ends it; 0: when it begins), or when the step ends before. It returns the errno for the call that it met. With
+    ``verb`` it is called only before such a call on a journal file. ``met``: the broker, if it must be this one."""
 
     step: Step
     calls: int | None
@@ -98,7 +97,7 @@ class Trap:
 
 
 class Traps:
-    """Those that wait."""
+    """Traps that wait."""
 
     def __init__(self) -> None:
         self._waiting: list[Trap] = []
@@ -113,7 +112,7 @@ class Traps:
         self._waiting = []
 
     def call(self, steps: Steps, verb: str) -> int | None:
-        """A call in the step in which ``steps`` is now."""
+        """Count a call in the present step of ``steps``."""
         for trap in self._waiting:
             if trap.step is steps.step and trap.met in (None, steps):
                 if trap.verb is not None:
@@ -131,7 +130,7 @@ class Traps:
         return None
 
     def moved(self, steps: Steps, left: Step | None) -> int | None:
-        """From one step to the next."""
+        """Spring the trap that is due at the change from one step to the next."""
         for trap in self._waiting:
             is_due = trap.step is left or (trap.step is steps.step and trap.calls == 0)
             if is_due and trap.verb is None and trap.met in (None, steps):
@@ -139,7 +138,7 @@ class Traps:
         return None
 
     def died(self, steps: Steps) -> None:
-        """Its process did; who waited for it waits for anybody again."""
+        """Note the end of a process; a trap that waited for it waits for any broker again."""
         for trap in self._waiting:
             if trap.met is steps:
                 trap.met = None
@@ -151,9 +150,9 @@ class Traps:
 
 @dataclass(eq=False)
 class Steps:
-    """Of one life of one broker. ``step`` is None until it says something. ``on_batch`` is called with each batch that
-    it writes into a journal file, ``on_fence`` right before it puts up one, ``on_link`` with the path of each journal
-    file to which it gave its name. ``target``: the name that it asked for last."""
+    """Steps of one life of one broker. ``step`` is None until its first report. ``on_batch`` is called with each batch
+    that it writes into a journal file, ``on_fence`` right before it makes a fence, ``on_link`` with the path of each
+    journal file to which it gave its name. ``target``: the name that it requested last."""
 
     process: Process
     _traps: Traps
@@ -168,7 +167,7 @@ class Steps:
         self._errno: int | None = None  # of the next call
 
     def notified(self, kind: str) -> None:
-        """What the broker said of itself (broker.ha.mastership's record)."""
+        """Note a report of the broker (broker.ha.mastership's record)."""
         step = _TOLD.get(kind)
         if step is not None and not (step is Step.READING and self.step not in (Step.FENCING, Step.LINKED)):
             self._move(step)
@@ -180,7 +179,7 @@ class Steps:
             self._errno = self._traps.moved(self, left)
 
     def is_the_end(self, verb: str) -> bool:
-        """Whether such a call on a journal file ends the step, or comes before what is promised in it."""
+        """Return whether such a call on a journal file ends the step, or comes before a promise in it."""
         if self.step in _MET_BEFORE:
             return verb == _MET_BEFORE[self.step]
         return self._ending is not None and self._ending[0] == verb
@@ -188,7 +187,7 @@ class Steps:
     # ---- at the disk calls of a process, on the thread that makes them
 
     def before(self, verb: str, path: str) -> int | None:
-        """The errno with which the call is to fail; None: as it may."""
+        """Return the errno with which the call must fail; None: it may succeed."""
         if verb == "link":
             self.target = path
             if self.step in (Step.FENCING, Step.LINKED) and self._is_promoting():
@@ -203,23 +202,23 @@ class Steps:
         return number
 
     def after(self, verb: str, path: str) -> None:
-        """It was answered."""
+        """Note an answered call."""
         ending = self._ending
         if ending is not None and ending[0] == verb and _is_journal(path) and self._is_promoting():
             self._move(ending[1])
 
     def linked(self, path: str) -> None:
-        """At the server: the file has its name now, whether the process gets the answer or not."""
+        """Note, at the server, that the file has its name now, whether the process gets the answer or not."""
         if _is_journal(path):
             self._on_link(path)
 
     def granted(self) -> None:
-        """It got the lock."""
+        """Note that the broker got the lock."""
         if self.step in (Step.STARTING, Step.STANDBY, None):
             self._move(Step.GRANTED)
 
     def wrote(self, path: str, data: bytes) -> None:
-        """Those bytes stand in the file now, for this process."""
+        """Note bytes that are in the file now, for this process."""
         if _is_journal(path):
             self._on_batch(data)
 

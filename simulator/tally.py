@@ -1,4 +1,4 @@
-"""How often what happened: faults that took effect, by kind, by step, by phase. Sums of seeds add up."""
+"""Numbers of events: faults that took effect, by kind, by step, by phase. Tallies of several seeds can be added."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class Tally:
-    """Counts by group and name, as ``tandemmq simulate`` tells them."""
+    """Counts by group and name, as ``tandemmq simulate`` reports them."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Counter[str]] = {}
@@ -16,10 +16,10 @@ class Tally:
         self._groups.setdefault(group, Counter())[name] += count
 
     def take(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Add what another one counted."""
+        """Add the counts of another tally."""
         for group, names in counts.items():
             self._groups.setdefault(group, Counter()).update(names)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Plain values, in order of their names."""
+        """Return plain values, ordered by name."""
         return {group: dict(sorted(names.items())) for group, names in sorted(self._groups.items())}

@@ -1,4 +1,4 @@
-"""What a simulated process has instead of the operating system's threads, queues and clocks (store.threads.Threads)."""
+"""Threads, queues and clocks of a simulated process, instead of the operating system's (store.threads.Threads)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SimulatedEvent:
 
 
 class SimulatedInbox:
-    """As ``queue.SimpleQueue``."""
+    """Queue like ``queue.SimpleQueue``."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -70,7 +70,7 @@ class SimulatedInbox:
 
 
 class SimulatedLock:
-    """As ``threading.Lock``, with ``with``."""
+    """Lock like ``threading.Lock``, for ``with``."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -91,7 +91,7 @@ class SimulatedLock:
 
 
 class SimulatedExecutor(Executor):
-    """As ``ThreadPoolExecutor``."""
+    """Executor like ``ThreadPoolExecutor``."""
 
     def __init__(self, process: Process, workers_max: int, name: str) -> None:
         self._process = process
@@ -162,7 +162,7 @@ class SimulatedThreads:
         return self._process.running().number
 
     def cpu_seconds(self, native_id: int) -> float:
-        """Computing takes no time here; who had a turn computed something."""
+        """Return the CPU time: computing takes no time here, so each turn counts as a second."""
         return float(sum(thread.turns for thread in self._process.threads if thread.number == native_id))
 
     def wait(self, futures: Iterable[Future[Any]], timeout: float | None = None) -> bool:
@@ -179,7 +179,7 @@ class SimulatedThreads:
 
 
 class SimulatedClock:
-    """locker.contract.Clock of a process."""
+    """Clock of a process (locker.contract.Clock)."""
 
     def __init__(self, process: Process) -> None:
         self.now = process.boot

@@ -1,5 +1,5 @@
-"""Status, health and metrics of a running broker over HTTP, and its word to systemd.
+"""Status, health and metrics of a running broker over HTTP, and its reports to systemd.
 
-The one door for tools to a running broker, open on master and standby alike. It only asks: whoever starts it hands
-in a callable that says how things are, and this package knows nothing of engines, stores and locks.
+Tools reach a running broker here, on master and standby alike. This package only reads: its caller passes a callable
+that returns the status, and the package knows nothing of engines, stores and locks.
 """

@@ -1,4 +1,4 @@
-"""What pages of the admin server answer: JSON that nobody is to keep."""
+"""Answers of the admin server's pages: JSON that clients do not cache."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def answer(value: Mapping[str, Any], status: int = 200) -> web.Response:
 
 
 def encoded(body: bytes, status: int = 200) -> web.Response:
-    """As ``answer``, of what is JSON already."""
+    """Like ``answer``, for a value that is JSON already."""
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
 
 
 def not_master(status: Mapping[str, Any], error: str) -> web.Response:
-    """Who is asked is not the one who can answer: who it is and, as far as it knows, who is master."""
+    """Return a refusal by a broker that is not master: it names this broker and, as far as known, the master."""
     value = {"error": error, "name": status["name"], "role": status["role"]}
     if status.get("holder"):
         value["holder"] = status["holder"]

@@ -1,9 +1,10 @@
-"""The connections of the admin server: each takes a place (``broker.admin.places``) and is closed when it loses it.
+"""The connections of the admin server: each takes a place (``broker.admin.places``) and is closed when it loses the
+place.
 
-aiohttp parses all that it gets at once: a chunk of one byte takes it 10 microseconds. So it gets what a peer sends in
+aiohttp parses all that it gets at once: a chunk of one byte takes 10 microseconds. So it gets the bytes of a peer in
 pieces, in turns with other connections (``broker.net.turns``), and nothing more while requests wait for their answers.
 
-What a stranger can cause here is logged once a minute and kind (``tandemmq.limited_log``).
+Events that any stranger can cause are logged once a minute and kind (``tandemmq.limited_log``).
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ log = logging.getLogger(__name__)
 # The longest names of destinations and ids of messages, each byte as three characters.
 REQUEST_LINE_BYTES_MAX = 8_190
 HEADER_BYTES_MAX = 4_096
-#: A body that nobody wants is read for so long, for the peer to see the answer.
+#: An unwanted body is read for this long, so that the peer sees the answer.
 UNWANTED_BODY_SECONDS_MAX = 1.0
-#: aiohttp parses so much between two looks at the clock: 85 chunks of one byte, or 20 short requests.
+#: Bytes that aiohttp parses between two checks of the clock: 85 chunks of one byte, or 20 short requests.
 PIECE_BYTES_MAX = 512
 PORT = "admin server"
 
 
 class Connections:
-    """Those of one admin server. On the loop. ``clock``: seconds that only grow."""
+    """Connections of one admin server. On the loop. ``clock``: seconds that only grow."""
 
     def __init__(self, places: Places, clock: Callable[[], float] = time.monotonic) -> None:
         self.places = places
@@ -48,11 +49,11 @@ class Connections:
         self._of: dict[Place, AdminConnection] = {}
 
     def make(self, server: web.Server, turns: Turns, loop: asyncio.AbstractEventLoop) -> AdminConnection:
-        """For the loop, when a peer connects."""
+        """Make the protocol of a new connection, for the loop."""
         return AdminConnection(self, server, turns, loop)
 
     def take(self, connection: AdminConnection, host: str) -> Place | None:
-        """A place, for which another connection may be closed; None: there is none."""
+        """Take a place, for which another connection may be closed; None: there is none."""
         place, victim = self.places.take(address_of(host), self.clock())
         self._make_room(victim, host)
         if place is None:
@@ -67,7 +68,7 @@ class Connections:
         return place
 
     def know(self, place: Place) -> None:
-        """A login was shown on it, for which another connection may be closed."""
+        """Note a login on the connection, for which another connection may be closed."""
         self._make_room(self.places.know(place), place.address)
 
     def _make_room(self, victim: Place | None, host: str) -> None:
@@ -83,17 +84,17 @@ class Connections:
         self._of.pop(victim).hang_up()
 
     def give(self, place: Place) -> None:
-        """It is not connected any more."""
+        """Free the place of a closed connection."""
         self.places.give(place)
         self._of.pop(place, None)
 
     def write(self, place: Place, count: int) -> None:
-        """The peer is to take ``count`` bytes; others may be closed that hold too much."""
+        """Note a response of ``count`` bytes to the peer; other connections that hold too much may be closed."""
         for victim in self.places.write(place, count, self.clock()):
             self._close(victim, "holds too many bytes that it does not take")
 
     def look(self) -> None:
-        """Close those whose time is over. Called again and again."""
+        """Close the connections whose time is over. Called at intervals."""
         for place, state in self.places.overdue(self.clock()):
             if state is State.IDLE:
                 self._of.pop(place).hang_up()  # no fault of its peer
@@ -107,7 +108,7 @@ class Connections:
 
 
 class AdminConnection(RequestHandler):
-    """One of them. ``place`` is None before it is connected, and where it was refused."""
+    """A connection. ``place`` is None before the connect, and if the connection was refused."""
 
     def __init__(
         self, connections: Connections, server: web.Server, turns: Turns, loop: asyncio.AbstractEventLoop
@@ -127,9 +128,9 @@ class AdminConnection(RequestHandler):
         self._turns = turns
         self._socket: asyncio.Transport | None = None
         self._is_read = True
-        self._is_wanted = True  # by aiohttp, to be read
-        self._is_in_line = False  # for its turn
-        self._rest = b""  # was read; aiohttp has what is before ``_offset``
+        self._is_wanted = True  # aiohttp wants input
+        self._is_in_line = False  # waits for its turn
+        self._rest = b""  # received; aiohttp has what is before ``_offset``
         self._offset = 0
         self._work: asyncio.Task[Any] | None = None
         self._is_reading = False
@@ -166,20 +167,20 @@ class AdminConnection(RequestHandler):
             super().connection_lost(exc)
 
     def hang_up(self) -> None:
-        """At once."""
+        """Close the connection at once."""
         if self.transport is not None:
             self.transport.abort()
 
     def enter(self, state: State) -> None:
-        """It waits for that from now on."""
+        """Note that the connection waits for this from now on."""
         if self.place is not None:
             self.place.enter(state, self._connections.clock())
         self._settle()
 
     @contextmanager
     def working(self, *, is_reading: bool) -> Iterator[None]:
-        """The current task does what the peer asked for. It is cancelled when the peer closes its connection, if it
-        only reads, or while a login is under way: a change goes on."""
+        """Mark the current task as the work on the peer's request. The task is cancelled when the peer closes the
+        connection, if it only reads, or while a login is under way: a change goes on."""
         self._work, self._is_reading = asyncio.current_task(), is_reading
         self.enter(State.WORK)
         try:
@@ -188,7 +189,7 @@ class AdminConnection(RequestHandler):
             self._work = None
 
     def data_received(self, data: bytes) -> None:
-        if not data:  # aiohttp goes on with what it has
+        if not data:  # aiohttp continues with what it has
             super().data_received(data)
             return
         if self.place is not None and self.place.state is State.IDLE:
@@ -211,7 +212,7 @@ class AdminConnection(RequestHandler):
             self.hang_up()
 
     def want(self, is_wanted: bool) -> None:
-        """aiohttp wants to have it read, or not."""
+        """Note whether aiohttp wants input."""
         self._is_wanted = is_wanted
         self._settle()
 
@@ -221,11 +222,11 @@ class AdminConnection(RequestHandler):
 
     @property
     def _takes_more(self) -> bool:
-        """Whether aiohttp is to get the next piece: no request waits for the one before it."""
+        """Return whether aiohttp is to get the next piece: no request waits for the one before it."""
         return self._is_wanted and not self._messages and self._socket is not None
 
     def _feed(self, until: float) -> None:
-        """A piece, and more of them until the clock shows ``until``."""
+        """Feed a piece, and more pieces until the clock shows ``until``."""
         while self._has_rest and self._takes_more:
             piece = self._rest[self._offset : self._offset + PIECE_BYTES_MAX]
             self._offset += len(piece)
@@ -235,7 +236,7 @@ class AdminConnection(RequestHandler):
         self._settle()
 
     def _settle(self, *, has_spent: bool = True) -> None:
-        """Wait for a turn if there is a rest, and be read if there is none."""
+        """Wait for a turn if bytes are left, and read from the socket if none are."""
         has_rest = self._has_rest
         if has_rest and self._takes_more and not self._is_in_line:
             self._is_in_line = True
@@ -266,7 +267,7 @@ class AdminConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no request of HTTP."""
+        """Answer bytes that are no HTTP request."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
         if exc is not None:
@@ -285,7 +286,7 @@ class AdminConnection(RequestHandler):
 
 
 class _Socket:
-    """What aiohttp takes for the transport: whether the socket is read is not for it alone to say."""
+    """Transport for aiohttp, which does not decide alone whether the socket is read."""
 
     def __init__(self, transport: asyncio.Transport, want: Callable[[bool], None]) -> None:
         self._transport = transport
@@ -302,7 +303,8 @@ class _Socket:
 
 
 def address_of(host: str) -> str:
-    """What counts as one address: of IPv6 the network of 64 bits, which one machine has to itself."""
+    """Return the part of a host that counts as one address: for IPv6 the network of 64 bits, which belongs to one
+    machine."""
     if ":" not in host:
         return host
     try:

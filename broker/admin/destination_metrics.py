@@ -1,7 +1,8 @@
-"""Metrics of single destinations, of those that an operator chose: as text, made in steps.
+"""Metrics of single destinations that an operator chose: as text, made in steps.
 
-How many have any is bounded, since Prometheus keeps several series of each, and so is the length of all: what is beyond
-a bound is counted in ``tandemmq_destinations_left_out``, and is in the sums none the less.
+The number of destinations with metrics is bounded, since Prometheus keeps several series of each, and so is the length
+of the text. Destinations beyond a bound are counted in ``tandemmq_destinations_left_out``, and are still part of the
+sums.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from tandemmq.broker.admin.metric_table import LEFT_OUT, OF_DESTINATIONS, Named
 from tandemmq.broker.core.names import Pattern
 from tandemmq.broker.core.slices import Work, pieces
 
-# Of a status: what is listed there, by the label "kind", and which of its figures is the destination's name.
+# Lists of a status: the label "kind", the key of the list, and the field with the destination's name.
 _LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
-#: Of one sample, without its labels: the name and the value.
+#: Bytes of one sample without its labels: the name and the value.
 SAMPLE_BYTES_MAX: Final = 90
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class DestinationMetrics:
-    """Of destinations whose names match one of ``patterns``, the first ``most`` that the broker knew."""
+    """Metrics of destinations whose names match one of ``patterns``: the first ``most`` that the broker knew."""
 
     def __init__(self, patterns: Sequence[str] = (), most: int = 0) -> None:
         self._patterns = tuple(map(Pattern, patterns))
         self._most = most
 
     def text(self, status: Mapping[str, Any], bytes_max: int = BYTES_MAX) -> Work[bytes]:
-        """What a scrape tells of them, in ``bytes_max`` bytes at most; nothing where there are no patterns, or the
-        broker is no master."""
+        """Return the text of a scrape, in ``bytes_max`` bytes at most; empty without patterns, or if the broker is no
+        master."""
         if not self._patterns or "queues" not in status:
             return b""
         chosen: list[tuple[str, dict[str, Any]]] = []

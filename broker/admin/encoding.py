@@ -1,7 +1,7 @@
-"""Answers as JSON that have a limit in bytes, made in steps.
+"""Answers as JSON with a limit in bytes, made in steps.
 
-A list ends at the last row that fits, and the answer says how to go on. The first row of a list always fits: no row is
-longer than its own limit (``broker.admin.api.shown_messages``), or than a name of a destination.
+A list ends at the last row that fits, and the answer says how to continue. The first row of a list always fits: no row
+is longer than its own limit (``broker.admin.api.shown_messages``), or than a name of a destination.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tandemmq.broker.engine.slicing import Slices
 
 T = TypeVar("T")
 
-#: Of an answer, where the settings say nothing else (``admin.answer_size_max``).
+#: Limit of an answer unless the settings change it (``admin.answer_size_max``).
 BYTES_MAX: Final = 4 << 20
-#: So much JSON is made in one step.
+#: Bytes of JSON that are made in one step.
 STEP_BYTES: Final = 16 * 1024
 
 Row = Mapping[str, Any]
-#: What ``following`` is behind a row: the request that has it as ``after`` gets the rows behind that one.
+#: Returns ``following`` for a row: a request that has it as ``after`` gets the rows behind that row.
 Cursor = Callable[[Any], str]
 
 
 class Rows:
-    """The rows of one page as JSON, as many as have room in ``bytes_max``."""
+    """Rows of one page as JSON, as many as fit into ``bytes_max``."""
 
     __slots__ = ("_left", "parts")
 
@@ -39,7 +39,7 @@ class Rows:
         self.parts: list[bytes] = []
 
     def add(self, row: Any) -> int:
-        """Length of its JSON; 0: there is no room for it, and none for any behind it."""
+        """Add a row, and return the length of its JSON; 0: it does not fit, nor does any row behind it."""
         part = json.dumps(row, default=str).encode()
         if self.parts and len(part) > self._left:  # prove: a-page-ends-at-its-bytes
             self._left = 0
@@ -50,12 +50,12 @@ class Rows:
 
     @property
     def left(self) -> int:
-        """Bytes that may still come."""
+        """Number of bytes that are left."""
         return max(0, self._left)
 
     @property
     def array(self) -> list[bytes]:
-        """Their JSON in pieces: long answers are joined once, since each copy takes its time."""
+        """JSON of the rows in pieces: long answers are joined once, since each copy takes time."""
         pieces = [b", "] * (2 * len(self.parts) + 1)
         pieces[1::2] = self.parts
         pieces[0], pieces[-1] = b"[", b"]"
@@ -68,10 +68,10 @@ def json_in_steps(
     cursor: Cursor | None = None,
     all_at: Mapping[str, str] | None = None,
 ) -> Work[bytes]:
-    """The JSON of ``value``, whose lists have ``bytes_max`` bytes together, at most.
+    """Return the JSON of ``value``, whose lists have ``bytes_max`` bytes together, at most.
 
-    ``items`` is continued by ``following``, which ``cursor`` makes of its last row. Other lists that were cut are named
-    in ``left_out``: how many rows, and the page of ``all_at`` that has them all.
+    ``following`` continues ``items``; ``cursor`` makes it of the last row. ``left_out`` names other lists that were
+    cut: the number of missing rows, and the page of ``all_at`` that has them all.
     """
     parts: list[bytes] = []
     left = bytes_max
@@ -114,9 +114,9 @@ def json_in_steps(
 
 
 class Answers:
-    """Makes the answers of one admin server, of all of its requests together in a part of each turn of the loop.
+    """Makes the answers of one admin server: all its requests share a part of each turn of the loop.
 
-    ``bytes_max``: of one answer.
+    ``bytes_max``: limit of one answer.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
@@ -124,7 +124,8 @@ class Answers:
         self._slices: Slices | None = None
 
     async def run(self, work: Work[T]) -> T:
-        """The outcome of ``work``. Raises what it raises. No step is made when the caller is cancelled."""
+        """Run ``work`` in steps, and return its result. Raises what it raises. No step is made after the caller was
+        cancelled."""
         if self._slices is None:
             self._slices = Slices(asyncio.get_running_loop())
         try:
@@ -140,12 +141,13 @@ class Answers:
         cursor: Cursor | None = None,
         all_at: Mapping[str, str] | None = None,
     ) -> web.Response:
-        """``value`` as ``json_in_steps`` has it."""
+        """Answer with ``value``, encoded by ``json_in_steps``."""
         return encoded(await self.run(json_in_steps(value, self.bytes_max, cursor, all_at)), status)
 
 
 class Shared(Generic[T]):
-    """One outcome of ``make`` for all callers that wait for its beginning: at most one is under way, and one waits."""
+    """A result of ``make`` shared by all callers that wait for its beginning: at most one call is under way, and one
+    waits."""
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
         self._make = make
@@ -165,12 +167,12 @@ class Shared(Generic[T]):
 
 
 def page_of(rows: Rows, following: object) -> bytes:
-    """A page whose rows are JSON already."""
+    """Return a page whose rows are JSON already."""
     return b"".join((b'{"items": ', *rows.array, b', "following": ', json.dumps(following).encode(), b"}\n"))
 
 
 def rendered(rows: Rows, waiting: Sequence[T], render: Callable[[T], Row]) -> Work[int]:
-    """Add what waits to ``rows``, one in a step: how many had room."""
+    """Add the waiting items to ``rows``, one in a step. Return how many fitted."""
     for number, each in enumerate(waiting):
         if not rows.add(render(each)):
             return number

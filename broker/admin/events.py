@@ -1,26 +1,25 @@
-"""What happened to this broker: a bounded ring of events in memory, and in a small file that outlives the process.
+"""Events of this broker: a bounded ring in memory, and in a small file that outlives the process.
 
 ``tandemmq failover explain`` merges the rings of both brokers into one timeline. So an event carries two clocks: the
-wall clock for people, and CLOCK_BOOTTIME with the id of the boot it counts from, which cannot be set and by which
-events are put in order.
+wall clock for operators, and CLOCK_BOOTTIME with the id of its boot, which cannot be set and orders the events.
 
-The file, ``<index root>/<broker.name>.events``, is the broker's own; no other broker writes to it. A node of a set says
-in it how it is called:
+The file, ``<index root>/<broker.name>.events``, is the broker's own; no other broker writes to it. A node of a set
+writes its name into it:
 
     offset 0      a frame  JSON: format, name of the broker, number and length of the slots
-    offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, did it end in order)
+    offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, whether it ended in order)
     offset 4096   slots    a frame each, JSON: an event with its number n, in slot n modulo their number
 
     frame = crc32 of the rest (4 bytes), length (2 bytes), that many bytes; big-endian
 
-It is written by ``pwrite`` on a thread of its own, never synced, and never waited for. Not by mmap: storing into a page
-of a volume that hangs would block with the interpreter's lock held, and so stop the whole broker. The page cache
-outlives a kill -9, so the sign of life tells the moment of death to SIGN_SECONDS; a power loss may cost the latest.
-A file that cannot be written is logged once, and the ring goes on in memory.
+It is written by ``pwrite`` on a thread of its own, never synced, and no other thread waits for it. It is not written by
+mmap: storing into a page of a volume that hangs would block with the interpreter's lock held, and so stop the whole
+broker. The page cache outlives a kill -9, so the sign of life shows the moment of death to SIGN_SECONDS; a power loss
+may lose the latest events. A file that cannot be written is logged once, and the ring continues in memory.
 
-The file also stands for the broker's name. It is locked by flock(2) as long as its broker lives; of two that live, the
-second is refused. Whoever holds the lock and shows no life does not keep a broker from starting: a host that died may
-hold it on NFS for a while.
+The file also reserves the broker's name. It is locked by flock(2) as long as its broker lives; a second live broker is
+refused. A holder of the lock that shows no life does not keep a broker from starting: a host that died may hold the
+lock on NFS for a while.
 """
 
 from __future__ import annotations
@@ -47,21 +46,21 @@ log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".events"
 FORMAT: Final = "tandemmq-events 1"
-#: Events that are kept, in memory and in the file. A failover makes about fifteen in each broker.
+#: Number of events that are kept, in memory and in the file. A failover makes about fifteen in each broker.
 CAPACITY: Final = 1_024
 SLOT_BYTES: Final = 1_024
 SIGN_OFFSET: Final = 512
 SLOTS_OFFSET: Final = 4_096
 FILE_BYTES_MAX: Final = SLOTS_OFFSET + CAPACITY * SLOT_BYTES
-#: Between two writes of the sign of life.
+#: Interval between two writes of the sign of life.
 SIGN_SECONDS: Final = 0.05
-#: So often the system is told the time of the file: on NFS this writes out what other hosts are to see.
+#: Interval at which the file's time is set: on NFS this writes out what other hosts are to see.
 TOUCH_SECONDS: Final = 1.0
-#: A broker whose name is taken looks so long for a sign of life of the one who has it.
+#: Time for which a broker whose name is taken looks for a sign of life of the holder.
 LIFE_SECONDS_MAX: Final = 3.0
-#: A loop that was silent for so long is worth an event: stopped, suspended, or hung.
+#: A loop that was silent for this long is worth an event: stopped, suspended, or hung.
 STALL_SECONDS: Final = 1.0
-#: Longer texts are cut; what still does not fit a slot is left out.
+#: Longer texts are cut; fields that still do not fit a slot are left out.
 TEXT_CHARACTERS_MAX: Final = 300
 CLOSE_SECONDS_MAX: Final = 0.5
 
@@ -70,7 +69,7 @@ BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 #: Recorded by the ring itself.
 STALLED: Final = "stalled"
 FELL_SILENT: Final = "fell-silent"
-#: With these a term as master ends; they are given the time of the last receipt.
+#: Events that end a term as master; they get the time of the last receipt.
 LAST_RECEIPT_KINDS: Final = frozenset({"handover-asked", "draining", "lost", "cut", "drained", STALLED, FELL_SILENT})
 
 _FRAME: Final = struct.Struct(">IH")
@@ -78,7 +77,7 @@ _FRAME: Final = struct.Struct(">IH")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One instant by both clocks. ``boot_seconds`` of moments with one ``boot_id`` may be compared, others may not."""
+    """An instant by both clocks. Only moments with the same ``boot_id`` can be compared by ``boot_seconds``."""
 
     wall_ms: int
     boot_seconds: float
@@ -90,7 +89,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. ``epoch`` is the latest that the broker knew then, 0 for none."""
+    """An event. ``epoch`` is the latest that the broker knew then, 0 for none."""
 
     at: Moment
     kind: str
@@ -103,7 +102,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """The last sign of life that is in a file. ``last_receipt`` is None for one who confirmed nothing."""
+    """Last sign of life in a file. ``last_receipt`` is None if the broker confirmed nothing."""
 
     at: Moment
     pid: int
@@ -113,7 +112,7 @@ class Sign:
 
 
 class NameInUse(Exception):
-    """Another broker of this name lives on the same index directory."""
+    """Another live broker with this name uses the same index directory."""
 
     def __init__(self, name: str, holder: Sign, path: str) -> None:
         host = f" on {holder.host}" if holder.host else ""
@@ -125,7 +124,7 @@ class NameInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FormerRing:
-    """What a file holds, the oldest event first. ``next_number`` is that of the event to be written next."""
+    """Content of a file, the oldest event first. ``next_number`` is that of the event to be written next."""
 
     name: str
     events: tuple[Event, ...]
@@ -134,7 +133,7 @@ class FormerRing:
 
     @property
     def end(self) -> Event | None:
-        """The moment of death of one who did not end in order; None when there is nothing to tell."""
+        """Moment of death of a broker that did not end in order; None when it did, or is unknown."""
         if self.sign is None or self.sign.has_ended:
             return None
         facts: dict[str, Any] = {"pid": self.sign.pid}
@@ -144,7 +143,7 @@ class FormerRing:
 
 
 class Clock:
-    """The two clocks of this machine, and which boot the second counts from."""
+    """The two clocks of this machine, and the boot from which the second one counts."""
 
     __slots__ = ("boot_id",)
 
@@ -153,17 +152,17 @@ class Clock:
             with open(BOOT_ID_PATH) as file:
                 self.boot_id = file.read(64).strip()
         except OSError:
-            self.boot_id = ""  # not comparable with anybody else's
+            self.boot_id = ""  # not comparable with that of another broker
 
     def now(self) -> Moment:
         return Moment(time.time_ns() // 1_000_000, time.clock_gettime(time.CLOCK_BOOTTIME), self.boot_id)
 
 
 class EventRing:
-    """The ring of one broker. ``path`` None: in memory only.
+    """Ring of one broker. ``path`` None: in memory only.
 
-    All methods may be called from any thread; none but ``start`` and ``close`` waits for a disk, and none but ``start``
-    raises. What a former run left in the file is taken up by and by.
+    Any thread may call all methods; only ``start`` and ``close`` wait for a disk, and only ``start`` raises. The events
+    of a former run are read from the file later, on the ring's thread.
     """
 
     def __init__(
@@ -195,8 +194,8 @@ class EventRing:
         self._thread = None if path is None else threads.thread(self._write, "tandemmq-events")
 
     def start(self) -> None:
-        """Take the file and begin to write it. Once. Raises NameInUse when another broker that lives has it; of one
-        that shows no life it is left alone, and this ring is in memory only."""
+        """Lock the file and begin to write it. Once. Raises NameInUse when another live broker has the file; if its
+        holder shows no life, the file is left alone, and this ring is in memory only."""
         self._alive = self.clock.now()
         if self._path is None or self._thread is None:
             return
@@ -208,28 +207,28 @@ class EventRing:
             self._thread.start()
 
     def close(self) -> None:
-        """Write what waits, CLOSE_SECONDS_MAX at most, and note that this was an end in order."""
+        """Write what waits, for CLOSE_SECONDS_MAX at most, and note an end in order."""
         self._must_end = True
         self._wake.set()
         if self._thread is not None and self._thread.native_id is not None:
             self._thread.join(CLOSE_SECONDS_MAX)
 
-    # ---- what happens
+    # ---- recording
 
     def record(self, kind: str, **facts: Any) -> None:
-        """Something happened now. A fact ``epoch`` is the epoch from here on; facts are what JSON can say, or their
+        """Record an event now. A fact ``epoch`` is the epoch from here on; facts are JSON values, or converted to
         text."""
         self._record(self.clock.now(), kind, facts)
 
     def alive(self, confirmed: int = 0) -> None:
-        """The loop turns. ``confirmed`` is any number that grows with the receipts: when it did since the last call,
-        that was the time of the last receipt."""
+        """Note that the loop runs. ``confirmed`` is any number that grows with the receipts: when it grew since the
+        last call, this is the time of the last receipt."""
         now = self.clock.now()
         before, self._alive = self._alive, now
         has_stalled = before is not None and now.boot_seconds - before.boot_seconds > STALL_SECONDS
         if confirmed != self._confirmed:
             if confirmed > self._confirmed:
-                # One who was stopped gave his receipts before; what he wrote when he woke up may have none.
+                # A stopped broker sent its receipts before it was stopped; what it wrote after that may have none.
                 self._last_receipt = before if has_stalled else now
             self._confirmed = confirmed
         if has_stalled and before is not None:
@@ -250,15 +249,15 @@ class EventRing:
                 self._unwritten.append(event)
         self._wake.set()
 
-    # ---- what happened
+    # ---- reading
 
     def events(self) -> list[Event]:
-        """The oldest first, those of former runs included, CAPACITY at most."""
+        """Return the events, the oldest first, with those of former runs, CAPACITY at most."""
         with self._guard:
             return [*self._former, *self._own][-CAPACITY:]
 
     def numbered(self, before: int | None = None) -> tuple[list[Event], int]:
-        """As ``events``, of all or of those with numbers less than ``before``; and the number that follows the last of
+        """Return ``events``, all or those with numbers less than ``before``, and the number that follows the last of
         them. Events of this run have numbers from 0 on; those of former runs have negative ones."""
         with self._guard:
             events, end = [*self._former, *self._own][-CAPACITY:], self._recorded
@@ -269,20 +268,20 @@ class EventRing:
 
     @property
     def last_receipt(self) -> Moment | None:
-        """When the broker gave its last receipt, by the looks of ``alive``."""
+        """Time of the broker's last receipt, to the interval of ``alive``."""
         return self._last_receipt
 
     # ---- the file
 
     def _claim(self, path: str) -> int:
-        """A descriptor of the file that holds its lock. Raises NameInUse, OSError."""
+        """Return a descriptor of the file that holds its lock. Raises NameInUse, OSError."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         descriptor = open_regular(os, path, os.O_RDWR | os.O_CREAT)
         first = None
         until = self._threads.monotonic() + LIFE_SECONDS_MAX
         try:
             while not _lock(descriptor):
-                # Read through an opening of its own: that is when NFS asks the server whether anything is new.
+                # Read through a descriptor of its own: NFS asks the server for changes at each open.
                 former = read_ring(path)
                 sign = None if former is None else former.sign
                 first = first or sign
@@ -335,7 +334,7 @@ class EventRing:
             os.close(descriptor)
 
     def _take_up(self, descriptor: int) -> int:
-        """Read what a former run left; the number of the next event."""
+        """Read what a former run left. Return the number of the next event."""
         former = _read(descriptor)
         if former is None:
             os.ftruncate(descriptor, 0)
@@ -373,7 +372,7 @@ class EventRing:
 
 
 def read_ring(path: str) -> FormerRing | None:
-    """The ring in a file, whether its broker lives or not; None for a file that is none. OSError as the system says."""
+    """Return the ring in a file, whether its broker lives or not; None for a file that is none. Raises OSError."""
     descriptor = open_regular(os, path, os.O_RDONLY)
     try:
         return _read(descriptor)
@@ -382,7 +381,8 @@ def read_ring(path: str) -> FormerRing | None:
 
 
 def rings_in(directory: str) -> list[str]:
-    """The files of rings below a data directory, or in an index directory; sorted. None of none is an empty list."""
+    """Return the files of rings below a data directory, or in an index directory, sorted. A missing directory gives an
+    empty list."""
     found: list[str] = []
     for place in (directory, os.path.join(directory, "index")):
         try:
@@ -393,7 +393,7 @@ def rings_in(directory: str) -> list[str]:
 
 
 def event_of(entry: Any) -> Event | None:
-    """The event that ``Event.as_json`` made this of; None when it is none."""
+    """Return the event that ``Event.as_json`` made this of; None when it is none."""
     at = moment_of(entry)
     try:
         return None if at is None else Event(at, str(entry["kind"]), int(entry["epoch"]), dict(entry["facts"]))
@@ -402,7 +402,7 @@ def event_of(entry: Any) -> Event | None:
 
 
 def moment_of(entry: Any) -> Moment | None:
-    """As ``event_of``, of a moment."""
+    """Return the moment that ``Moment.as_json`` made this of; None when it is none."""
     try:
         return Moment(int(entry["wall_ms"]), float(entry["boot_seconds"]), str(entry["boot_id"]))
     except (KeyError, TypeError, ValueError):
@@ -410,8 +410,9 @@ def moment_of(entry: Any) -> Moment | None:
 
 
 def last_takeover_seconds(events: Sequence[Event]) -> float | None:
-    """How long this broker's latest take-over took, from the lock last seen in other hands, or had, until the ports
-    answered; None when there was none. What is lost before the lock was free only the other broker's events tell."""
+    """Return the seconds of this broker's latest take-over, from when the lock was last seen with another holder, or
+    was taken, until the ports answered; None when there was none. Only the other broker's events show what was lost
+    before the lock was free."""
     listening: Event | None = None
     for event in reversed(events):
         if event.kind == "listening" and listening is None:
@@ -462,7 +463,7 @@ def _sign_of(entry: dict[str, Any] | None) -> Sign | None:
 
 
 def _lock(descriptor: int) -> bool:
-    """False: another opening has it. OSError: this volume has no such locks."""
+    """Lock the descriptor. False: another open descriptor has the lock. OSError: this volume has no such locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -478,7 +479,7 @@ def _put(disk: Writable, descriptor: int, offset: int, payload: bytes) -> None:
 
 
 def _frame_at(content: bytes, offset: int) -> dict[str, Any] | None:
-    """What a frame says; None where there is none, or one that was written in part."""
+    """Return the content of a frame; None if there is none, or if it was written in part."""
     if len(content) < offset + _FRAME.size:
         return None
     crc, length = _FRAME.unpack_from(content, offset)
@@ -496,7 +497,7 @@ def _event_bytes(number: int, event: Event) -> bytes:
     payload = _json({"n": number, **event.as_json()})
     if len(payload) + _FRAME.size <= SLOT_BYTES:
         return payload
-    # Numbers and short words say most; what remains of the rest is in the log.
+    # Numbers and short words are most useful; the log has the rest.
     facts = {name: value for name, value in event.facts.items() if len(_json(value)) <= 40}
     payload = _json({"n": number, **event.as_json(), "facts": dict(list(facts.items())[:8])})
     assert len(payload) + _FRAME.size <= SLOT_BYTES, "an event with short facts fits a slot"

@@ -1,11 +1,11 @@
-"""Who may ask the admin server for what.
+"""Access to the admin server: which caller may request what.
 
-Everybody who reaches it may read the pages for health and the files of the console. Where users are set up, the other
-pages are for viewers; of those in ``SHORT`` everybody else gets what names nothing. What changes something there needs
-the token of the broker, which lies in a file that its user alone may read, or a user of the broker with the role of an
-admin. What ``/api/`` answers depends on the role of who asks (broker.admin.roles). A page of a foreign site may
-nothing: it names itself (Origin), or the address that it was reached by (Host), when it had a name of its own lead here
-(DNS rebinding).
+Every client may read the health pages and the files of the console. If users are configured, the other pages require
+the role viewer; on the pages in ``SHORT`` every other client gets only what names nothing. A change there requires the
+broker's token, which is in a file that only its user can read, or a user of the broker with the role admin. Answers of
+``/api/`` depend on the caller's role (broker.admin.roles). A page of a foreign site has no access: it is recognised by
+its own name (Origin), or by the address used to reach this server (Host), if it made a name of its own lead here (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -41,41 +41,41 @@ log = logging.getLogger(__name__)
 
 _CALLER = "caller"
 _LOGIN_SECONDS_MAX = 10.0
-#: After a login that was not decided.
+#: Seconds to wait after a login that was not decided.
 _RETRY_SECONDS = 10
 READING = frozenset(("GET", "HEAD"))
 _API = "/api/"
-#: Where a session begins, by who has none yet.
+#: Page at which a session begins; its callers have none yet.
 SESSION_PAGE = "/api/v1/session"
-#: Balancers ask by whatever name they were given.
+#: Balancers use whatever host name they were given.
 _FOR_EVERY_HOST = "/health"
-#: Pages without a secret, for which no login is looked at: health must not wait for a directory of users.
+#: Pages without a secret, for which no login is checked: health must not wait for a directory of users.
 _OPEN = (_FOR_EVERY_HOST, "/console")
 #: Pages that are short for clients without a login, and for users without a role. A wrong login is refused there, too.
 SHORT = frozenset(("/status", "/metrics", "/replication"))
 
 
 def caller_of(request: web.Request) -> Caller:
-    """Who asks, of a request below /api/ that the guard let through."""
+    """Return the caller of a request below /api/ that the guard let through."""
     caller: Caller = request[_CALLER]
     return caller
 
 
 def sees_names(request: web.Request) -> bool:
-    """Whether a page may name anything to who asks: everybody may know, or a viewer asks."""
+    """Return whether a page may name anything to the caller: the names are public, or the caller is a viewer."""
     caller: Caller | None = request.get(_CALLER)
     return caller is None or caller.role >= Role.VIEWER
 
 
 def has_login(request: web.Request) -> bool:
-    """Whether a request that the guard let through showed a login, and it was looked at."""
+    """Return whether a request that the guard let through had a login, and the login was checked."""
     caller: Caller | None = request.get(_CALLER)
     return caller is not None and caller is not ANYBODY and caller.role > Role.NOBODY
 
 
 class Guard:
     """Checks each request to the admin server. ``hosts``: names beside addresses, ``localhost``, names without a dot
-    and this machine's. ``access``: None where security was not set up, so that names prove nothing. ``groups`` have
+    and this machine's. ``access``: None if security is not configured, so that names prove nothing. ``groups`` have
     roles."""
 
     def __init__(
@@ -89,10 +89,10 @@ class Guard:
         self._token = ""
         self._is_kept = False
         self._watched = Watched([token_file])
-        self._problem = ""  # why the file could not be read last
+        self._problem = ""  # why the file could not be read at the last try
 
     def start(self) -> None:
-        """Have a token: that of the file, or a new one. Where none can be kept only users may change something."""
+        """Set the token: that of the file, or a new one. If none can be kept, only users can make changes."""
         try:
             self._token = self._kept() or write_token(self.token_file)
             self._is_kept = True
@@ -101,11 +101,11 @@ class Guard:
             log.warning("no admin token can be kept: %s", error)
 
     def look(self) -> None:
-        """Once a second. Take another token that was written to the file; one that is missing, or is none, changes
-        nothing. End the sessions of users whom the directory does not know any more, or not with these groups."""
+        """Check once a second. Read a changed token from the file; a missing or invalid token changes nothing. End the
+        sessions of users that the directory no longer knows, or no longer with these groups."""
         if self._access is not None:
             self.sessions.end_of([each.name for each in self.sessions.principals() if not self._access.holds(each)])
-        if not self._is_kept:  # the volume may be full no more
+        if not self._is_kept:  # the volume may no longer be full
             with suppress(OSError):
                 self._token = write_token(self.token_file)
                 self._is_kept = True
@@ -134,7 +134,7 @@ class Guard:
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The middleware."""
+        """Check a request (middleware)."""
         refusal = self._foreign(request)
         if refusal is not None:
             return answer({"error": refusal}, 403)
@@ -160,8 +160,8 @@ class Guard:
         return await handler(request)
 
     def unknown(self, request: web.Request, refusal: str) -> web.Response:
-        """Who asks did not show who he is, or is not enough. The path of the token is for this machine: a command that
-        runs here reads it there, and elsewhere it would only tell names."""
+        """Refuse a caller that is unknown or has too few rights. Only this machine gets the path of the token: a
+        command that runs here reads the token there, and elsewhere the path would only reveal names."""
         is_here = Credentials(_peer(request.remote)).is_loopback
         # prove: the-place-of-the-token-is-for-this-machine "if is_here" -> "if True"
         refused = answer({"error": refusal, **({"token_file": self.token_file} if is_here else {})}, 401)
@@ -169,20 +169,21 @@ class Guard:
         return refused
 
     def _foreign(self, request: web.Request) -> str | None:
-        """What is wrong with where the request says it comes from, or goes to."""
+        """Return what is wrong with the origin or the host of the request; None: nothing."""
         host = request.headers.get("Host", "")
         origin = request.headers.get("Origin")
         if origin is not None and _site(origin) != host:
-            return f"pages of {origin[:255]!r} may not ask here"
+            return f"pages of {origin[:255]!r} have no access here"
         if request.path.startswith(_FOR_EVERY_HOST) or self._hosts.knows(host):
             return None
         return f"this broker does not know itself as {host[:255]!r}: admin.hosts lists its names"
 
-    # ---- who asks
+    # ---- the caller
 
     async def _caller(self, request: web.Request) -> Caller:
-        """By what the request shows: a token, a name with a password, the cookie of a session, or the certificate of
-        its connection. A browser shows that by itself: pages of foreign sites were refused before."""
+        """Return the caller by what the request shows: a token, a name with a password, the cookie of a session, or the
+        certificate of its connection. A browser sends these automatically, so pages of foreign sites were refused
+        before."""
         header = request.headers.get("Authorization", "")
         scheme, _, token = header.partition(" ")
         if scheme.lower() == "bearer":
@@ -203,13 +204,13 @@ class Guard:
         return ANYBODY if self._access is None else STRANGER
 
     def holder_of(self, token: str) -> Caller | None:
-        """None: that is not the broker's token."""
+        """Return the holder of the token; None: that is not the broker's token."""
         is_ours = bool(self._token) and same(token.strip(), self._token)
         return TOKEN_HOLDER if is_ours else None
 
     async def user(self, request: web.Request, login: str, password: str) -> Caller | None:
-        """The user of that name; None: name or password are wrong, or there are no users. Meanwhile the connection of
-        ``request`` may be closed for others."""
+        """Return the user with that name; None: name or password are wrong, or there are no users. Meanwhile the
+        connection of ``request`` may be closed for another one."""
         if not (login and password):
             return None
         connection = cast("AdminConnection", request.protocol)
@@ -246,7 +247,7 @@ class Guard:
 
 
 def _site(origin: str) -> str | None:
-    """Host and port of a page; None: that names none."""
+    """Return host and port of a page; None: it names none."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -254,5 +255,5 @@ def _site(origin: str) -> str | None:
 
 
 def _peer(host: str | None) -> str:
-    """As connectors tell it; the port is nobody's business."""
+    """Return the host in the form that connectors use; the port does not matter."""
     return f"[{host}]:0" if host is not None and ":" in host else f"{host}:0"

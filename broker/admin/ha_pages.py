@@ -1,7 +1,7 @@
-"""Who is master, and how it came to that, over HTTP: ``GET /lock``, ``GET /events``, ``POST /handover``.
+"""The master and its history over HTTP: ``GET /lock``, ``GET /events``, ``POST /handover``.
 
-All three answer from memory: what the lock said a moment ago is kept fresh by the thread that asks it, so a lock that
-hangs makes an answer old, and says how old, but never late.
+All three answer from memory. The lock's thread refreshes the state of the lock, so a lock that hangs makes an answer
+old, with its age, but never late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tandemmq.broker.ha.states import NotMaster, Phase
 from tandemmq.broker.replication.errors import ChangeRefused
 from tandemmq.locker.contract import Holder, Locker
 
-#: A handover is bounded by the time to say the last words and by a checkpoint; a volume that hangs is not waited for.
+#: Limit of a handover: it includes the last answers and a checkpoint; a volume that hangs is not waited for.
 HANDOVER_SECONDS_MAX = 30.0
 
 # int() refuses thousands of digits.
@@ -35,10 +35,11 @@ Status = dict[str, Any]
 
 
 class HaPages:
-    """``rule`` is the mastership, ``status`` that of ``GET /status``; ``kind`` is what ``locker.type`` says.
+    """Pages of mastership. ``rule`` is the mastership, ``status`` that of ``GET /status``; ``kind`` is the value of
+    ``locker.type``.
 
-    ``choose_successor`` has the next release name the node that is to be master, and raises ChangeRefused; None: a lock
-    goes to whoever takes it.
+    ``choose_successor`` makes the next release name the node that is to be master, and raises ChangeRefused; None: any
+    broker may take the lock.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class HaPages:
         ]
 
     async def _get_lock(self, request: web.Request) -> web.Response:
-        """``proof`` is None for one who has none to show."""
+        """Answer with the state of the lock. ``proof`` is None without a proof of ownership."""
         rule, locker = self._rule(), self._locker
         is_ours = rule.phase in (Phase.MASTER, Phase.PROMOTING, Phase.HANDING_OVER)
         me = locker.request.holder
@@ -92,8 +93,9 @@ class HaPages:
         return answer(lock)
 
     async def _get_events(self, request: web.Request) -> web.Response:
-        """The ring, or the ``?last=N`` of it; with the master as far as this broker knows: one address leads to the
-        other. What is longer than an answer may be begins later: ``earlier`` is the ``before`` of what is missing."""
+        """Answer with the ring, or the ``?last=N`` of it, and the master as far as this broker knows: one address leads
+        to the other. If the answer would be too long, it begins later: ``earlier`` is the ``before`` of the missing
+        events."""
         last, before = request.query.get("last"), request.query.get("before")
         for name, text, pattern in (("last", last, _COUNT), ("before", before, _NUMBER)):
             if text is not None and not pattern.fullmatch(text):
@@ -102,10 +104,10 @@ class HaPages:
         return encoded(await self._answers.run(self.events_json(*asked)))
 
     def events_json(self, last: int | None, before: int | None) -> Work[bytes]:
-        """The body of ``GET /events``, for its query."""
+        """Return the body of ``GET /events``, for its query."""
         events, end = self._ring.numbered(before)
         asked = events if last is None else events[max(0, len(events) - last) :]
-        # The latest have room first.
+        # The latest events take precedence.
         rows = Rows(self._answers.bytes_max)
         yield from rendered(rows, asked[::-1], Event.as_json)
         rows.parts.reverse()
@@ -117,15 +119,15 @@ class HaPages:
             "last_receipt": None if receipt is None else receipt.as_json(),
             "earlier": end - len(rows.parts) if len(rows.parts) < len(asked) else None,
         }
-        # Last, so that the client may compare it with its own clocks.
+        # Last, so that the client can compare it with its own clocks.
         now = json.dumps(self._ring.clock.now().as_json()).encode()
         return b"".join((json.dumps(value).encode()[:-1], b', "events": ', *rows.array, b', "now": ', now, b"}\n"))
 
     def _choose(self, node: str) -> None:
-        """Raises ChangeRefused, and NotMaster of broker.ha.states."""
+        """Choose the next master. Raises ChangeRefused, and NotMaster of broker.ha.states."""
         if self._choose_successor is None:
             raise ChangeRefused(
-                "only in a replicated set does a handover name the next master: this lock goes to whoever takes it"
+                "only in a replicated set can a handover name the next master: any broker may take this lock"
             )
         rule = self._rule()
         if rule.phase is not Phase.MASTER:
@@ -133,15 +135,15 @@ class HaPages:
         self._choose_successor(node)
 
     async def _post_handover(self, request: web.Request) -> web.Response:
-        """Answers when the lock is free. ``?to=NODE``: that member of a set is to be the next master."""
+        """Answer when the lock is free. ``?to=NODE``: the member of a set that is to be the next master."""
         # A page of a foreign site cannot send this type without permission, and this server gives none.
         if request.content_type != "application/json":
-            return answer({"error": "a handover is asked for with Content-Type: application/json"}, 415)
+            return answer({"error": "a handover requires Content-Type: application/json"}, 415)
         name = self._locker.request.holder.name
         try:
             if "to" in request.query:
                 self._choose(request.query["to"])
-            # Who hangs up does not stop what has begun.
+            # A client that disconnects does not stop a handover that has begun.
             done = await asyncio.wait_for(asyncio.shield(self._rule().handover()), HANDOVER_SECONDS_MAX)
         except NotMaster as error:
             return not_master(self._status(), str(error))
@@ -153,7 +155,8 @@ class HaPages:
 
 
 def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:
-    """How old the last proof of ownership is, and for how long it holds yet; None when there is none. Any thread."""
+    """Return the age of the last proof of ownership, and for how long it still holds; None when there is none. Any
+    thread."""
     proof = locker.proof()
     if proof.valid_for_seconds < 0:
         return None

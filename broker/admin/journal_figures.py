@@ -1,4 +1,4 @@
-"""Whose messages are in the journal, for status and metrics: the largest owners by name, and the others as one."""
+"""Owners of the messages in the journal, for status and metrics: the largest by name, and the others as one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from tandemmq.broker.ha.service import AnyStore
 from tandemmq.store.several.stores import SeveralStores
 from tandemmq.store.state.owners import OwnerState
 
-#: Owners that are named.
+#: Number of owners that are named.
 OWNERS_MAX: Final = 10
-#: What the rest is called; no queue, topic or subscription is, since theirs have a kind before the name.
+#: Name of the rest; no queue, topic or subscription has it, since their names begin with a kind.
 OTHERS: Final = "others"
 
 _bytes = attrgetter("bytes")
 
 
 def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:
-    """In steps. A file without messages is kept by what its records say of others', and the last one is written to."""
+    """Return the figures of the journal, in steps. A file without messages is kept because its records refer to other
+    files, or because it is the file being written."""
     stores = list(store.members().values()) if isinstance(store, SeveralStores) else [store]
     files = without_messages = live_bytes = owned = 0
     largest: list[OwnerState] = []
@@ -39,6 +40,6 @@ def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:
         "files": files,
         "files_without_messages": without_messages,
         "live_bytes": live_bytes,
-        # What several subscriptions of a topic hold together counts for each of them.
+        # Messages that several subscriptions of a topic hold together count for each of them.
         "owner_bytes": named | {OTHERS: max(0, owned - sum(named.values()))},
     }

@@ -1,6 +1,6 @@
-"""How much the log says, over HTTP: ``GET /log-level``, ``POST /log-level``.
+"""Levels of the log over HTTP: ``GET /log-level``, ``POST /log-level``.
 
-What is set so holds until the settings are read again (SIGHUP), or the process ends.
+A level holds until the settings are read again (SIGHUP), or the process ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class LogPages:
-    """Of the log of this process."""
+    """Pages for the log of this process."""
 
     def __init__(self, process_log: Log) -> None:
         self._log = process_log
@@ -32,7 +32,7 @@ class LogPages:
         return self._answer()
 
     async def _post(self, request: web.Request) -> web.Response:
-        """``?logger=NAME&level=LEVEL``."""
+        """Set the level in ``?logger=NAME&level=LEVEL``."""
         # A page of a foreign site cannot send this type without permission, and this server gives none.
         if request.content_type != "application/json":
             return answer({"error": "a level is set with Content-Type: application/json"}, 415)

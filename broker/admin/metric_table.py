@@ -1,7 +1,7 @@
 """Every metric of a scrape: name, kind, meaning, labels, and the place of its value in ``GET /status``.
 
-The exposition (broker.admin.metrics) and the table in docs/metrics.md are both made from it. Units are base units, and
-the end of a name says which; a name that ends in ``_total`` is a counter's, and no other is.
+The exposition (broker.admin.metrics) and the table in docs/metrics.md are both made from it. Units are base units,
+named at the end of a name; names of counters, and only those, end in ``_total``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """``name`` is without the prefix. ``path``: the keys of a status that lead to the value, with dots between; empty
-    where a function of broker.admin.metrics makes one sample for each combination of ``labels``."""
+    """A metric. ``name`` is without the prefix. ``path``: the keys of a status that lead to the value, with dots
+    between; empty if a function of broker.admin.metrics makes one sample for each combination of ``labels``."""
 
     name: str
     kind: Kind
@@ -54,11 +54,11 @@ def _histogram(name: str, meaning: str, path: str = "") -> Named:
 
 
 def _counted(name: str, meaning: str) -> Named:
-    """One of ``counts``, under its own name."""
+    """Return the metric of a count in ``counts``, with the same name."""
     return (_counter if name.endswith("_total") else _gauge)(name, meaning, f"counts.{name}")
 
 
-#: By what they are about. A master has all but those of a standby; a set has those of a set beside them.
+#: The metrics by subject. A master has all except those of a standby; a node of a set also has those of a set.
 GROUPS: Final[dict[str, tuple[Named, ...]]] = {
     "The broker": (
         _gauge("broker_info", "Always 1; the labels name broker and version.", labels=("name", "version")),
@@ -281,7 +281,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         ),
     ),
 }
-#: Of single destinations (broker.admin.destination_metrics); ``path`` is the key among the figures of one.
+#: Metrics of single destinations (broker.admin.destination_metrics); ``path`` is the key among the figures of one.
 LEFT_OUT: Final = _gauge(
     "destinations_left_out",
     "Destinations without their own metrics: beyond `admin.metrics_destinations_max` or `admin.answer_size_max`.",

@@ -1,7 +1,7 @@
 """The Prometheus view of a broker's status: the metrics of broker.admin.metric_table, with their values.
 
 It keeps nothing between scrapes and uses no global registry, so two brokers in one process (tests, demotion and
-promotion) never meet. What a status does not know is left out.
+promotion) do not interfere. Values that a status does not have are left out.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tandemmq.broker.ha.states import Phase, Trouble
 ROLES: Final = ("master", "standby", "starting", "demoted")
 
 Status = dict[str, Any]
-# The values of labels, in their order, and that of the metric.
+# Values of the labels, in their order, and the value of the metric.
 Sample = tuple[tuple[str, ...], float]
 
 
 class StatusCollector(Collector):
-    """Turns one answer of ``GET /status`` (see broker.admin.server) into metrics. Without ``has_names`` those are left
-    out whose labels name something; followers of a set are numbered."""
+    """Turns one answer of ``GET /status`` (see broker.admin.server) into metrics. Without ``has_names``, metrics whose
+    labels are names are left out; followers of a set are numbered."""
 
     __slots__ = ("_has_names", "_status")
 
@@ -38,7 +38,7 @@ class StatusCollector(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        """A family for each metric of the table of which the status knows something."""
+        """Yield a family for each metric of the table for which the status has a value."""
         for named in METRICS:
             if named.labels:
                 is_numbered = not self._has_names and named.name == FOLLOWER_LAG
@@ -76,7 +76,7 @@ def _at(status: Any, path: str) -> Any:
 
 
 def _one_of(names: Iterable[str], current: str | None) -> Iterator[Sample]:
-    """1 for the one that holds, 0 for the others."""
+    """Return 1 for the current name, 0 for the others."""
     return (((name,), int(name == current)) for name in names)
 
 
@@ -86,7 +86,7 @@ def _lock(status: Status) -> Iterator[Sample]:
 
 
 def _demotions(status: Status) -> Iterator[Sample]:
-    """Those that never were are 0."""
+    """Return all troubles; those that never happened are 0."""
     return (((trouble.name,), status.get("demotions", {}).get(trouble.name, 0)) for trouble in Trouble)
 
 
@@ -94,11 +94,11 @@ def _bridges(key: str) -> Callable[[Status], Iterator[Sample]]:
     return lambda status: (((str(each["name"]),), float(each[key])) for each in status.get("bridges", ()))
 
 
-#: An alert needs it: without names, followers have numbers.
+#: An alert needs this metric: without names, followers have numbers.
 FOLLOWER_LAG: Final = "replication_follower_lag_bytes"
 #: Metrics whose labels are words of this program.
 NAMELESS: Final = frozenset(("role", "phase", "demotions_total", "replication_role"))
-#: Of each metric that has labels: its samples.
+#: Function that returns the samples of each metric that has labels.
 SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     "broker_info": lambda status: [((str(status["name"]), str(status.get("version", ""))), 1)],
     "role": lambda status: _one_of(ROLES, status["role"]),

@@ -1,9 +1,8 @@
-"""The broker's word to systemd: READY=1, STATUS=, WATCHDOG=1, STOPPING=1 (sd_notify(3), protocol section).
+"""The broker's reports to systemd: READY=1, STATUS=, WATCHDOG=1, STOPPING=1 (sd_notify(3), protocol section).
 
-It promises: no call blocks or raises; without $NOTIFY_SOCKET every call does nothing. The watchdog is fed only
-while the event loop, the storage thread and the lock's thread show life: a process whose loop turns while its disk
-hangs is not well, nor is one that cannot let go of its lock, and systemd is to know. It refuses to know what a sign of
-life is: whoever builds it hands in a callable each.
+No call blocks or raises; without $NOTIFY_SOCKET every call does nothing. The watchdog is fed only while the event loop,
+the storage thread and the lock's thread show life: a process whose disk hangs, or that cannot release its lock, is not
+healthy, and systemd must learn that. The module does not define a sign of life: its caller passes a callable for each.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from collections.abc import Callable, Mapping
 
 log = logging.getLogger(__name__)
 
-# sd_watchdog_enabled(3) recommends to notify at half the period; a third leaves room for one slow turn.
+# sd_watchdog_enabled(3) recommends to notify at half the period; a third leaves time for one slow turn.
 FEEDS_PER_PERIOD = 3
 STATUS_CHARACTERS_MAX = 500
 
 
 class Notifier:
-    """Sends datagrams to the service manager, if there is one. May be used from any thread."""
+    """Sends datagrams to the service manager, if there is one. Any thread."""
 
     __slots__ = ("_address", "_complained", "_socket")
 
@@ -36,26 +35,26 @@ class Notifier:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)
         elif address:
-            log.warning("NOTIFY_SOCKET=%s is neither a path nor an abstract socket: systemd is told nothing", address)
+            log.warning("NOTIFY_SOCKET=%s is neither a path nor an abstract socket: systemd gets no report", address)
 
     def ready(self, status: str) -> None:
-        """Started, as master or standby: a standby is a unit that came up well."""
+        """Report the start, as master or standby: a standby is a unit that came up well."""
         self._send(f"READY=1\nSTATUS={_one_line(status)}")
 
     def status(self, status: str) -> None:
-        """The line that ``systemctl status`` shows."""
+        """Report the line that ``systemctl status`` shows."""
         self._send(f"STATUS={_one_line(status)}")
 
     def feed(self) -> None:
-        """Alive, for another period of the unit's WatchdogSec."""
+        """Report a sign of life, for another period of the unit's WatchdogSec."""
         self._send("WATCHDOG=1")
 
     def stopping(self, status: str = "stopping") -> None:
-        """On the way down; systemd stops expecting anything but the end."""
+        """Report the stop; systemd then expects only the end."""
         self._send(f"STOPPING=1\nSTATUS={_one_line(status)}")
 
     def close(self) -> None:
-        """Later calls do nothing."""
+        """Close the socket; later calls do nothing."""
         sender, self._socket = self._socket, None
         if sender is not None:
             sender.close()
@@ -66,10 +65,10 @@ class Notifier:
         try:
             self._socket.sendto(state.encode(), self._address)
         except OSError as error:
-            # A lost word costs at worst a restart by the watchdog; it must not cost the broker its work.
+            # A lost report costs at worst a restart by the watchdog; it must not stop the broker's work.
             if not self._complained:
                 self._complained = True
-                log.warning("systemd could not be told at NOTIFY_SOCKET: %s (errno %s)", error.strerror, error.errno)
+                log.warning("no report to systemd by NOTIFY_SOCKET: %s (errno %s)", error.strerror, error.errno)
 
 
 class Watchdog:
@@ -96,7 +95,7 @@ class Watchdog:
         self._missing: tuple[str, ...] = ()
 
     def check(self) -> tuple[str, ...]:
-        """Feed when all signs are young enough; else keep silent and return the names of the parts that are not."""
+        """Feed when all signs are young enough; otherwise return the names of the parts whose signs are too old."""
         oldest = self._clock() - self.period_seconds
         missing = tuple(name for name, seen in self._signs.items() if seen() < oldest)
         if not missing:
@@ -111,14 +110,15 @@ class Watchdog:
         return missing
 
     async def run(self) -> None:
-        """Check for ever; ends when cancelled. A loop that hangs does not come here, which is the point."""
+        """Check for ever; ends when cancelled. A loop that hangs does not get here, as intended."""
         while True:
             self.check()
             await asyncio.sleep(self.period_seconds / FEEDS_PER_PERIOD)
 
 
 def watchdog_period_seconds(environment: Mapping[str, str] = os.environ, pid: int | None = None) -> float | None:
-    """The period that systemd asked this process for by ``$WATCHDOG_USEC`` (sd_watchdog_enabled(3)); None for none."""
+    """Return the period that systemd set for this process with ``$WATCHDOG_USEC`` (sd_watchdog_enabled(3)); None for
+    none."""
     meant_for = environment.get("WATCHDOG_PID")
     if meant_for is not None and meant_for != str(os.getpid() if pid is None else pid):
         return None
@@ -127,5 +127,5 @@ def watchdog_period_seconds(environment: Mapping[str, str] = os.environ, pid: in
 
 
 def _one_line(status: str) -> str:
-    """A status with a line break would be read as another variable."""
+    """Return the status on one line: systemd would read the part after a line break as another variable."""
     return " ".join(status.split())[:STATUS_CHARACTERS_MAX]

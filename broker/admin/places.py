@@ -1,17 +1,17 @@
-"""Who has a place at the admin server: decided here, carried out by ``broker.admin.connections``.
+"""Places at the admin server: decided here, carried out by ``broker.admin.connections``.
 
-A connection has one of PLACES places. When they are taken, one is closed for the newcomer: of the connections that
-showed no login, the one of the address with the most of them that has waited longest for its peer. Where that address
-would not keep as many as the newcomer's has then, its connections are closed only after a short time of silence, unless
-a login was shown from the newcomer's address before. Connections from such addresses are closed after all other
-strangers. Without any of these, a logged-in connection that idles is closed.
+A connection has one of PLACES places. When all are taken, one connection is closed for the newcomer: of the connections
+without a login, those of the address that has most of them, and of these the one that has waited longest for its peer.
+If that address would then keep fewer than the newcomer's address has, its connections are closed only after a short
+silence, unless the newcomer's address has shown a login before. Connections from such addresses are closed after all
+other strangers. Without any of these, an idle connection with a login is closed.
 
-Otherwise the newcomer gets one of HEALTH_PLACES. Each newcomer gets one, for which the oldest is closed, without a time
-of silence. A connection there is served if it asks for health, or if it shows a login: then it gets another place, for
-which a stranger is closed.
+Otherwise the newcomer gets one of HEALTH_PLACES. Each newcomer gets one, for which the oldest is closed at once. A
+connection there is served if it asks for health, or if it shows a login: then it gets another place, for which a
+stranger is closed.
 
-A peer has a limited time for each thing that the server waits for: the head of a request, its body, and to take the
-response. The time that the broker itself takes does not count.
+A peer has a limited time for each step that the server waits for: to send the head of a request and its body, and to
+take the response. The time of the broker itself does not count.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-#: Where the settings (``admin.connections_max``, ``request_timeout``, ``response_timeout``) say nothing else.
+#: Defaults of the settings ``admin.connections_max``, ``request_timeout`` and ``response_timeout``.
 PLACES: Final = 64
 REQUEST_SECONDS_MAX: Final = 10.0
 RESPONSE_SECONDS_MAX: Final = 30.0
-#: Beside the others.
+#: Additional places for health checks.
 HEALTH_PLACES: Final = 64
-#: Addresses from which a login was shown; the one that showed it longest ago is forgotten first.
+#: Number of addresses remembered for a login; the one that showed a login longest ago is forgotten first.
 TRUSTED_MAX: Final = 1_000
-#: Of all responses together that are being written.
+#: Limit of all responses together that are being written.
 WRITTEN_BYTES_MAX: Final = 64 << 20
-#: Between two requests of a connection that is kept.
+#: Limit between two requests of a connection that is kept.
 IDLE_SECONDS_MAX: Final = 30.0
-#: A connection is not closed for another one of its own address before it had this time.
+#: A connection is closed for another one of its own address only after this silence.
 SILENT_SECONDS_MIN: Final = 0.25
 
 
 class State(Enum):
-    """What a connection waits for."""
+    """Subject that a connection waits for."""
 
     HEAD = "the head of a request"
     BODY = "the body of a request"
@@ -51,8 +51,8 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """``since``: when the present state began, by the clock of ``Places``. ``is_known``: a login was shown.
-    ``is_spare``: for health checks alone. ``held``: bytes of the response that is written."""
+    """Place of a connection. ``since``: when the present state began, by the clock of ``Places``. ``is_known``: a login
+    was shown. ``is_spare``: for health checks only. ``held``: bytes of the response being written."""
 
     address: str
     since: float
@@ -62,13 +62,13 @@ class Place:
     held: int = 0
 
     def enter(self, state: State, now: float) -> None:
-        """Its time begins, unless it is in this state already."""
+        """Enter a state: its time begins, unless the place is in this state already."""
         if state is not self.state:
             self.state, self.since = state, now
 
 
 class Places:
-    """Of one admin server. All times are seconds of one clock, which each call gets."""
+    """Places of one admin server. All times are seconds of one clock, passed to each call."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Places:
         return iter(self._taken)
 
     def take(self, address: str, now: float) -> tuple[Place | None, Place | None]:
-        """The place of a newcomer, None: it gets none; and the place of the one that is to be closed for it."""
+        """Return the place of a newcomer, None: it gets none; and the place of the connection to close for it."""
         taken = [place for place in self._taken if not place.is_spare]
         if len(taken) < self.most:
             return self._new(Place(address, now)), None
@@ -109,7 +109,7 @@ class Places:
         return None, None
 
     def know(self, place: Place) -> Place | None:
-        """A login was shown. Return the one that is closed, if ``place`` was a spare one and now is another."""
+        """Note a login. Return the place to close, if ``place`` was a spare one and now is a normal one."""
         place.is_known = True
         self._trusted[place.address] = None
         self._trusted.move_to_end(place.address)
@@ -128,11 +128,11 @@ class Places:
         return self._give(min(closable, key=lambda each: (each.is_known, *_order(each))))
 
     def give(self, place: Place) -> None:
-        """The connection is closed."""
+        """Free the place of a closed connection."""
         self._taken.pop(place, None)
 
     def overdue(self, now: float) -> list[tuple[Place, State]]:
-        """Those whose peers have exceeded the time for what they are to do, and what that is."""
+        """Return the places whose peers have exceeded their time, and the state they are in."""
         return [
             (place, place.state)
             for place in self._taken
@@ -140,8 +140,8 @@ class Places:
         ]
 
     def write(self, place: Place, count: int, now: float) -> list[Place]:
-        """``place`` gets a response of so many bytes. Those that are closed, for all together hold too many that their
-        peers do not take: the largest, strangers first."""
+        """Note a response of ``count`` bytes to ``place``. Return the places to close because all together hold too
+        many bytes that their peers do not take: the largest, strangers first."""
         place.enter(State.WRITE, now)
         place.held = count
         others = [each for each in self._taken if each.state is State.WRITE and each is not place]
@@ -156,7 +156,7 @@ class Places:
         return victims
 
     def _victim(self, taken: Iterable[Place], address: str, now: float, silent_seconds: float) -> Place | None:
-        """Which is closed for a newcomer of that address."""
+        """Return the place to close for a newcomer of that address."""
         strangers: dict[str, list[Place]] = {}
         others: list[Place] = []
         for place in taken:
@@ -186,5 +186,5 @@ class Places:
 
 
 def _order(place: Place) -> tuple[bool, float]:
-    """Those that wait for their peer come first."""
+    """Return the sort key: places that wait for their peer come first."""
     return place.state is State.WORK, place.since

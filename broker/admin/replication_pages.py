@@ -1,4 +1,4 @@
-"""A set over HTTP: ``GET /replication`` says who is where, ``POST /replication/voters`` changes who votes."""
+"""A set over HTTP: ``GET /replication`` shows its nodes, ``POST /replication/voters`` changes the voters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tandemmq.broker.replication.directory import Entry
 from tandemmq.broker.replication.errors import ChangeRefused, NotMaster, NotStarted
 from tandemmq.broker.replication.voters import Voters
 
-#: The header with the new voters is on the disks of a quorum by then, or it is said that it is not.
+#: Limit of a change: by then the header with the new voters is on the disks of a quorum, or an error is returned.
 CHANGE_SECONDS_MAX: Final = 30.0
 
 
 class Member(Protocol):
-    """What is asked of broker.replication.replica.Replica. Any thread."""
+    """Part of broker.replication.replica.Replica that the pages use. Any thread."""
 
     def overview(self) -> Mapping[str, Any]: ...
 
@@ -31,7 +31,8 @@ class Member(Protocol):
 
 
 class ReplicationPages:
-    """``rotate`` has the store go on in a new file of the journal; None: this broker has no store open."""
+    """Pages of a set. ``rotate`` makes the store continue in a new file of the journal; None: this broker has no store
+    open."""
 
     def __init__(self, member: Member, rotate: Callable[[], Future[None] | None]) -> None:
         self._member = member
@@ -44,7 +45,7 @@ class ReplicationPages:
         ]
 
     async def _get(self, request: web.Request) -> web.Response:
-        """Without a login: as much as a probe needs to know whether this node is in its set."""
+        """Answer with the status of the set; without a login, only as much as a probe needs."""
         try:
             told = self._member.overview()
         except NotStarted as error:
@@ -54,16 +55,14 @@ class ReplicationPages:
         return web.json_response(told)
 
     def _holder(self) -> dict[str, Any] | None:
-        """Who is the master, as far as this node knows."""
+        """Return the master, as far as this node knows."""
         leader = self._member.leader()
         return None if leader is None else {"name": leader.node, "admin": leader.admin}
 
     async def _post_voters(self, request: web.Request) -> web.Response:
-        """``{"add": STORE or NODE}`` or ``{"remove": ...}``. Answers when the change is final."""
+        """Change the voters: ``{"add": STORE or NODE}`` or ``{"remove": ...}``. Answers when the change is final."""
         if request.content_type != "application/json":
-            return web.json_response(
-                {"error": "the change is asked for with Content-Type: application/json"}, status=415
-            )
+            return web.json_response({"error": "the change requires Content-Type: application/json"}, status=415)
         try:
             asked = await request.json()
             ((verb, who),) = asked.items()
@@ -82,7 +81,7 @@ class ReplicationPages:
             if beginning is None:
                 raise ChangeRefused("this broker has no store open")
             await asyncio.wait_for(asyncio.wrap_future(beginning), CHANGE_SECONDS_MAX)
-        except (Exception, asyncio.CancelledError) as error:  # also what ended the store
+        except (Exception, asyncio.CancelledError) as error:  # also the error that ended the store
             self._member.give_up_change()
             reason = str(error) or "the store ended, or no quorum answers"
             return web.json_response({"error": f"the change is not final: {reason}"}, status=503)

@@ -1,4 +1,4 @@
-"""What a caller of the admin server may do, by the groups that he is in."""
+"""Rights of a caller of the admin server, by its groups."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tandemmq.broker.core.principal import Principal
 
 
 class Role(IntEnum):
-    """Each may what those before it may.
+    """Role of a caller. Each role has the rights of those before it.
 
-    ``VIEWER``: sees what there is, but no message. ``OPERATOR``: reads messages and changes destinations, where his
-    rights as a client allow it. ``ADMIN``: everything.
+    ``VIEWER``: sees everything except messages. ``OPERATOR``: reads messages and changes destinations, where its rights
+    as a client allow it. ``ADMIN``: everything.
     """
 
     NOBODY = 0
@@ -23,13 +23,13 @@ class Role(IntEnum):
 
     @property
     def word(self) -> str:
-        """The name under which people and the API know it."""
+        """Name of the role for operators and in the API."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which groups have which role, beside users with admin rights on everything."""
+    """Groups of each role, beside users with admin rights on everything."""
 
     viewers: Collection[str] = ()
     operators: Collection[str] = ()
@@ -51,15 +51,15 @@ NO_GROUPS = Groups()
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. ``principal``: with whose rights he acts on destinations."""
+    """A caller. ``principal``: the rights with which it acts on destinations."""
 
     name: str
     role: Role
     principal: Principal
 
 
-#: Whoever reads the broker's own files.
+#: Caller that can read the broker's own files.
 TOKEN_HOLDER = Caller("admin token", Role.ADMIN, Principal("admin", may_everything=True))
-#: Whoever reaches a broker without users: what it says of itself is for all then.
+#: Any caller of a broker without users: then its status is public.
 ANYBODY = Caller("anybody", Role.VIEWER, Principal("nobody"))
 STRANGER = Caller("nobody", Role.NOBODY, Principal("nobody"))

@@ -1,18 +1,18 @@
-"""The admin HTTP server: ``GET /status``, ``GET /health``, ``GET /metrics``, and further pages that it is given.
+"""The admin HTTP server: ``GET /status``, ``GET /health``, ``GET /metrics``, and further pages.
 
-It promises: the same three pages on master and standby; answers come from one call of the status callable; what grows
-with the number of destinations is told in slices of the loop's time; nothing
-but GET is answered there, no request body is read, and a request line or header beyond a named bound is refused.
-It refuses to know what a broker is: the status callable tells it everything.
+Master and standby have the same three pages. An answer comes from one call of the status callable; the parts that grow
+with the number of destinations are made in slices of the loop's time. These pages answer only GET and read no request
+body; a request line or header beyond a named bound is refused. The server knows nothing of brokers: the status callable
+returns everything.
 
-What the status callable returns (JSON-able; only the first four are required):
+Result of the status callable (JSON values; only the first four are required):
 
     role      "master" | "standby" | "starting" | "demoted"
     epoch     int; 0 before the first promotion that this broker saw
     name      the broker's name
     store     the store directory
-    holder    dict | None: whom a standby waits for (name, epoch, pid, host, admin)
-    holder_silent_seconds  for how long that one has shown no sign of life; left out while it is well
+    holder    dict | None: the broker a standby waits for (name, epoch, pid, host, admin)
+    holder_silent_seconds  for how long that broker has shown no sign of life; left out while it is well
     reason    str: the sentence that goes with the role
     standby   dict | None: how far a standby has come (has_caught_up, messages, lag), and how long it would take to be
               master now (takeover)
@@ -22,7 +22,7 @@ What the status callable returns (JSON-able; only the first four are required):
     counts    dict of names to numbers, shown as metrics; a name that ends in ``_total`` only ever grows
     journal   dict: files, their live bytes, and those of the largest owners
     measured  dict of names of histograms to their buckets and sums
-    replication  dict: the part that a member has in its set (broker.replication.replica)
+    replication  dict: the role of a member in its set (broker.replication.replica)
     queues    list of dicts: name, messages, consumers, ...
 """
 
@@ -59,13 +59,13 @@ log = logging.getLogger(__name__)
 
 Status = dict[str, Any]
 
-#: Between two looks for connections whose time is over.
+#: Interval of the checks for connections whose time is over.
 LOOK_SECONDS = 1.0
 STOP_SECONDS_MAX = 1.0
-#: For what all peers send, of each turn of the loop. To read it from aiohttp takes as long again.
+#: Part of each turn of the loop for the input of all peers. Reading it from aiohttp takes as long again.
 TURN_SECONDS = 0.001
-#: Connections that wait until they are accepted, and those that are accepted in one turn of the loop: fewer than there
-#: are places for health checks, so that a request that came with its connection is read before others take its place.
+#: Limits of the connections that wait to be accepted, and of those accepted in one turn of the loop: fewer than the
+#: places for health checks, so that a request that came with its connection is read before others take its place.
 BACKLOG = 1_024
 ACCEPTED_MAX = 8
 
@@ -73,7 +73,8 @@ SERVING_ROLES = frozenset({"master", "standby"})
 
 
 def health(status: Status) -> Status:
-    """What ``GET /health`` says for a status: is the process well, is it the master, and if not well, why.
+    """Return the answer of ``GET /health`` for a status: whether the process is healthy, whether it is the master, and
+    if it is not healthy, why.
 
     ``live`` is true for a master or a standby without problems; ``ready`` for a master without problems.
     """
@@ -93,31 +94,32 @@ def health(status: Status) -> Status:
 
 
 def public_health(status: Status) -> Status:
-    """``health`` without the sentences, which name destinations, clients, hosts and files."""
+    """Return ``health`` without the sentences, which name destinations, clients, hosts and files."""
     return {key: value for key, value in health(status).items() if key not in ("problems", "warnings")}
 
 
 def is_alive(status: Status) -> bool:
-    """Is there no reason to kill the process? A promotion that takes its time, or a demotion, is none."""
+    """Return whether there is no reason to kill the process. A promotion that takes its time, or a demotion, is no
+    reason."""
     return not status.get("problems")
 
 
 def is_ready(status: Status) -> bool:
-    """Is it the master, and well: where clients go?"""
+    """Return whether this broker is the master, and healthy: clients connect to it."""
     return bool(health(status)["ready"])
 
 
 def is_standby(status: Status) -> bool:
-    """Does it stand by, and well?"""
+    """Return whether this broker is a healthy standby."""
     return bool(health(status)["live"]) and status["role"] == "standby"
 
 
-#: For those who cannot send a query: page -> whether it answers 200; the body is that of /health.
+#: Pages for clients that cannot send a query, each with the function that decides on 200; the body is that of /health.
 HEALTH: Final = "/health"
 HEALTH_PAGES: Final = {"/health/live": is_alive, "/health/ready": is_ready, "/health/standby": is_standby}
 
 
-#: Where the lists of ``/status`` are whole, page by page.
+#: Pages with the complete lists of ``/status``, page by page.
 ALL_AT: Final = {
     "queues": "/api/v1/destinations/queue",
     "topics": "/api/v1/destinations/topic",
@@ -132,7 +134,7 @@ def _nothing_more() -> Work[Status]:
 
 
 class AdminServer:
-    """The three pages, and those of ``routes``, on one address.
+    """Server of the three pages, and those of ``routes``, on one address.
 
     ``bind`` takes the address (a wrong one fails early, with OSError), ``start`` begins to listen, ``stop`` ends it
     within STOP_SECONDS_MAX; both may be called again. All on the loop's thread, as is the status callable.
@@ -153,10 +155,10 @@ class AdminServer:
         answers: Answers | None = None,
         connections: Connections | None = None,
     ) -> None:
-        """``details`` is what ``/status`` and ``/metrics`` tell beside ``status``, ``counts`` together; made in steps.
-        ``check`` comes before every page (broker.admin.guard). ``destinations``: those that have metrics of their
-        own. ``tls``: it speaks HTTPS, and nothing else. ``answers``: how long they may be.
-        ``connections``: how many, and their times."""
+        """Make the server. ``details`` returns what ``/status`` and ``/metrics`` show beside ``status``, ``counts``
+        together; made in steps. ``check`` comes before every page (broker.admin.guard). ``destinations``: those that
+        have metrics of their own. ``tls``: the server uses HTTPS only. ``answers``: limit of the answers.
+        ``connections``: their number and times."""
         self._host = host
         self._port = port
         self._status = status
@@ -178,7 +180,7 @@ class AdminServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port; the port that the system chose, once bound, when 0 was asked for."""
+        """Host and port; if port 0 was requested, the port that the system chose, once bound."""
         if self._socket is not None:
             host, port = self._socket.getsockname()[:2]
             return str(host), int(port)
@@ -186,13 +188,13 @@ class AdminServer:
 
     @property
     def url(self) -> str:
-        """Where a tool on the same network finds this server."""
+        """URL of this server for a tool on the same network."""
         host, port = self.address
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def bind(self) -> None:
-        """Take the address without listening. OSError says which address is wrong or in use."""
+        """Bind the address without listening. OSError names the address that is wrong or in use."""
         if self._socket is not None:
             return
         listener = None
@@ -211,7 +213,7 @@ class AdminServer:
         self._socket = listener
 
     async def start(self) -> None:
-        """Listen; binds first unless it is bound already."""
+        """Listen; binds first if necessary."""
         if self._runner is not None:
             return
         self.bind()
@@ -221,7 +223,7 @@ class AdminServer:
             middlewares=[self._answer, *([self._check] if self._check else []), self._read],
         )
         application.router.add_get("/status", self._get_status, allow_head=False)
-        # Balancers ask by HEAD.
+        # Balancers use HEAD.
         application.router.add_get(HEALTH, self._get_health)
         for page, is_well in HEALTH_PAGES.items():
             application.router.add_get(page, partial(self._get_health_page, is_well))
@@ -270,7 +272,7 @@ class AdminServer:
         if listener is not None:
             listener.close()
 
-    # ---- who connects
+    # ---- connections
 
     def _accept(self, turns: Turns) -> asyncio.Protocol:
         assert self._runner is not None, "it listens only after it was set up"
@@ -284,7 +286,7 @@ class AdminServer:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The outermost: what happens here is the broker's time, and an error of it is an answer, too."""
+        """Measure the request, and answer errors (outermost middleware): the time here is the broker's."""
         connection = cast("AdminConnection", request.protocol)
         try:
             with connection.working(is_reading=request.method in READING):
@@ -307,7 +309,7 @@ class AdminServer:
 
     @web.middleware
     async def _read(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Behind the guard: the body of a request that it let through, which has a limited time (``Places``)."""
+        """Read the body of a request that the guard let through, in a limited time (``Places``)."""
         connection = cast("AdminConnection", request.protocol)
         place = connection.place
         if place is not None and has_login(request):
@@ -348,8 +350,8 @@ class AdminServer:
 
     async def _get_health(self, request: web.Request) -> web.Response:
         found = _health_for(request, self._status())
-        # A balancer that must reach the master alone asks with ?ready; a supervisor, which must not restart a
-        # standby for being one, asks without.
+        # A balancer that must reach the master only uses ?ready; a supervisor, which must not restart a standby for
+        # being one, does not.
         is_well = found["ready"] if "ready" in request.query else found["live"]
         return answer(found, 200 if is_well else 503)
 

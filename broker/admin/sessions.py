@@ -1,8 +1,8 @@
-"""Who is logged in to the console: sessions by cookie, in the memory of this broker.
+"""Sessions of the console, by cookie, in the memory of this broker.
 
-A session is known by a random cookie that scripts cannot read (HttpOnly) and that no other site's page sends
-(SameSite=Strict). What changes something needs, beside it, a second secret of the session in a header, which only a
-page of this site knows.
+A random cookie identifies a session: scripts cannot read it (HttpOnly), and no page of another site sends it
+(SameSite=Strict). A change also requires a second secret of the session in a header, which only a page of this site
+knows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tandemmq.broker.core.principal import Principal
 
 _COOKIE = "tandemmq-session"
 CSRF_HEADER = "X-CSRF-Token"
-#: Of one broker; beyond it the one that was used longest ago ends.
+#: Limit of the sessions of one broker; beyond it the session that was used longest ago ends.
 SESSIONS_MAX = 1_000
 IDLE_SECONDS_MAX = 30 * 60.0
 AGE_SECONDS_MAX = 12 * 3600.0
@@ -29,7 +29,7 @@ AGE_SECONDS_MAX = 12 * 3600.0
 
 @dataclass(slots=True)
 class Session:
-    """``csrf`` is what a change has to show."""
+    """Session of a caller. ``csrf`` is the secret that a change must show."""
 
     caller: Caller
     began: float
@@ -38,14 +38,14 @@ class Session:
 
 
 def cookie_of(request: web.Request) -> str:
-    """The name of the cookie. Browsers do not keep the ports of a host apart: two brokers on one host would log each
-    other's users out."""
+    """Return the name of the cookie. Browsers do not separate the ports of a host: two brokers on one host would log
+    out each other's users."""
     port = request.host.rpartition(":")[2]
     return f"{_COOKIE}-{port}" if port.isdecimal() else _COOKIE
 
 
 class Sessions:
-    """On the loop. ``clock`` gives seconds that only grow."""
+    """Sessions of one broker. On the loop. ``clock`` gives seconds that only grow."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -53,7 +53,7 @@ class Sessions:
         self._ends: Counter[str] = Counter()
 
     def begin(self, caller: Caller) -> tuple[str, Session]:
-        """The cookie's value, and the session."""
+        """Begin a session. Return the cookie's value, and the session."""
         now = self._clock()
         id, session = secrets.token_urlsafe(32), Session(caller, now, now)
         self._by_id[id] = session
@@ -62,7 +62,7 @@ class Sessions:
         return id, session
 
     def of(self, request: web.Request) -> Session | None:
-        """The session of a request, which is used by that."""
+        """Return the session of a request, and mark it as used."""
         id = request.cookies.get(cookie_of(request))
         session = None if id is None else self._by_id.get(id)
         if id is None or session is None:
@@ -76,30 +76,31 @@ class Sessions:
         return session
 
     def end(self, request: web.Request) -> None:
-        """Of a request; none is no matter."""
+        """End the session of a request, if it has one."""
         self._by_id.pop(request.cookies.get(cookie_of(request), ""), None)
 
     def end_of(self, names: Collection[str]) -> None:
-        """All of callers of those names: what they showed at the login is not what holds now."""
+        """End all sessions of callers with those names: what they showed at the login is no longer valid."""
         self._ends.update(names)
         for id in [id for id, session in self._by_id.items() if session.caller.name in names]:
             del self._by_id[id]
 
     def principals(self) -> set[Principal]:
-        """The principals of all users who are logged in."""
+        """Return the principals of all users that are logged in."""
         callers = {session.caller for session in self._by_id.values()} - {TOKEN_HOLDER}
         return {caller.principal for caller in callers}
 
     def ends_of(self, name: str) -> int:
-        """How often the sessions of callers of that name were ended: for an answer that goes on for long."""
+        """Return how often sessions of callers with that name were ended: for an answer that takes long."""
         return self._ends[name]
 
 
 def may_change(session: Session, request: web.Request) -> bool:
-    """Whether the request shows the session's second secret."""
+    """Return whether the request shows the session's second secret."""
     return same(request.headers.get(CSRF_HEADER, ""), session.csrf)
 
 
 def same(shown: str, secret: str) -> bool:
-    """Whether they are equal, in a time that tells nothing of ``secret``. What is shown may hold bytes of no UTF-8."""
+    """Return whether the texts are equal, in a time that does not reveal ``secret``. ``shown`` may contain bytes that
+    are not UTF-8."""
     return hmac.compare_digest(shown.encode(errors="surrogateescape"), secret.encode())

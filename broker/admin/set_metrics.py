@@ -1,4 +1,4 @@
-"""A node's part in a replicated set as metrics and warnings, from the entry "replication" of a status. Pure."""
+"""Metrics and warnings of a node in a replicated set, from the entry "replication" of a status. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 ROLES: Final = ("master", "elected", "follower", "looking")
-#: What a new start of the process would mend; all else a supervisor had better leave alone.
+#: Problems that a restart of the process repairs; for all others a supervisor must not restart it.
 MENDED_BY_A_START: Final = ("BUG", "this node takes no part until it is started again")
 
 
 def problems(said: Mapping[str, Any]) -> list[str]:
-    """What makes the broker unhealthy."""
+    """Return the reasons why the broker is not healthy."""
     problem = str(said.get("problem") or "")
     return [problem] if any(text in problem for text in MENDED_BY_A_START) else []
 
 
 def warnings(said: Mapping[str, Any]) -> list[str]:
-    """What is only shown."""
+    """Return the sentences that are only shown."""
     shown = [str(said["problem"])] if said.get("problem") and not problems(said) else []
     if not said.get("is_whole", True):
         shown.append("this node lacks files of the journal, and does not count until it has them")
@@ -29,7 +29,8 @@ def warnings(said: Mapping[str, Any]) -> list[str]:
 
 
 def values(said: Mapping[str, Any]) -> dict[str, int]:
-    """Epoch, voters, and how well the set is: what the metrics of a set are made from (broker.admin.metric_table)."""
+    """Return the values from which the metrics of a set are made (broker.admin.metric_table): epoch, voters, and
+    health."""
     return {
         "epoch": said.get("epoch", 0),
         "promised_epoch": said.get("promised", 0),
@@ -45,7 +46,7 @@ def values(said: Mapping[str, Any]) -> dict[str, int]:
 
 
 def lags(said: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], float]]:
-    """By how many bytes each follower is behind, by node and store; one that is not known is left out."""
+    """Yield the bytes by which each follower is behind, by node and store; unknown values are left out."""
     for store, follower in said.get("followers", {}).items():
         if follower.get("lag_bytes") is not None:
             yield (str(follower["node"]), store), follower["lag_bytes"]

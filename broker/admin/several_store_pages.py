@@ -1,7 +1,7 @@
-"""The store's pages (broker.admin.store_pages) where there are several stores: ``?store=NAME`` says which one.
+"""The store's pages (broker.admin.store_pages) of a broker with several stores: ``?store=NAME`` names the store.
 
-Names are those of ``stores`` in ``GET /status``. Files are numbered in each store by itself, so ``/store/why`` needs a
-name; ``/store/compact`` without one means all of them. With one store in the directory nothing is asked for.
+Names are those of ``stores`` in ``GET /status``. Each store numbers its own files, so ``/store/why`` requires a name;
+``/store/compact`` without a name means all stores. With one store in the directory no name is required.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class SeveralStorePages:
-    """``pages`` are those of the whole; ``members`` gives the stores by name while this broker is master of several,
-    None while it is not; ``make`` makes the pages of one of them, given its name and a way to it."""
+    """Pages of several stores. ``pages`` are those of the whole; ``members`` gives the stores by name while this broker
+    is master of several, otherwise None; ``make`` makes the pages of one of them from its name and a function that
+    returns it."""
 
     def __init__(
         self,
@@ -40,7 +41,8 @@ class SeveralStorePages:
         ]
 
     async def _answer(self, request: web.Request, *, page: str, needs_name: bool) -> web.StreamResponse:
-        """``page``: not that of the request, which may come by the API."""
+        """Answer with ``page`` of one store. ``page`` is not the path of the request, which may come through the
+        API."""
         members = self._members()
         name = request.query.get("store")
         if members is None or (name is None and not needs_name):

@@ -1,6 +1,7 @@
-"""What a broker says of itself: the answer of ``GET /status``, from which health and metrics are made, too.
+"""Status of a broker: the answer of ``GET /status``, from which health and metrics are made, too.
 
-broker.admin.server says what stands in it. All on the loop; nothing here asks a disk or a lock, only what others noted.
+broker.admin.server describes its content. All on the loop; nothing here waits for a disk or a lock: it shows only what
+other threads noted.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from tandemmq.broker.security import expiry
 from tandemmq.locker.contract import JITTER, Locker
 from tandemmq.store.several.stores import SeveralStores
 
-# An idle storage thread checks the fence once a keep-alive period; one that is silent for several, and for so long,
-# hangs.
+# An idle storage thread checks the fence once a keep-alive period. A thread that is silent for several periods, and for
+# this long, hangs.
 SILENCE_SECONDS_MAX = 10.0
 SILENT_LOOKS_MAX = 3
 
@@ -40,7 +41,7 @@ Answer = dict[str, Any]
 
 @dataclass(slots=True)
 class Report:
-    """Whom and what a status is made of; ``warnings`` were known at the start. ``engine`` is None unless master."""
+    """Parts from which a status is made; ``warnings`` were known at the start. ``engine`` is None unless master."""
 
     name: str
     directory: str
@@ -50,21 +51,21 @@ class Report:
     server: Server
     engine: Callable[[], Engine | None]
     ring: EventRing
-    member: Callable[[], Mapping[str, Any] | None] = lambda: None  # what it says of its part in a set, if it has one
-    scrubbed: Callable[[], Mapping[str, int]] = dict  # what the scrubber has read, found and repaired
+    member: Callable[[], Mapping[str, Any] | None] = lambda: None  # status of its role in a set, if it has one
+    scrubbed: Callable[[], Mapping[str, int]] = dict  # bytes read, damage found and repaired by the scrubber
     warnings: Sequence[str] = ()
-    certificates: Callable[[], list[Answer]] = list  # when those of each file expire
-    files: Callable[[], list[str]] = list  # what is wrong with files that are read again, a sentence each
+    certificates: Callable[[], list[Answer]] = list  # when the certificates of each file expire
+    files: Callable[[], list[str]] = list  # problems of files that are read again, a sentence each
     log: Log | None = None
     mqtt: Callable[[], Mapping[str, int]] = dict  # figures of its MQTT clients, as master
-    bridges: Callable[[], list[Answer]] = list  # each of them
-    left_by_bridges: Callable[[], list[Answer]] = list  # durable subscriptions of those that there were
-    loop_lag: LoopLag = field(default_factory=LoopLag)  # how late the loop came to its own sign of life
+    bridges: Callable[[], list[Answer]] = list  # one for each bridge
+    left_by_bridges: Callable[[], list[Answer]] = list  # durable subscriptions of former bridges
+    loop_lag: LoopLag = field(default_factory=LoopLag)  # delay of the loop's own sign of life
     started: float = field(default_factory=time.time)
-    monotonic: Callable[[], float] = time.monotonic  # the clock by which the mastership shows life
+    monotonic: Callable[[], float] = time.monotonic  # clock of the mastership's signs of life
 
     def details(self) -> Work[Answer]:
-        """What ``GET /status`` answers beside ``status``, of each destination; made in steps."""
+        """Return what ``GET /status`` answers beside ``status``, for each destination; made in steps."""
         engine = self.engine()
         if engine is None:
             return {}
@@ -75,11 +76,11 @@ class Report:
         return answer
 
     def status(self) -> Answer:
-        """What ``GET /status`` answers, but for what grows with the number of destinations."""
+        """Return the answer of ``GET /status`` without the parts that grow with the number of destinations."""
         mastership = self.mastership
         answer: Answer = {
             "role": mastership.role.value,
-            # A standby shows the epoch that it stands by in.
+            # A standby shows the epoch in which it stands by.
             "epoch": max(mastership.epoch, (mastership.holder and mastership.holder.epoch) or 0),
             "name": self.name,
             "store": self.directory,
@@ -112,7 +113,7 @@ class Report:
                 "has_caught_up": mastership.standby.has_caught_up,
                 "messages": mastership.standby.messages,
                 "lag": mastership.standby.lag.figures(),
-                # Should the master die now.
+                # If the master died now.
                 "takeover": mastership.standby.prediction(self._lock_seconds()).figures(),
             }
         counts: Answer = {
@@ -130,7 +131,7 @@ class Report:
             measured = store.measured() | {"store_to_delivery_seconds": engine.delivery_seconds}
             answer["measured"] = {name: histogram.figures() for name, histogram in measured.items()}
             answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
-            # Should this process die now, by one who has no more than the last checkpoint.
+            # If this process died now, for a broker that has only the last checkpoint.
             answer["takeover"] = store.prediction(self._lock_seconds()).figures()
             answer["blocked_producers"] = engine.flow.blocked()
             answer["held_back"] = engine.memory_holders.held_back()
@@ -148,8 +149,8 @@ class Report:
         answer["warnings"] = self._warnings(store) + ([] if part is None else set_metrics.warnings(part))
         if silence is not None:
             answer["warnings"].append(
-                f"{mastership.holder} has been silent for {silence:.0f} s and keeps the lock: nobody serves until its "
-                "process goes on, or ends"
+                f"{mastership.holder} has been silent for {silence:.0f} s and keeps the lock: no broker serves "
+                "until its process goes on, or ends"
             )
         answer["warnings"] += [sentence(each) for each in answer.get("blocked_producers", ())]
         answer["warnings"] += [left_sentence(each) for each in answer.get("left_by_bridges", ())]
@@ -159,7 +160,7 @@ class Report:
         return answer
 
     def _lock_seconds(self) -> float:
-        """Until a standby has the lock of a master that died: what is left of a lease, and a poll."""
+        """Return the seconds until a standby gets the lock of a master that died: the rest of a lease, and a poll."""
         return (self.locker.lease_seconds or 0.0) + self.locker.poll_seconds * (1 + JITTER)
 
     def _proof(self) -> Answer:
@@ -188,7 +189,7 @@ class Report:
         }
 
     def _warnings(self, store: AnyStore | None) -> list[str]:
-        """What an operator should know, and a restart by a supervisor would not repair."""
+        """Return what an operator should know and a restart by a supervisor would not repair."""
         warnings = [*self.warnings, *self.files()]
         if damaged := self.scrubbed().get("damaged_journal_files"):
             warnings.append(
@@ -208,8 +209,8 @@ class Report:
 
 
 def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:
-    """What only the end of the process repairs: it frees the lock, which this broker may hold without serving.
-    ``/health/live`` fails for these and for no other cause. ``now``: seconds, by the clock of ``mastership``."""
+    """Return the problems that only the end of the process repairs: it frees the lock, which this broker may hold
+    without serving. Only these make ``/health/live`` fail. ``now``: seconds, by the clock of ``mastership``."""
     found = []
     silence = now - mastership.storage_seen_alive()
     period = locker.settings.lock_keep_alive_period_seconds

@@ -1,7 +1,7 @@
-"""What the store says of itself over HTTP: ``GET /store/why``, ``POST /store/compact``.
+"""State of the store over HTTP: ``GET /store/why``, ``POST /store/compact``.
 
-Only a master has an answer; everybody else says with 409 who they are and, as far as they know, who is master. What has
-to be read from the disk is read on a thread of its own, so a slow volume makes a page late and nothing else.
+Only a master answers; another broker answers 409 with its own name and, as far as it knows, the master. Data is read
+from the disk on a separate thread, so a slow volume delays only the page.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tandemmq.store.tools.inspect import read_headers
 from tandemmq.store.tools.why.explain import NoSuchFile, Place, explain
 from tandemmq.store.tools.why.inventory import file_named
 
-# The storage thread answers between two batches; a volume that hangs for longer shows in /health too.
+# The storage thread answers between two batches; a volume that hangs for longer shows in /health, too.
 ANSWER_SECONDS_MAX = 10.0
-# Answered at the same time; each reads from the disk on a thread.
+# Limit of concurrent answers; each reads from the disk on a thread.
 QUESTIONS_MAX = 2
 
 Status = dict[str, Any]
@@ -37,12 +37,12 @@ T = TypeVar("T")
 
 
 class _Ended(Exception):
-    """The store was let go of before it answered."""
+    """The store was closed before it answered."""
 
 
 class StorePages:
-    """``store`` gives the store while this broker is master, else None; ``status`` and ``details`` are those of
-    ``GET /status``."""
+    """Pages of a store. ``store`` returns the store while this broker is master, otherwise None; ``status`` and
+    ``details`` are those of ``GET /status``."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class StorePages:
         ]
 
     async def _get_why(self, request: web.Request) -> web.Response:
-        """Of all files, or of ``?file=db-87``."""
+        """Explain all files, or those in ``?file=db-87``."""
         store = self._store()
         if store is None:
             return self._no_master()
@@ -80,7 +80,7 @@ class StorePages:
         if text is not None and only is None:
             return answer({"error": f"{text[:100]!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
         if self._questions >= QUESTIONS_MAX:
-            return answer({"error": f"{QUESTIONS_MAX} such questions are being answered: ask again"}, 503)
+            return answer({"error": f"{QUESTIONS_MAX} such requests are being answered: try again"}, 503)
         self._questions += 1
         try:
             return await self._why(store, only)
@@ -120,10 +120,11 @@ class StorePages:
         return await self._answers.json(said, all_at={"files": "/store/why?file=NAME"})
 
     async def _post_compact(self, request: web.Request) -> web.Response:
-        """Answers when it is done. One at a time: who asks meanwhile gets the answer of the one that runs."""
+        """Answer when the compaction is done. Only one runs at a time: a request that comes meanwhile gets its
+        result."""
         # A page of a foreign site cannot send this type without permission, and this server gives none.
         if request.content_type != "application/json":
-            return answer({"error": "compaction is asked for with Content-Type: application/json"}, 415)
+            return answer({"error": "compaction requires Content-Type: application/json"}, 415)
         store = self._store()
         if store is None:
             return self._no_master()
@@ -145,7 +146,8 @@ class StorePages:
 
 
 def _consumers(details: Mapping[str, Any]) -> dict[str, int]:
-    """By the names that store.tools.why uses: queue://NAME, and client:name of a durable subscription."""
+    """Return the number of consumers by the names of store.tools.why: queue://NAME, and client:name of a durable
+    subscription."""
     found = {f"queue://{queue['name']}": int(queue.get("consumers", 0)) for queue in details.get("queues") or ()}
     for subscription in details.get("subscriptions") or ():
         found[f"{subscription['client_id']}:{subscription['name']}"] = int(subscription.get("consumers", 0))

@@ -1,7 +1,7 @@
-"""The token that proves to the admin server of a broker that one may read the files of its user.
+"""The token that proves to a broker's admin server that its holder can read the files of the broker's user.
 
-The file, ``<index root>/<broker>.admin-token``, is made with the mode 0600 at the first start and stays; a group may be
-let in, all others may not.
+The file, ``<index root>/<broker>.admin-token``, is made with the mode 0600 at the first start and stays. A group may
+get access, other users may not.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Final
 from tandemmq.disk import open_with_status
 
 SUFFIX: Final = ".admin-token"
-#: Nothing else is read from the file, nor sent by a command that was given one.
+#: Pattern of a token: nothing else is read from the file, nor sent by a command that was given a file.
 TOKEN: Final = re.compile(r"tandemmq-admin-[A-Za-z0-9_-]{43}")
 _BYTES_MAX = 128
 
 
 def new_token() -> str:
-    """A token that cannot be guessed."""
+    """Return a token that cannot be guessed."""
     return f"tandemmq-admin-{secrets.token_urlsafe(32)}"
 
 
 def read_token(path: str) -> str | None:
-    """What is in the file, if it is a token and not for all to read; None: there is none. Raises OSError, NotRegular
-    among them."""
+    """Return the token in the file, if it is valid and not readable for all; None: there is none. Raises OSError,
+    NotRegular among them."""
     try:
         descriptor, status = open_with_status(os, path, os.O_RDONLY)
     except FileNotFoundError:
@@ -42,7 +42,8 @@ def read_token(path: str) -> str | None:
 
 
 def write_token(path: str) -> str:
-    """A new one, in the file, whatever was there. Raises OSError; then the file may be there without a token."""
+    """Write a new token into the file, whatever was there. Raises OSError; then the file may be there without a
+    token."""
     token = new_token()
     new = f"{path}.new"
     os.makedirs(os.path.dirname(path), exist_ok=True)

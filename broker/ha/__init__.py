@@ -1,1 +1,1 @@
-"""Who is master: the life of a broker, its lock, its waits, and what watches over them."""
+"""Election of the master: the life of a broker, its lock, its waits, and what watches over them."""

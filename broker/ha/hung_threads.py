@@ -1,4 +1,4 @@
-"""Threads that keep a process from ending: the interpreter waits for each that is no daemon, however long it hangs.
+"""Threads that keep a process from ending: the interpreter waits for each non-daemon thread, however long it hangs.
 
 A process that does not end may hold a lock that only its end frees.
 """
@@ -15,13 +15,13 @@ from tandemmq.broker.ha.waits import BOUNDS, Wait
 
 log = logging.getLogger(__name__)
 
-# All threads of a broker are called so; others are not ours to judge.
+# Prefix of the names of all threads of a broker; other threads do not count.
 PREFIX = "tandemmq-"
 EXIT_SECONDS = BOUNDS[Wait.EXIT].seconds or 0.0
 
 
 def hung_threads(seconds: float = EXIT_SECONDS) -> list[str]:
-    """The names of those that are still there after so many seconds."""
+    """Return the names of the threads that are still alive after ``seconds``."""
     deadline = time.monotonic() + seconds
     ending = [each for each in threading.enumerate() if each.name.startswith(PREFIX) and not each.daemon]
     for thread in ending:
@@ -30,7 +30,7 @@ def hung_threads(seconds: float = EXIT_SECONDS) -> list[str]:
 
 
 def end_despite_them(code: int, seconds: float = EXIT_SECONDS) -> None:
-    """End the process here and now if there are any after so many seconds; returns if there are none."""
+    """End the process at once if such threads are left after ``seconds``; return if none is."""
     names = hung_threads(seconds)
     if names:
         is_failure = isinstance(sys.exc_info()[1], Exception)

@@ -1,7 +1,7 @@
 """The thread that alone touches the lock: it polls, keeps alive, announces and releases.
 
 A volume or a database that hangs holds up this thread and nothing else; an event loop that is busy does not hold up a
-keep-alive. What is asked of it is answered by futures; what it notices by itself is reported on the loop.
+keep-alive. Requests are answered by futures; what the thread notices itself is reported on the loop.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tandemmq.store.threads import Event, Threads
 
 log = logging.getLogger(__name__)
 
-# Who holds the lock and who waits for it is looked up this often.
+# Interval at which holder and waiters of the lock are read.
 HOLDER_INTERVAL_SECONDS = 1.0
-# After a handover the lock is left to others; whether one has taken it is looked up this often.
+# Interval at which, after a handover, the lock is checked for a new holder.
 HANDS_OFF_INTERVAL_SECONDS = 0.1
 
 
 class Listener(Protocol):
-    """The listener; called on the loop."""
+    """Receiver of reports; called on the loop."""
 
     def lock_is_held_by(
         self, holder: Holder | None, waiters: list[Holder] | None, silent_seconds: float | None
     ) -> None:
-        """``silent_seconds``: Locker.silence_seconds."""
+        """Report the holder and the waiters. ``silent_seconds``: Locker.silence_seconds."""
         ...
 
 
@@ -43,8 +43,8 @@ class _Request:
 
 
 class LockThread:
-    """The only thread that uses the locker. All methods return at once, from any thread; ``proof`` of the locker may be
-    asked meanwhile."""
+    """Thread that alone uses the locker. All methods return at once, from any thread; the locker's ``proof`` may be
+    read meanwhile."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class LockThread:
     # ---- from other threads
 
     def acquire(self, hands_off_seconds: float, on_lost: Callable[[LockLost], None]) -> Future[bool]:
-        """Wait for the lock; True: ours, and kept alive from now on. False: ``stop_waiting`` was called.
+        """Wait for the lock. True: it is ours, and kept alive from now on. False: ``stop_waiting`` was called.
 
-        For ``hands_off_seconds`` it is left to others, unless one takes it before. Raises what the locker raises at
-        its first poll. ``on_lost`` is called on the loop when what was had so is lost.
+        For ``hands_off_seconds`` the lock is left to others, unless one takes it before. Raises what the locker raises
+        at its first poll. ``on_lost`` is called on the loop when a lock taken by this call is lost.
         """
         self._stop_waiting.clear()
         return self._ask(lambda: self._acquire(hands_off_seconds, on_lost))
 
     def stop_waiting(self) -> None:
-        """Let an ``acquire`` that still waits come back. It may have succeeded meanwhile."""
+        """Make a waiting ``acquire`` return. It may have succeeded meanwhile."""
         self._stop_waiting.set()
 
     def announce(self, epoch: int, admin: str | None) -> None:
@@ -90,21 +90,22 @@ class LockThread:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it was had, and is neither known to be lost nor let go."""
+        """Return whether the lock was taken, and is neither known to be lost nor released."""
         return self._is_ours
 
     def seen_alive(self) -> float:
-        """When, on the monotonic clock, the lock was asked what it has not answered yet; now, when nothing is asked."""
+        """Return when, on the monotonic clock, the unanswered request to the lock was sent; without one, the present
+        time."""
         asked_at = self._asked_at
         return self._threads.monotonic() if asked_at is None else asked_at
 
     def release(self) -> Future[None]:
-        """Let go; nothing is kept alive any more."""
+        """Release the lock; it is no longer kept alive."""
         self._stop_waiting.set()
         return self._ask(self._release)
 
     def end(self) -> None:
-        """Release, and end the thread when that is done."""
+        """Release the lock, and end the thread after that."""
         self.release()
         self._requests.put(None)
 
@@ -138,7 +139,7 @@ class LockThread:
                 self._asked_at = None
 
     def _patience(self) -> float | None:
-        """Seconds until the next keep-alive; None: none is due."""
+        """Return the seconds until the next keep-alive; None: none is due."""
         if not self._is_ours or self._locker.settings.lock_keep_alive_period_seconds <= 0:
             return None
         return max(0.0, self._keep_alive_at - self._locker.clock.now())
@@ -161,18 +162,18 @@ class LockThread:
             self._look()
 
     def _look(self) -> Holder | None:
-        """The holder of the lock; reported on the loop."""
+        """Return the holder of the lock, and report it on the loop."""
         self._looked_at = self._locker.clock.now()
         try:
             holder, waiters = self._locker.holder(), self._locker.waiters()
             silent_seconds = self._locker.silence_seconds()
-        except LockError:  # the poll that comes next says so
+        except LockError:  # the next poll reports the error
             return None
         self._call_soon(lambda: self._listener.lock_is_held_by(holder, waiters, silent_seconds))
         return holder
 
     def _keep_alive_or_lose(self) -> None:
-        """A fault of the locker must not end the thread: a lock without keep-alives is lost."""
+        """Keep the lock alive. An error of the locker must not end the thread: a lock without keep-alives is lost."""
         try:
             self._keep_alive()
         except Exception as error:
@@ -180,7 +181,7 @@ class LockThread:
             self._lost(LockLost(f"{self._locker.where}: its keep-alive fails: {error!r}"))
 
     def _keep_alive(self) -> None:
-        """Unknown is not lost: then the proof grows old, and the store stops by it."""
+        """Keep the lock alive. Unknown is not lost: the proof grows old, and the store stops when it has expired."""
         period = self._locker.settings.lock_keep_alive_period_seconds
         self._keep_alive_at = self._locker.clock.now() + period
         try:
@@ -222,7 +223,7 @@ class LockThread:
 
 
 class _BetweenPolls:
-    """What a locker waits with between two polls (locker.contract.Event): meanwhile nothing is asked."""
+    """Event for a locker's wait between two polls (locker.contract.Event): no request is open meanwhile."""
 
     __slots__ = ("_stop", "_thread")
 

@@ -1,4 +1,4 @@
-"""From what `[locker]` says to a lock: for the broker, and for tools that take the lock or only ask it."""
+"""Makes locks from the settings of `[locker]`: for the broker, and for tools that take or only query the lock."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ LOCK: Final = SettingsCopy(
 
 
 def lock_settings(table: LockerSettings) -> LockSettings:
-    """What any kind of lock is told."""
+    """Return the settings that all kinds of lock share."""
     return LOCK(table)
 
 
 def make_locker(
     options: LockerSettings, directory: str, name: str, *, admin: str | None = None, fail_if_locked: bool | None = None
 ) -> Locker:
-    """A handle of the lock of the store in ``directory`` for the broker called ``name``, which has no blank.
+    """Return a handle of the lock of the store in ``directory`` for the broker ``name``, which has no blank.
 
-    Raises UnknownLocker and LockSettingsError, worded for the operator.
+    Raises UnknownLocker and LockSettingsError, with a text for the operator.
     """
     settings = lock_settings(options)
     if fail_if_locked is not None:

@@ -3,11 +3,11 @@
     starting -> standing by -> (lock) -> promoting -> (fence, replay, header, ports) -> master
     master -> (a trouble) -> demoted -> (a pause) -> starting
     master -> (a handover) -> handing over -> starting; the lock is left to the others for a while
-    any -> (stop asked) -> ended; a master hands over first
+    any -> (stop requested) -> ended; a master hands over first
 
-The phases, and what each kind of failure leads to in each, are tables in broker.ha.states; each wait and its bound is a
-row of broker.ha.waits. This module decides nothing about messages. It owns the order of things, and the role that
-everybody is told.
+The phases, and the effect of each kind of failure in each phase, are tables in broker.ha.states; each wait and its
+bound is a row of broker.ha.waits. This module decides nothing about messages. It owns the order of steps, and the role
+that the broker reports.
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ from tandemmq.store.threads import OS_THREADS, Threads
 log = logging.getLogger(__name__)
 
 FOLLOW_INTERVAL_SECONDS = 0.1
-# After a demotion or a failed promotion: a moment for the other broker, longer each time, with jitter.
+# Pause after a demotion or a failed promotion, for the other broker: longer each time, with jitter.
 BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
-# A lock that is free is had within this; only then it is said that this broker stands by.
+# A free lock is taken within this time; only after it this broker reports that it stands by.
 FIRST_POLL_SECONDS = 0.05
-# How often the signs of life are checked.
+# Interval at which signs of life are checked.
 LOOK_SECONDS = 0.5
-# After a handover the lock is the others' to take for so long.
+# Time for which the lock is left to the others after a handover.
 HANDS_OFF_SECONDS = 3.0
 
 T = TypeVar("T")
 
 
 class Mastership:
-    """One broker's life as standby and master. All on the loop, where its attributes may be read any time.
+    """Life of a broker as standby and master. All on the loop, where its attributes may be read any time.
 
-    ``demotions`` counts by trouble. ``holder`` and ``waiters`` are what the lock said of them a moment ago;
-    ``holder_silent_seconds`` for how long the holder had shown no sign of life then, None: it is well, or shows none.
+    ``demotions`` counts by trouble. ``holder`` and ``waiters`` are the last ones read from the lock.
+    ``holder_silent_seconds``: for how long the holder had shown no sign of life then; None: it is well, or its kind of
+    lock shows no signs.
     """
 
     def __init__(
@@ -106,10 +107,10 @@ class Mastership:
         self._back_off_max = back_off_seconds_max
         self._hands_off_seconds = hands_off_seconds
         self._bounds = bounds
-        self._hands_off = 0.0  # for the next time that it stands by
+        self._hands_off = 0.0  # for the next time that this broker stands by
         self._has_stood = False
         self._stop = asyncio.Event()
-        self._handover: asyncio.Future[None] | None = None  # set when one is asked for
+        self._handover: asyncio.Future[None] | None = None  # set when a handover is requested
         self._asking: list[asyncio.Future[HandedOver]] = []
         self._lost: asyncio.Future[BaseException] | None = None
         self._back_off = BACK_OFF_SECONDS_MIN
@@ -124,30 +125,31 @@ class Mastership:
 
     @property
     def reason(self) -> str:
-        """The sentence that goes with the phase."""
+        """Sentence that explains the phase."""
         silence = self.holder_silent_seconds
         return self._reason if silence is None else f"{self._reason}; the holder has been silent for {silence:.0f} s"
 
-    # ---- is it well
+    # ---- signs of life
 
     def storage_seen_alive(self) -> float:
-        """When, on the monotonic clock, that of those who work on the volume which was silent longest showed life; now,
-        when nobody does."""
+        """Return the last sign of life, on the monotonic clock, of the thread on the volume that was silent longest;
+        without such a thread, the present time."""
         now = self._threads.monotonic()
         store, life = self.store, self._life
         return min(now if store is None else store.seen_alive(), now if life is None else life.seen_alive())
 
     def lock_seen_alive(self) -> float:
-        """When the lock was asked what it has not answered yet; now, when nothing is asked."""
+        """Return when the unanswered request to the lock was sent; without one, the present time."""
         return self._threads.monotonic() if self._lock is None else self._lock.seen_alive()
 
     @property
     def is_release_overdue(self) -> bool:
-        """Whether the lock was let go, and did not answer in time: it may be ours as long as this process lives."""
+        """Return whether the release of the lock was not answered in time: the lock may be ours as long as this process
+        lives."""
         return self._overdue is not None and not self._overdue.done()
 
     def stop(self) -> None:
-        """Ask ``run`` to end in order: a master hands over. On the loop; at once."""
+        """Request an orderly end of ``run``: a master hands over. On the loop; returns at once."""
         self._stop.set()
         if self._lock is not None:
             self._lock.stop_waiting()
@@ -155,10 +157,10 @@ class Mastership:
             self.standby.halt()
 
     async def handover(self) -> HandedOver:
-        """Let another broker be master, as a planned stop does, and stand by. Returns when the lock is free.
+        """Make another broker master, as a planned stop does, and stand by. Returns when the lock is free.
 
-        What was promised is written and checkpointed before. For ``hands_off_seconds`` the lock is left to the others;
-        if none takes it, this broker does again. Raises NotMaster, and whatever trouble comes between.
+        Confirmed operations are written and checkpointed before. For ``hands_off_seconds`` the lock is left to the
+        others; if none takes it, this broker does again. Raises NotMaster, or the trouble that prevents the handover.
         """
         if self.phase is not Phase.MASTER or self._handover is None:
             raise NotMaster(f"this broker is {self.phase.value}: {self.reason}")
@@ -169,7 +171,7 @@ class Mastership:
         return await asked
 
     async def run(self) -> None:
-        """Stand by, be master, stand by again, until ``stop``. Raises what the operator must mend
+        """Stand by, be master, stand by again, until ``stop``. Raises what the operator must repair
         (broker.ha.states)."""
         self._loop = asyncio.get_running_loop()
         await self._service.bind()
@@ -196,19 +198,20 @@ class Mastership:
                 if standby is None or not await self._stand_by(lock, life, standby):
                     return
                 store = await self._promote(life, standby)
-                self.store, self.standby = store, None  # what the one had, the other has
+                self.store, self.standby = store, None  # the store took over what the standby had open
                 began = await self._be_master(life, store)
             finally:
                 await self._let_go(lock, life)
         self._handed_over(store, began)
 
     async def _open(self, life: VolumeThread) -> AnyStandby | None:
-        """None: a stop was asked for. Nothing is held meanwhile, so a volume that hangs may take its time."""
+        """Open the standby. None: a stop was requested. Nothing is held meanwhile, so a hung volume may take any
+        time."""
         opening = life.do(self._open_standby, close_by=lambda standby: standby.close)
         return opening.result() if await self._unless_stopped(opening) else None
 
     async def _let_go(self, lock: LockThread, life: VolumeThread) -> None:
-        """Of the store, and then of the lock; who hangs is left behind."""
+        """Release the store, and then the lock; a thread or lock that hangs is left behind."""
         life.leave()
         self.store = self.standby = None
         if not await self._in_time(Wait.DROP, life.has_ended.wait()):
@@ -220,14 +223,14 @@ class Mastership:
         if not await self._in_time(Wait.RELEASE, releasing):
             self._overdue = releasing
             log.error(
-                "%s does not answer: it is let go when it does, or when this process ends",
+                "%s does not answer: it is released when it does, or when this process ends",
                 self._locker.where,
                 extra=log_events.LOCK_NOT_RELEASED,
             )
             self._record("lock-not-released")
 
     async def _answer(self, error: Exception) -> None:
-        """Do what the table says; raises ``error`` when that is to end."""
+        """Do what the table says; raises ``error`` if the answer is to end."""
         if self._is_the_end(error):
             raise error
         if self.phase is not Phase.DEMOTED:
@@ -235,7 +238,7 @@ class Mastership:
         pause = self._back_off * self._chance.uniform(0.5, 1.5)
         self._back_off = min(self._back_off * 2, self._back_off_max)
         await self._unless_stopped(asyncio.sleep(pause))
-        # Two lives of one broker are never over one volume.
+        # Two lives of one broker never use one volume at the same time.
         if self._life is not None:
             await self._unless_stopped(self._life.has_ended.wait())
         if not self._stop.is_set():
@@ -246,7 +249,7 @@ class Mastership:
         return ANSWERS[classify(error)][self._moment()] is Answer.END
 
     def _demote(self, error: BaseException) -> None:
-        """Say that it is over, and why."""
+        """Report the end of this life, and the reason."""
         self.trouble = trouble = classify(error)
         self.demotions[trouble] = self.demotions.get(trouble, 0) + 1
         if trouble in LEAVES_THE_LOCK:
@@ -271,7 +274,7 @@ class Mastership:
     # ---- standing by
 
     async def _stand_by(self, lock: LockThread, life: VolumeThread, standby: AnyStandby) -> bool:
-        """Follow the journal until the lock is ours (True) or a stop is asked (False)."""
+        """Follow the journal until the lock is ours (True) or a stop is requested (False)."""
         started = self._locker.clock.now()
         hands_off, self._hands_off = self._hands_off, 0.0
         acquiring = asyncio.wrap_future(lock.acquire(hands_off, partial(self._on_lost, life)))
@@ -282,7 +285,7 @@ class Mastership:
             await self._follow_until(acquiring, lock, life, standby)
         try:
             is_ours = await acquiring
-        except LockError:  # only a first poll raises: what it says is the operator's to mend, though it took a while
+        except LockError:  # only a first poll raises: the operator must repair the cause, however late
             self._has_stood = False
             raise
         if not is_ours or self._stop.is_set():
@@ -313,18 +316,18 @@ class Mastership:
             stopping.cancel()
             stop_following.set()
             standby.halt()
-            if not acquiring.done():  # a standby that cannot follow must not become master by and by
+            if not acquiring.done():  # a standby that cannot follow must not become master later
                 lock.stop_waiting()
                 await self._in_time(Wait.RELEASE, acquiring)
         if following.done() or not self._stop.is_set():
             await self._within(Wait.FOLLOW, following, life.seen_alive, StorageHung)
-        if not acquiring.done():  # what it gets when it wakes up is released by the request that stands behind
+        if not acquiring.done():  # if it gets the lock when it wakes up, the queued request releases it
             raise LockUnavailable(f"{self._locker.where} does not answer")
 
     def lock_is_held_by(
         self, holder: Holder | None, waiters: list[Holder] | None, silent_seconds: float | None
     ) -> None:
-        """What the lock thread saw (broker.ha.lock_thread.Listener)."""
+        """Note what the lock thread saw (broker.ha.lock_thread.Listener)."""
         self.waiters = waiters
         if self.phase not in (Phase.STARTING, Phase.STANDBY) or self._stop.is_set():
             return
@@ -336,7 +339,8 @@ class Mastership:
         self._note_silence(silent_seconds)
 
     def _note_silence(self, seconds: float | None) -> None:
-        """Of one who keeps the lock, though it may be stopped or hang: whether to end it is the operator's to say."""
+        """Log the silence of a holder that keeps the lock but may be stopped or hang: only the operator decides whether
+        to end it."""
         before, self.holder_silent_seconds = self.holder_silent_seconds, seconds
         if before is None and seconds is not None:
             self._record("holder-silent", seconds=round(seconds, 1))
@@ -366,7 +370,7 @@ class Mastership:
         loop = asyncio.get_running_loop()
 
         def has_proof() -> bool:
-            """What a life that is over shows is another's proof."""
+            """Return whether the proof holds. The proof seen by a life that is over belongs to another life."""
             return not life.is_over and locker.proof().holds_at(now())  # prove: proof-of-this-life
 
         def promote() -> AnyStore:
@@ -379,7 +383,8 @@ class Mastership:
             )
 
         promoting = life.do(promote, close_by=lambda store: store.drop, seen_alive=standby.seen_busy)
-        # Who has the lock and does not get on keeps everybody from being master: a volume may hang for us alone.
+        # A broker that has the lock and makes no progress keeps all others from being master: the volume may hang here
+        # alone.
         store = await self._within(Wait.PROMOTE, promoting, life.seen_alive, StorageHung)
         self.epoch = store.epoch
         self._record(
@@ -391,7 +396,7 @@ class Mastership:
         return store
 
     async def _be_master(self, life: VolumeThread, store: AnyStore) -> float:
-        """Until all is handed over but the lock; when that began. Raises what is lost before."""
+        """Serve until all but the lock is handed over. Return when the handover began. Raises what is lost before."""
         self._handover = asyncio.get_running_loop().create_future()
         try:
             await self._serve(store)
@@ -402,10 +407,10 @@ class Mastership:
             life.halt()
             store.halt()
             if not self._is_the_end(error):
-                self._demote(error)  # said at once: letting everything go may take a while
+                self._demote(error)  # reported at once: releasing everything may take a while
             try:
                 async with asyncio.timeout(self._bounds[Wait.ABORT].seconds):
-                    await self._service.abort()  # not by a task: it hangs up in this very turn of the loop
+                    await self._service.abort()  # not by a task: it must close the connections in this turn of the loop
             except TimeoutError:
                 log.error("clients are not hung up on in time")
             self._answer_handovers(NotMaster(f"the handover came to nothing: {error}"))
@@ -415,7 +420,7 @@ class Mastership:
 
     async def _serve(self, store: AnyStore) -> None:
         assert self._lock is not None, "a master has a lock"
-        # Not waited for: clients are, and a lock that is slow to take our name is ours all the same.
+        # Not waited for: clients wait, and a lock that is slow to take our name is still ours.
         self._lock.announce(store.epoch, self._locker.request.holder.admin)
         serving = asyncio.ensure_future(self._service.serve(store))
         if not await self._in_time(Wait.SERVE, serving):
@@ -431,11 +436,11 @@ class Mastership:
         )
 
     async def _until_over(self, store: AnyStore, asked: asyncio.Future[None]) -> None:
-        """Serve until a handover or a stop is asked for, and a checkpoint is made; raises what is lost before."""
+        """Serve until a handover or a stop is requested, and a checkpoint is made; raises what is lost before."""
 
         async def serve() -> None:
             await self._unless_stopped(asked)
-            # While clients are still served: the last checkpoint, for which they wait, then has little to do.
+            # While clients are still served: the last checkpoint, for which clients wait, then has little to do.
             self._record("handover-asked", reason="stop" if self._stop.is_set() else "asked for")
             done = [asyncio.wrap_future(each) for each in store.checkpoint()]
             await self._in_time(Wait.CHECKPOINT, asyncio.wait(done))
@@ -443,7 +448,7 @@ class Mastership:
         await self._within(Wait.STORAGE, serve(), store.seen_alive, StorageHung)
 
     async def _hand_over(self, life: VolumeThread, store: AnyStore) -> float:
-        """Finish what was begun, make a checkpoint; the lock goes after that. When it began."""
+        """Finish the work in progress and make a checkpoint; the lock is released after that. Return when it began."""
         began = self._threads.monotonic()
         self._record("draining")
         self._move(Event.HANDOVER_ASKED, "handing over")
@@ -455,7 +460,7 @@ class Mastership:
         return began
 
     def _handed_over(self, store: AnyStore, began: float) -> None:
-        """Say so, when the lock is let go."""
+        """Report the handover after the lock is released."""
         seconds = self._threads.monotonic() - began
         if self.is_release_overdue:
             self._answer_handovers(NotMaster(f"the store is handed over, but {self._locker.where} does not answer"))
@@ -474,14 +479,14 @@ class Mastership:
         asking, self._asking = self._asking, []
         for asked in asking:
             if asked.done():
-                continue  # who asked is gone
+                continue  # the caller is gone
             if isinstance(outcome, HandedOver):
                 asked.set_result(outcome)
             else:
                 asked.set_exception(outcome)
 
     def _on_lost(self, life: VolumeThread, reason: BaseException) -> None:
-        """The store of this life must not go on (on the loop). From this moment no client gets anything."""
+        """Stop the store of this life (on the loop). From this moment no client receives anything."""
         if life is self._life and self._lost is not None and not self._lost.done():
             if self.store is not None:
                 self.store.halt()  # prove: lost-store-is-halted
@@ -496,11 +501,11 @@ class Mastership:
         seen_alive: Callable[[], float] | None,
         hung: Callable[[str], Exception],
     ) -> T:
-        """The outcome of ``work``. Raises what is lost meanwhile, and ``hung`` at the bound of this wait.
+        """Return the result of ``work``. Raises what is lost meanwhile, and ``hung`` at the bound of this wait.
 
-        ``seen_alive`` says when those who work last showed life; None: they are on the loop.
+        ``seen_alive`` returns the last sign of life of the working threads; None: the work is on the loop.
         """
-        assert self._lost is not None, "whoever waits lives"
+        assert self._lost is not None, "a waiting life has begun"
         bound, lost = self._bounds[wait], self._lost
         working = asyncio.ensure_future(work)
         began = self._threads.monotonic()
@@ -522,7 +527,8 @@ class Mastership:
             working.cancel()
 
     async def _in_time(self, wait: Wait, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
-        """Whether it was done, or failed, within the bound of this wait. A future goes on, a coroutine is cancelled."""
+        """Return whether the work was done, or failed, within the bound of this wait. After it a future goes on, a
+        coroutine is cancelled."""
         working = asyncio.ensure_future(work)
         done, _ = await asyncio.wait([working], timeout=self._bounds[wait].seconds)
         if not done and working is not work:
@@ -530,7 +536,8 @@ class Mastership:
         return bool(done)
 
     async def _unless_stopped(self, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
-        """Whether it was done, or failed, before a stop was asked for; as ``_in_time`` else."""
+        """Return whether the work was done, or failed, before a stop was requested. Otherwise a future goes on, a
+        coroutine is cancelled."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
@@ -542,10 +549,10 @@ class Mastership:
                 working.cancel()
 
     def _loop_watched(self, lock: LockThread, life: VolumeThread) -> AbstractAsyncContextManager[None]:
-        """Somebody watches over the loop meanwhile."""
+        """Return a context in which a detector watches over the loop."""
 
         def on_hung(reason: LoopHung) -> None:
-            """On a thread of its own: what the loop cannot do is done without it."""
+            """Stop this life, on the detector's thread, without the loop."""
             life.halt()
             store = self.store
             if store is not None:
@@ -553,7 +560,7 @@ class Mastership:
             self._service.cut()
             lock.release()
             self._record("cut", reason=str(reason))
-            log.error("%s: its clients are cut off and the lock is let go", reason, extra=log_events.LOOP_HUNG)
+            log.error("%s: its clients are cut off and the lock is released", reason, extra=log_events.LOOP_HUNG)
             self._call_soon(partial(self._on_lost, life, reason))
 
         def silence_seconds_max() -> float:
@@ -573,10 +580,10 @@ class Mastership:
         self._on_role(phase.role, reason)
 
     def _call_soon(self, function: Callable[[], None]) -> None:
-        """Have a function called on the loop. Any thread."""
+        """Call a function on the loop. Any thread."""
         assert self._loop is not None, "nothing runs before the loop does"
         try:
             self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # a thread that hung in the volume woke up when the loop had ended: there is no listener
+        except RuntimeError:  # a thread that hung in the volume woke up after the loop had ended: there is no listener
             if not self._loop.is_closed():
                 raise

@@ -1,4 +1,4 @@
-"""What a mastership asks of those around it: the service that it starts and stops, and a record of what happens."""
+"""Interface of a mastership to the rest of the broker: the service that it starts and stops, and a record of events."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tandemmq.store.several.stores import SeveralStores
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 
-# One store, or several with the face of one.
+# One store, or several behind the interface of one.
 AnyStore = Store | SeveralStores
 AnyStandby = Standby | SeveralStandbys
 
 
 class Service(Protocol):
-    """What a master does with its store: the engine and the listeners. All on the loop, but ``cut``."""
+    """Service of a master with its store: the engine and the listeners. All on the loop, except ``cut``."""
 
     async def bind(self) -> None:
-        """Take the addresses without listening. OSError names a wrong one."""
+        """Bind the addresses without listening. OSError names a wrong one."""
         ...
 
     async def serve(self, store: AnyStore) -> None:
@@ -26,11 +26,11 @@ class Service(Protocol):
         ...
 
     async def abort(self) -> None:
-        """Hang up at once: nothing is written any more."""
+        """Close all connections at once: nothing is written any more."""
         ...
 
     async def finish(self) -> None:
-        """Take no more clients; what is being answered is answered, within a bound."""
+        """Accept no more clients; complete the answers in progress, within a bound."""
         ...
 
     def cut(self) -> None:
@@ -39,10 +39,10 @@ class Service(Protocol):
 
 
 class Record(Protocol):
-    """Where each step of a broker's life is noted, for people (broker.admin.events). Any thread."""
+    """Record of each step of a broker's life, for operators (broker.admin.events). Any thread."""
 
     def __call__(self, kind: str, **facts: object) -> None: ...
 
 
 def unrecorded(kind: str, **facts: object) -> None:
-    """Ignores the event."""
+    """Ignore the event."""

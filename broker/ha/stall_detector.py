@@ -1,7 +1,7 @@
-"""A watch over the event loop of one who holds the lock, on a thread of its own.
+"""Watch over the event loop of a broker that holds the lock, on a thread of its own.
 
-A loop that hangs cannot hang up on its clients, and holds the lock all the same, because the lock has a thread of its
-own. So somebody else must notice, and let it go.
+A loop that hangs cannot close its connections. It still holds the lock, because the lock has a thread of its own. So
+another thread must notice the hang and release the lock.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ async def loop_watched(
     holds_lock: Callable[[], bool],
     on_hung: Callable[[LoopHung], None],
 ) -> AsyncIterator[None]:
-    """Inside, a loop that shows no life for ``silence_seconds_max`` while the lock is held is noticed: ``on_hung`` is
-    called then, once, on the detector's thread. The other two are asked there, too."""
+    """Watch the loop inside the context. If the loop shows no life for ``silence_seconds_max`` while the lock is held,
+    ``on_hung`` is called once, on the detector's thread. The other two functions are called there, too."""
     detector = _StallDetector(threads, silence_seconds_max, holds_lock, on_hung)
     living = asyncio.create_task(detector.show_life(), name="signs of life")
     try:

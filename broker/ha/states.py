@@ -106,7 +106,7 @@ class ServiceHung(Exception):
 
 
 class Trouble(Enum):
-    """The classes of failures. The value is the text for operators."""
+    """Class of failures. The value is the text for operators."""
 
     DEPOSED = "another broker fenced this broker off"
     LOCK_LOST = "the lock is lost: changed, deleted, expired or taken"
@@ -140,10 +140,10 @@ class Sign:
         return isinstance(error, self.types) and (not self.errnos or getattr(error, "errno", None) in self.errnos)
 
 
-# What carries an errno of the volume: the system's own error, the latched journal, the index.
+# Errors that carry an errno of the volume: the system's own, the latched journal's, the index's.
 _DISK: Final = (OSError, JournalError, IndexTrouble)
 
-#: The first that is seen decides.
+#: The first sign seen decides.
 RECOGNISED: Final[tuple[Sign, ...]] = (
     Sign(Trouble.DEPOSED, (Deposed, FenceTaken)),
     Sign(Trouble.LOCK_LOST, (LockLost,)),
@@ -211,7 +211,7 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
     Trouble.LOCK_HELD: dict.fromkeys(Moment, Answer.END),
     Trouble.LOCK_REFUSED: _PATIENT,
     Trouble.LOCK_SILENT: _PATIENT,
-    # Whoever makes room does not think of this broker; a supervisor would give up meanwhile.
+    # An operator who frees space does not restart this broker, and a supervisor would give up meanwhile.
     Trouble.NO_SPACE: _ALWAYS,
     Trouble.READ_ONLY: _NOT_AT_START,
     Trouble.GONE: _NOT_AT_START,
@@ -224,8 +224,8 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
 }
 
 
-#: What ails this broker or its host alone, perhaps: after these the lock is left to the others for a while. After the
-#: rest another broker has it, or it is as good here as there.
+#: Troubles that may affect this broker or its host alone: after them the lock is left to the others for a while. After
+#: the pause another broker has it, or the chances are equal.
 LEAVES_THE_LOCK: Final = frozenset(
     {
         Trouble.LOOP_HUNG,

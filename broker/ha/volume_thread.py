@@ -1,8 +1,8 @@
-"""The thread on which one life of a broker does what may hang in the volume: open, follow, promote, close.
+"""The thread on which one life of a broker makes calls that may hang in the volume: open, follow, promote, close.
 
-It can be left behind. Then whoever waited goes on, and when the call that hung comes back, what it opened is closed,
-here, and not reported. A life that is over has no proof of ownership (``is_over``), whatever the lock says later:
-what wakes up in it writes nothing that is shared.
+It can be left behind. Then the waiting code goes on, and when the hung call returns, this thread closes what it opened,
+and reports nothing. A life that is over has no proof of ownership (``is_over``), whatever the lock says later: a call
+that wakes up in it writes nothing that is shared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Call:
-    """One thing to do. ``close_by`` makes of its result what will close all that this life has open."""
+    """A call to make. ``close_by`` makes from its result the function that closes all that this life has open."""
 
     function: Callable[[], Any]
     outcome: asyncio.Future[Any]
@@ -37,7 +37,7 @@ def _nobody() -> float:
 
 
 class VolumeThread:
-    """Runs the store's blocking calls of one life. Used on the loop, but for ``halt``, ``is_over`` and ``seen_alive``,
+    """Runs the store's blocking calls of one life. Used on the loop, except ``halt``, ``is_over`` and ``seen_alive``,
     which any thread may use.
 
     ``call_soon`` runs a function on the loop, from any thread; when the loop has ended it does nothing.
@@ -63,10 +63,10 @@ class VolumeThread:
         close_by: Callable[[T], Callable[[], None]] | None = None,
         seen_alive: Callable[[], float] = _nobody,
     ) -> asyncio.Future[T]:
-        """Have it done, after what was asked for before. Not after ``leave``.
+        """Run ``function`` after the earlier calls. Not after ``leave``.
 
-        With ``close_by`` its result owns from then on what is open here, and ``close_by(result)`` closes it. Signs of
-        life of those who work for it on other threads are those of ``seen_alive``.
+        With ``close_by`` the result owns from then on what is open here, and ``close_by(result)`` closes it.
+        ``seen_alive`` returns the signs of life of other threads that work for it.
         """
         assert not self._is_left, "a life that was left does nothing more"
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -74,18 +74,19 @@ class VolumeThread:
         return outcome
 
     def halt(self) -> None:
-        """This life is over: nothing that is shared is written any more. At once."""
+        """End this life: nothing that is shared is written any more. Returns at once."""
         self.is_over = True
 
     def leave(self) -> None:
-        """Over, and to be closed, after what is under way. ``has_ended`` says when. At once; may be called again."""
+        """End this life, and close it after the call under way; ``has_ended`` is set then. Returns at once; may be
+        called again."""
         self.halt()
         if not self._is_left:
             self._is_left = True
             self._inbox.put(None)
 
     def seen_alive(self) -> float:
-        """When, on the monotonic clock, a sign of life was last seen; now, when there is nothing to do."""
+        """Return when, on the monotonic clock, the last sign of life was seen; without work, the present time."""
         since, pulse = self._working_since, self._pulse
         if since is None or pulse is None:
             return self._threads.monotonic()
@@ -132,4 +133,4 @@ def _succeed(outcome: asyncio.Future[Any], result: Any) -> None:
 def _fail(outcome: asyncio.Future[Any], error: Exception) -> None:
     if not outcome.done():
         outcome.set_exception(error)
-        outcome.exception()  # whoever waited may have gone
+        outcome.exception()  # the waiting code may be gone

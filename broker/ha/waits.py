@@ -1,11 +1,11 @@
-"""Every wait between "lock granted" and "lock released": its bound, what happens at the bound, and who notices.
+"""Every wait between "lock granted" and "lock released": its bound, the effect of the bound, and its detector.
 
 A broker that makes no progress must not keep the lock. So each wait has a bound: a time, or a silence, which is a time
 without a sign of life from the thread that is waited for (store.writer.pulse: a thread that computes is alive, a thread
 that waits for a volume is not). Slow work is no silence. ``tandemmq doctor errors --markdown`` prints this table, and a
 test hangs each row of it.
 
-Pure: what waits is in broker.ha.mastership, and who notices stands in the table.
+Pure: the waiting code is in broker.ha.mastership, and the detector is in the table.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final
 
 from tandemmq.broker.ha.states import Phase
 
-# A thread that serves clients may be silent as long as a proof of ownership holds, but for so long in any case,
+# A thread that serves clients may be silent as long as a proof of ownership holds: at least this long,
 HUNG_SECONDS_MIN: Final = 5.0
-# and no longer than this: a proof may never end, or nobody renew it.
+# and at most this long, since a proof may never end, or never be renewed.
 HUNG_SECONDS_MAX: Final = 30.0
-# A lock that does not answer for so long may be ours without our knowing.
+# A lock that has not answered for this long may be ours without our knowledge.
 LOCK_SILENCE_SECONDS_MAX: Final = 10.0
 
 
@@ -57,8 +57,8 @@ class Notices(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``phases`` is empty for any. ``seconds`` bounds the whole wait, ``silence`` a silence in it: that may last as
-    long as a proof of ownership does, between (min, max). With neither, the last proof of ownership is the bound."""
+    """Bound of a wait. ``phases`` is empty for any. ``seconds`` bounds the whole wait, ``silence`` a silence in it: as
+    long as a proof of ownership lasts, between (min, max). With neither, the last proof of ownership is the bound."""
 
     phases: tuple[Phase, ...]
     at_bound: str
@@ -67,7 +67,7 @@ class Bound:
     silence: tuple[float, float] | None = None
 
     def silence_seconds(self, proof_seconds: float) -> float | None:
-        """How long a silence may be while a proof of ownership holds for so long."""
+        """Return the longest silence allowed while a proof of ownership holds for ``proof_seconds``."""
         if self.silence is None:
             return None
         least, most = self.silence
@@ -88,7 +88,7 @@ _GIVE_UP: Final = "the thread is abandoned, the lock released, the broker demote
 _UNWELL: Final = "the broker reports a problem; a supervisor kills it, which frees a lock that hangs"
 
 BOUNDS: Final[Mapping[Wait, Bound]] = {
-    # Only the lock's own thread waits; it may have got a lock that lies on the volume that hangs.
+    # Only the lock's own thread waits; it may have got a lock on a volume that hangs.
     Wait.POLL: Bound((Phase.STARTING, Phase.STANDBY), _UNWELL, Notices.OUTSIDE, seconds=LOCK_SILENCE_SECONDS_MAX),
     Wait.FOLLOW: Bound((Phase.STARTING, Phase.STANDBY), _GIVE_UP, Notices.LOOP, silence=(30.0, 30.0)),
     # It reads what is stored, once: that ends, however much there is.
@@ -126,7 +126,8 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
         Notices.LOOP,
         seconds=5.0,
     ),
-    # With the rest of a handover less than TimeoutStopSec in deploy/. What was promised is written long before.
+    # Together with the rest of a handover less than TimeoutStopSec in deploy/. Confirmed operations were written long
+    # before.
     Wait.CLOSE: Bound((Phase.HANDING_OVER,), _GIVE_UP, Notices.LOOP, seconds=15.0, silence=(10.0, 10.0)),
     Wait.ABORT: Bound((Phase.DEMOTED,), "the broker continues without it", Notices.LOOP, seconds=5.0),
     Wait.DROP: Bound(

@@ -1,4 +1,4 @@
-"""What a store asks of its set (store.authority.Authority): the epoch that was elected, and the quorum behind it."""
+"""The authority of a set for its store (store.authority.Authority): the elected epoch, and the quorum behind it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tandemmq.store.records.headers import SetHeader
 
 
 class SetAuthority:
-    """Of one life as standby and master; another life has another one, so that what hangs in this one writes into no
-    later epoch."""
+    """The authority for one life as standby and master. Another life has another one, so a call that hangs in this one
+    writes into no later epoch."""
 
     leaves_end_markers = False
 

@@ -1,6 +1,6 @@
-"""Standing for election: ask all voters whether they would promise, then for their promises; or found the set.
+"""Stand for election: ask all voters whether they would promise, then ask for their promises. Or found the set.
 
-All on the replica's thread (docs/formats/replication.md, rules 1 and 3, and "Founding").
+All runs on the replica's thread (docs/formats/replication.md, rules 1 and 3, and "Founding").
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Round:
-    """A question to all voters."""
+    """A question to all voters, and the answers so far."""
 
     message: Would | Promise
     voters: Voters
@@ -42,7 +42,7 @@ class Round:
 
 
 class Candidate:
-    """``rounds``: so many questions were asked."""
+    """Candidacy of this node. ``rounds`` counts the questions asked."""
 
     def __init__(self, state: NodeState, links: Links, follower: Follower, leader: Leader) -> None:
         self.rounds = 0
@@ -52,7 +52,7 @@ class Candidate:
         self._leader = leader
         self._timeout = state.settings.timeout_seconds
         self._round: Round | None = None
-        self._highest = 0  # epoch or file number that was heard of
+        self._highest = 0  # highest epoch or file number heard of
 
     @property
     def is_asking(self) -> bool:
@@ -60,7 +60,7 @@ class Candidate:
 
     @property
     def asks_until(self) -> float | None:
-        """When, by the clock, what is asked is answered too late; None: nothing is."""
+        """Time on the clock from which answers to the current question are too late; None: no question is open."""
         return None if self._round is None else self._round.until
 
     @property
@@ -132,7 +132,7 @@ class Candidate:
         self._state.timer.rest(0.05 * self._timeout)
 
     def give_up(self) -> None:
-        """Who promised in this round is free to promise to others."""
+        """Tell the voters that promised in this round that they are free to promise to other nodes."""
         lost, self._round = self._round, None
         if lost is not None and isinstance(lost.message, Promise):
             self._links.tell(Resign(lost.message.epoch, None))
@@ -154,7 +154,7 @@ class Candidate:
     # ---- promise me
 
     def _stand(self, voters: Voters, founding: Founding | None) -> None:
-        """Ask for promises: of an epoch above all that was heard."""
+        """Ask for promises of an epoch above every number heard of."""
         state = self._state
         self._follower.leave("this node stands", ends_link=False)
         state.copy.end_tail()
@@ -169,7 +169,7 @@ class Candidate:
     # ---- founding
 
     def _try_founding(self) -> None:
-        """The first of all epochs: when everybody is there, and one has to ask."""
+        """Found the first of all epochs: when all nodes are present, the node with the highest weight asks."""
         state, links = self._state, self._links
         if not self._leader.is_wanted or state.problem:
             return

@@ -1,7 +1,9 @@
-"""A node's own copy of the journal, while another node writes it: what stands there, the cut, and the bytes that come.
+"""A node's own copy of the journal while another node writes the journal: its present content, the cut, and the bytes
+received.
 
-For one thread. What is written here is what the master wrote, byte for byte; the standby that follows this directory
-(store.standby) reads only what is final, so a cut never touches what it has applied (docs/formats/replication.md).
+For one thread. This module writes what the master wrote, byte for byte. The standby that follows this directory
+(store.standby) reads only what is final, so a cut never touches what the standby has applied
+(docs/formats/replication.md).
 """
 
 # proofs: journal-copy
@@ -35,30 +37,31 @@ from tandemmq.store.recovery.header_reader import HeaderReader
 from tandemmq.store.threads import Threads
 
 QUARANTINE = "quarantine"
-# A file before the common point has another name until all of it is there: nobody takes a part of it for the whole.
+# A file before the common point has another name until it is complete: a part of it is never taken for the whole.
 PART_SUFFIX = ".part"
-# Of what is cut off so much is read at once.
+# Number of bytes read at once of what is cut off.
 CHUNK_BYTES = 1 << 20
-# Of a file that comes in pieces so much is synced at a time, beside what is written next: a whole file at once would
-# hold up who else syncs on this disk.
+# A file that comes in pieces is synced in parts of this size while later pieces are written: a sync of the whole file
+# would delay other syncs on this disk.
 UNSYNCED_BYTES_MAX = 4 << 20
-# Who prepares the next file: beside the names of brokers, which prepare files as masters.
+# Owner of the next, prepared file. Masters prepare files under the names of brokers.
 PREPARER = "replica"
 BULK_PREPARER = "replica-bulk"
 
 
 class Forked(Exception):
-    """The master's journal parts from ours before what we know as final: one of us broke the rules."""
+    """The master's journal differs from ours before the point that we know as final: a node broke the rules."""
 
 
 class Gap(Exception):
-    """What came does not follow what came before it."""
+    """Received bytes do not follow the bytes before them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What stands in a directory. ``lineage`` ends with the newest epoch and its present end; ``header`` is what the
-    newest header says of the set (None: there is none). ``damage`` is the first one met: the position is before it."""
+    """Content of a journal directory. ``lineage`` ends with the newest epoch and its present end; ``header`` is the
+    set's part of the newest header (None: there is none). ``damage`` is the first damage found: the position is before
+    it."""
 
     position: Position = BEFORE_ALL
     lineage: Lineage = ()
@@ -67,9 +70,10 @@ class Standing:
 
 
 class JournalCopy:
-    """``standing`` is what was found or written last; durable up to ``synced``, a (file, end).
+    """The journal copy of this node. ``standing`` is the last state found or written; it is durable up to ``synced``, a
+    (file, end).
 
-    OSError as the volume gives it: then ``scan`` anew.
+    Passes on the volume's OSError: call ``scan`` again after it.
     """
 
     def __init__(self, files: JournalFiles, threads: Threads) -> None:
@@ -82,18 +86,18 @@ class JournalCopy:
         self._headers = HeaderReader(files)
         self._background = threads.executor(1, "tandemmq-prepare")
         self._syncer = threads.executor(1, "tandemmq-copy-sync")
-        self._syncing: Future[None] | None = None  # what was written of the open file before the last pieces
+        self._syncing: Future[None] | None = None  # sync of the open file's bytes before the last pieces
         self._prepared: Future[None] | None = None
         self._length = 0
         self._file = 0
         self._fd = -1
         self._path = ""  # of the open file
         self._identity: Identity = (0, 0)
-        self._there: set[int] = set()  # files that stood there when a master was followed, or were made since
+        self._there: set[int] = set()  # files that existed when a master was followed, or were made since
         self._dirty: set[int] = set()
         self._unsynced_bytes = 0
         self._began = (0, 0)  # the common point
-        self._filled = (0, 0)  # up to where bytes came, without a gap
+        self._filled = (0, 0)  # end of the bytes that came without a gap
 
     @property
     def position(self) -> Position:
@@ -102,7 +106,7 @@ class JournalCopy:
     # ---- what is there
 
     def scan(self) -> Standing:
-        """Read what stands there, and make it durable: a process that died may have left it in memory only."""
+        """Read the present content, and make it durable: a process that died may have left it in memory only."""
         self._close()
         self.is_forgotten = False
         self.lacking.clear()
@@ -135,7 +139,8 @@ class JournalCopy:
         return self.standing
 
     def _damage_behind(self, file: int) -> JournalCorrupt | None:
-        """A later file whose first batch is bad, and which has good ones, is no torn write."""
+        """Return the damage of a later file whose first batch is bad but which has good batches: that is no torn
+        write."""
         for later in (each for each in self._files.list() if each > file):
             damages: list[JournalCorrupt] = []
             for batch in scan(self._files, later, on_corrupt=damages.append):
@@ -145,7 +150,7 @@ class JournalCopy:
         return None
 
     def end_tail(self) -> None:
-        """Nothing stands behind the position; durable on return."""
+        """Remove all bytes and files behind the position; durable on return."""
         _, file, end = self.position
         if file:
             self._close()
@@ -157,21 +162,21 @@ class JournalCopy:
             self.synced = (file, end)
 
     def forget(self) -> None:
-        """After a failure nothing is known of what stands there, until ``scan``."""
+        """Forget the state after a failure: the content is unknown until ``scan``."""
         self._close()
         self.is_forgotten = True
 
     # ---- following
 
     def is_forked(self, common: tuple[int, int], final: tuple[int, int]) -> bool:
-        """Whether the master's journal parts from this one before what is final here. Not so if the file of what is
-        final was given up and removed: then this node stands further back than it did, and lacks nothing."""
+        """Return whether the master's journal differs from this one before what is final here. False if the file of the
+        final place was given up and removed: then this node is further back than before, and lacks nothing."""
         return common < final and final[0] in self._files.list()
 
     def begin(self, common: tuple[int, int], files: Collection[int], lacking: Collection[int]) -> None:
-        """Let go of what the master does not have: what is behind ``common``, newest first, then files before it that
-        are not among ``files``, oldest first. Durable on return; what was cut off lies in ``quarantine/``. ``lacking``
-        come before anything else."""
+        """Remove what the master does not have: what is behind ``common``, newest first, then files before it that are
+        not among ``files``, oldest first. Durable on return; what was cut off is kept in ``quarantine/``. The files
+        ``lacking`` come before anything else."""
         self._close()
         common_file, common_end = common
         there = self._files.list()
@@ -203,7 +208,7 @@ class JournalCopy:
         return headers[max(headers)].set if headers else None
 
     def _set_aside(self, files: Sequence[int], common: tuple[int, int]) -> None:
-        """Copy what is cut off, for people: it was confirmed to nobody."""
+        """Copy what is cut off, for the operator: it was never confirmed to a client."""
         disk = self._files.disk
         directory = os.path.join(self._files.directory, QUARANTINE)
         disk.makedirs(directory, exist_ok=True)
@@ -241,8 +246,8 @@ class JournalCopy:
     # ---- bytes
 
     def write(self, file: int, offset: int, data: Bytes, end: int, length: int) -> None:
-        """Write what the master wrote there; durable by ``sync``. ``end``: where its batch ends, 0 in the middle;
-        ``length``: how long the master's file is made. Raises Gap for bytes that do not follow those before."""
+        """Write what the master wrote there; durable by ``sync``. ``end``: where its batch ends, 0 within a batch;
+        ``length``: length of the master's file. Raises Gap for bytes that do not follow those before."""
         is_next = offset <= self._filled[1] if file == self._filled[0] else offset == 0
         if not is_next and not (file == self._began[0] and offset <= self._began[1]):
             raise Gap(f"db-{file}.log from {offset} on")  # prove: no-gap-is-written
@@ -254,7 +259,7 @@ class JournalCopy:
         self._filled = file, offset + len(data)
         self._unsynced_bytes += len(data)
         if not end:
-            # Begins to write it to the disk, and waits for nothing: the sync finds little left to do.
+            # Starts to write the bytes to the disk and does not wait: the later sync finds little left to do.
             disk.posix_fadvise(self._fd, offset, len(data), os.POSIX_FADV_DONTNEED)
             if self._unsynced_bytes >= UNSYNCED_BYTES_MAX:
                 self._await_sync()
@@ -279,12 +284,12 @@ class JournalCopy:
         self.standing = replace(standing, position=position, lineage=(*former, (epoch, file, end)))
 
     def sync(self) -> None:
-        """All that was written is durable on return."""
+        """Sync all that was written; durable on return."""
         self._sync_file()
         self.synced = self.position[1:]
 
     def _ended_sync(self) -> Future[None] | None:
-        """What was being synced beside, when it is over; it uses the descriptor until then."""
+        """Wait for the sync in the background, and return it; it uses the descriptor until then."""
         syncing, self._syncing = self._syncing, None
         if syncing is not None:
             self._threads.wait([syncing])
@@ -296,7 +301,7 @@ class JournalCopy:
             syncing.result()  # prove: failed-sync-beside-is-a-failure
 
     def _sync_file(self) -> None:
-        self._await_sync()  # an error is told to one sync of a descriptor only: the next one would succeed
+        self._await_sync()  # the kernel reports an error to one sync of a descriptor only: the next sync would succeed
         if self._file in self._dirty:
             self._files.disk.fdatasync(self._fd)  # prove: have-disk-is-synced
             self._check_name()  # prove: synced-under-its-name
@@ -304,13 +309,14 @@ class JournalCopy:
         self._unsynced_bytes = 0
 
     def _check_name(self) -> None:
-        """What was synced counts for nothing when another file has the name, or none: a start would not find it."""
+        """Check that the synced file still has its name. If another file has the name, or no file, the sync counts for
+        nothing: a start would not find it."""
         if identity_of(self._files.disk.stat(self._path)) != self._identity:
             raise _replaced(self._path)
 
     def sealed(self, file: int, end: int | None) -> None:
-        """All of ``file`` was written, up to ``end``; None: it was given up meanwhile, and what came of it goes. Raises
-        Gap if its last bytes did not come."""
+        """Seal ``file``, which was written up to ``end``; None: the master gave it up meanwhile, and its bytes here are
+        removed. Raises Gap if its last bytes did not come."""
         if end is None:
             self._remove_skipped(file)
         elif file == self._file:
@@ -327,7 +333,7 @@ class JournalCopy:
         self.lacking.discard(file)
 
     def _remove_skipped(self, file: int) -> None:
-        """A file without its end, and others behind it, would be damage to whoever reads it next."""
+        """Remove a file without its end and the files behind it: a later reader would take it for damage."""
         self.sync()
         if file == self._file:
             self._close()
@@ -342,7 +348,7 @@ class JournalCopy:
         return bool(self._dirty)
 
     def _open(self, file: int, length: int, *, is_whole: bool) -> None:
-        """``is_whole``: it comes in pieces, all that is in it."""
+        """Open ``file`` for writing. ``is_whole``: the master sends the whole file in pieces."""
         self.sync()  # prove: a-file-is-synced-before-the-next
         self._close()
         disk = self._files.disk
@@ -353,7 +359,7 @@ class JournalCopy:
             disk.ftruncate(self._fd, length)
         else:
             path = self._files.path(file)
-            # What another process made is not written over.
+            # A file that another process made is never overwritten.
             # prove: only-own-files-are-written "file in self._there" -> "self._files.exists(file)"
             is_ours = file in self._there
             self._fd = open_regular(disk, path, os.O_RDWR) if is_ours else self._made(file, length, is_whole=is_whole)
@@ -363,7 +369,7 @@ class JournalCopy:
         return self._files.path(file) + PART_SUFFIX
 
     def _made(self, file: int, length: int, *, is_whole: bool) -> int:
-        """A new file, open for writing."""
+        """Make a new file, and return its descriptor, open for writing."""
         preparer = BULK_PREPARER if is_whole else PREPARER
         prepared = None
         if not is_whole:
@@ -371,7 +377,7 @@ class JournalCopy:
         if prepared is not None:
             self._threads.wait([prepared])
         if prepared is None or length != self._length or prepared.exception() is not None:
-            self._files.prepare(preparer, length, has_zeros=not is_whole)  # zeros would be written over at once
+            self._files.prepare(preparer, length, has_zeros=not is_whole)  # zeros would be overwritten at once
         try:
             own = self._files.publish(preparer, file)
         except FenceTaken as error:
@@ -380,7 +386,7 @@ class JournalCopy:
         return own.fd
 
     def _prepare_next(self, length: int) -> None:
-        """Ahead of need: to write a whole file of zeros takes its time."""
+        """Prepare the next file ahead of need: writing a whole file of zeros takes time."""
         if self._prepared is None and length:
             self._length = length
             self._prepared = self._background.submit(self._files.prepare, PREPARER, length)
@@ -393,7 +399,7 @@ class JournalCopy:
         self._dirty.clear()
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
         self._close()
         self._background.shutdown(wait=True)
         self._syncer.shutdown(wait=True)

@@ -1,6 +1,6 @@
-"""Who is there: the members of a set, as far as something outside of it tells.
+"""Members of a set, as an external directory lists them.
 
-A directory and an alarm. Nothing is decided by it: a wrong, old or empty answer costs time, never a message.
+A directory and an alarm. It decides nothing: a wrong, old or empty answer costs time, never a message.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a member says of itself. ``store`` and ``set`` are ids in hex; ``address`` is where its links end,
-    HOST:PORT; ``admin`` and ``connectors`` are the URIs that are told to people and clients."""
+    """Entry that a member publishes about itself. ``store`` and ``set`` are ids in hex; ``address`` is where it accepts
+    links, HOST:PORT; ``admin`` and ``connectors`` are the URIs advertised to operators and clients."""
 
     store: str
     node: str
@@ -29,24 +29,28 @@ class Entry:
 
 
 class Directory(Protocol):
-    """Who is there. Only a directory and an alarm: nothing is decided by it. Calls never block long; any thread."""
+    """Directory of the members. It serves as a list and an alarm, and decides nothing. Calls never block long; any
+    thread."""
 
     def start(self, on_change: Callable[[], None]) -> None:
         """Begin to watch. ``on_change`` is called, on any thread, after ``entries`` has changed; it must not block."""
 
     def publish(self, entry: Entry) -> None:
-        """Say this of us from now on, in the place of what was said before; again after a lost session, by itself."""
+        """Publish this entry for this node from now on, in place of the former one; after a lost session it is
+        published again automatically."""
 
     def entries(self) -> tuple[Entry, ...]:
-        """As known now, ours included, by store id; the last known while the directory cannot be asked."""
+        """Return the entries known now, ours included, by store id; while the directory cannot be reached, those known
+        last."""
 
     @property
     def session_timeout_seconds(self) -> float:
-        """After so long a silence a member's entry goes, as agreed with the directory; before that, as asked for."""
+        """Seconds of silence after which a member's entry is removed, as agreed with the directory; before the
+        agreement, as requested."""
 
     @property
     def problem(self) -> str | None:
-        """Why the directory cannot be asked now, for the operator; None: it can."""
+        """Reason for which the directory cannot be reached now, for the operator; None: it can."""
 
     def end(self) -> None:
-        """Take our entry away, where that can be done, and watch no more. ``on_change`` is not called afterwards."""
+        """Remove our entry if possible, and stop watching. ``on_change`` is not called afterwards."""

@@ -1,4 +1,5 @@
-"""Who may lead: what a node answers to who asks for its promise (docs/formats/replication.md, rules 1 to 4). Pure."""
+"""The election rules: how a node answers a request for its promise (docs/formats/replication.md, rules 1 to 4).
+Pure."""
 
 # proofs: election
 
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 from tandemmq.broker.replication.positions import BEFORE_ALL, Position
 from tandemmq.broker.replication.voters import Founding
 
-#: Parts of T, the session time-out: the lease of a master, which it counts from before it asked; the longest random
-#: wait of who would stand, beyond T; how often ALIVE is said.
+#: Parts of T, the session time-out: the lease of a master, which it counts from before its question; the longest random
+#: wait of a candidate, beyond T; the interval of ALIVE.
 LEASE = 0.9
 WAIT = 0.5
 ALIVE = 0.125
@@ -18,14 +19,15 @@ ALIVE = 0.125
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a node knows when it is asked. ``set`` is None until a header of one stands in its journal; ``founding`` is
-    what it promised to before. ``lease_until``: until then, by its clock, a master that it answered may lead."""
+    """State of a node when a question reaches it. ``set`` is None until its journal has a header of a set; ``founding``
+    is its former promise to found one. ``lease_until``: time on its clock until which a master that it answered may
+    lead."""
 
     store: str
     set: str | None
     founding: Founding | None
     epoch: int  # promised
-    candidate: str | None  # to whom
+    candidate: str | None  # holder of that promise
     position: Position
     weight: int
     may_stand: bool
@@ -37,8 +39,8 @@ class View:
 def refusal_to_would(
     view: View, asker_set: str | None, position: Position, weight: int, now: float, *, has_deferred: bool
 ) -> str | None:
-    """Why ``view`` would not promise to the asker; None: it would. ``has_deferred``: it let its own weight go first
-    not long ago."""
+    """Return why ``view`` would not promise to the asker; None: it would. ``has_deferred``: it gave way to a node of
+    lower weight not long ago."""
     reason = _refusal(view, asker_set, position, now)
     if reason is not None:
         return reason
@@ -50,7 +52,7 @@ def refusal_to_would(
 def refusal_to_promise(
     view: View, asker: str, asker_set: str | None, epoch: int, position: Position, founding: Founding | None, now: float
 ) -> str | None:
-    """Why ``view`` does not promise ``epoch`` to the store ``asker``; None: it does."""
+    """Return why ``view`` does not promise ``epoch`` to the store ``asker``; None: it does."""
     if epoch == view.epoch and asker == view.candidate:
         return None  # once more
     if epoch <= view.epoch:  # prove: promise-only-above

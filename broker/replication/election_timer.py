@@ -1,6 +1,7 @@
-"""When a node may stand: whose ALIVE it answers, until when that master may lead by it, and a random wait after that.
+"""Timer that sets when a node may stand: which master's ALIVE it answers, until when that master may lead by the
+answers, and a random wait after that.
 
-The network's thread answers ALIVE, so that no disk holds it up; the replica's thread says whom.
+The network's thread answers ALIVE, so a slow disk does not delay the answer; the replica's thread sets which master.
 """
 
 # proofs: replication-rules
@@ -16,7 +17,8 @@ from tandemmq.store.threads import Threads
 
 
 class ElectionTimer:
-    """``lease_until``: until then, by the clock, a master may lead by what this node answered."""
+    """Election timer of a node. ``lease_until``: time on the clock until which a master may lead by this node's
+    answers."""
 
     def __init__(self, timeout_seconds: float, threads: Threads, chance: random.Random) -> None:
         self.lease_until = 0.0
@@ -24,7 +26,8 @@ class ElectionTimer:
         self._now = threads.boottime
         self._chance = chance
         self._guard = threads.lock()
-        # Whose ALIVE is answered: by link, or by store of who was granted an epoch and has not begun it.
+        # Sender of the ALIVE to answer: by link, or by the store of a candidate that was granted an epoch and has not
+        # begun it.
         self._follows: tuple[Link, int] | None = None
         self._granted: tuple[str, int] | None = None
         self._stand_at = 0.0
@@ -32,12 +35,12 @@ class ElectionTimer:
 
     @property
     def over_at(self) -> float:
-        """When, by the clock, nothing will have been heard of a master for long enough."""
+        """Time on the clock at which this node will have heard of no master for long enough."""
         return self._stand_at
 
     @property
     def is_over(self) -> bool:
-        """Nothing was heard of a master for long enough."""
+        """Return whether this node has heard of no master for long enough."""
         return self._now() >= self._stand_at
 
     @property
@@ -45,7 +48,7 @@ class ElectionTimer:
         return self.is_over and self._now() >= self._rests_until
 
     def answers(self, link: Link, message: Alive) -> bool:
-        """Whether this ALIVE is to be answered: then its master may lead for so long from now on."""
+        """Return whether this ALIVE must be answered. If so, its master may lead for that long from now on."""
         with self._guard:
             is_followed = self._follows == (link, message.epoch)
             is_granted = self._granted == (link.member.store, message.epoch)
@@ -60,7 +63,7 @@ class ElectionTimer:
         self._stand_at = self.lease_until + self._chance.uniform(0, election.WAIT) * self._timeout
 
     def hold_after_start(self) -> None:
-        """What a former life answered last is not known: a master may lead by it."""
+        """Assume the lease of a master: the last answer of the former life is unknown, and a master may lead by it."""
         self.lease_until = self._now() + self._timeout  # prove: lease-outlives-a-restart
 
     def grant(self, store: str, epoch: int, milliseconds: int) -> None:
@@ -75,7 +78,7 @@ class ElectionTimer:
         self._rests_until = 0.0
 
     def leave(self) -> None:
-        """The master that was followed is answered no more; what was answered holds."""
+        """Stop answering the master that was followed; answers already given hold."""
         with self._guard:
             self._follows = None
 
@@ -84,19 +87,20 @@ class ElectionTimer:
             self._follows = self._granted = None
 
     def rest(self, seconds: float = 0.0) -> None:
-        """Stand after a random moment, and not before ``seconds`` are over."""
+        """Stand after a random moment, and not before ``seconds`` have passed."""
         with self._guard:
             wait = self._chance.uniform(0, election.WAIT) * self._timeout
             self._stand_at = max(self.lease_until, self._now() + seconds) + wait
 
     def rest_after_leading(self, seconds: float) -> None:
-        """As ``rest``; for ``seconds`` somebody else is to stand, unless one leads or gives up meanwhile."""
+        """Like ``rest``; for ``seconds`` leave the election to the other nodes, unless one leads or gives up
+        meanwhile."""
         self._rests_until = self._now() + seconds
         self.rest()
 
     def resigned(self, is_next: bool | None) -> None:
-        """Whom this node followed, or promised to, leads no more. ``is_next``: it named this node to stand at once;
-        False: another one; None: nobody."""
+        """Note that the node that this one followed, or promised to, no longer leads. ``is_next``: it named this node
+        to stand at once; False: it named another node; None: it named none."""
         with self._guard:
             self.lease_until = 0.0
             self._granted = None

@@ -1,15 +1,15 @@
-"""What a set refuses to whoever asks something of it."""
+"""Refusals of a set."""
 
 from __future__ import annotations
 
 
 class ChangeRefused(Exception):
-    """The voters cannot be changed so, or not now."""
+    """The voters cannot be changed in this way, or not now."""
 
 
 class NotStarted(Exception):
-    """This node waits for room on its volume, or for the volume."""
+    """The node waits for free space on its volume, or for the volume."""
 
 
 class NotMaster(ChangeRefused):
-    """This node is not the one to ask."""
+    """The node is not the master: send the request to the master."""

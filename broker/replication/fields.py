@@ -1,6 +1,6 @@
-"""What a value in JSON may be that a peer or a file says: every number, text and list has a bound. Pure.
+"""Permitted JSON values from a peer or a file: every number, text and list has a bound. Pure.
 
-A check takes what was parsed and returns it as the code wants it (lists as tuples), or raises FieldError.
+A check takes the parsed value and returns it in the form that the code uses (lists as tuples), or raises FieldError.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ID_BYTES: Final = 16
 
 
 class FieldError(ValueError):
-    """A value that cannot be meant. The message says which."""
+    """A value is invalid. The message says which."""
 
 
 def parse_object(data: bytes | memoryview) -> dict[str, Any]:
-    """A JSON object in UTF-8; raises FieldError for anything else."""
+    """Parse a JSON object in UTF-8; raises FieldError for anything else."""
     try:
         parsed = _decode_json(str(data, "utf-8"))
     except RecursionError:
@@ -81,7 +81,7 @@ def text(value: Any) -> str:
 
 
 def node(value: Any) -> str:
-    """What people call a member."""
+    """Check the display name of a member."""
     return _text(value, NODE_CHARACTERS_MAX)
 
 
@@ -100,7 +100,7 @@ def _text(value: Any, characters_max: int) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be written in UTF-8: JSON can name half of a surrogate pair."""
+    """Return whether the text can be encoded in UTF-8: JSON can hold half of a surrogate pair."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -109,7 +109,8 @@ def is_text(value: str) -> bool:
 
 
 def hex_of(count: int) -> Check:
-    """So many bytes in lower-case hexadecimal digits: the only spelling, so that ids can be compared as texts."""
+    """Return a check for ``count`` bytes in lower-case hexadecimal digits: the only spelling, so ids can be compared as
+    texts."""
     is_hex = re.compile(rf"[0-9a-f]{{{2 * count}}}").fullmatch
 
     def check(value: Any) -> str:
@@ -146,7 +147,7 @@ def list_of(check: Check) -> Check:
 
 
 def row_of(*checks: Check) -> Check:
-    """A list of so many values, each of its kind."""
+    """Return a check for a list with one value for each of ``checks``."""
 
     def checked(value: Any) -> tuple[Any, ...]:
         if isinstance(value, list) and len(value) == len(checks):
@@ -171,7 +172,7 @@ def lineage(value: Any) -> Lineage:
 
 
 def voters(ids: Any, names: Any) -> Voters:
-    """The two keys by which headers, promises and messages say who votes."""
+    """Check the two keys that name the voters in headers, promises and messages."""
     stores: tuple[str, ...] = list_of(identity)(ids)
     if not 0 < len(stores) <= VOTERS_MAX:
         raise FieldError(f"{len(stores)} voters; from 1 to {VOTERS_MAX} are allowed")

@@ -1,6 +1,6 @@
-"""Following a master: find it, let it begin, write what it sends at the same place, say what is here.
+"""Follow a master: find it, accept its BEGIN, write what it sends at the same place, and report what this node has.
 
-All on the replica's thread (docs/formats/replication.md, rules 6 and 7).
+All runs on the replica's thread (docs/formats/replication.md, rules 6 and 7).
 """
 
 # proofs: replication-rules
@@ -23,17 +23,18 @@ from tandemmq.broker.replication.state import NodeState
 log = logging.getLogger(__name__)
 
 FOLLOW_SECONDS: Final = 0.1
-#: In memory mode what was received is synced at least this often.
+#: In memory mode received bytes are synced at least this often.
 SYNC_SECONDS: Final = 0.1
 
 
-#: Of a FOLLOW: set, lineage and files.
+#: Content of a FOLLOW: set, lineage and files.
 Here = tuple[str | None, Lineage, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """Whom this node follows. ``end``: where it stood when it began; ``wants_disk``: it waits for what is synced."""
+    """The master that this node follows. ``end``: its position when it began; ``wants_disk``: it waits until bytes are
+    synced."""
 
     link: Link
     epoch: int
@@ -42,7 +43,8 @@ class Master:
 
 
 class Follower:
-    """``final``: all up to there is final, and on the own disk. ``free_bytes`` is what the master is told."""
+    """Follower part of a node. ``final``: the place up to which all is final and on the own disk. ``free_bytes``
+    returns the free bytes to report to the master."""
 
     def __init__(self, state: NodeState, links: Links, free_bytes: Callable[[], int]) -> None:
         self.master: Master | None = None
@@ -52,20 +54,20 @@ class Follower:
         self._links = links
         self._free_bytes = free_bytes
         self._told_final = NOWHERE
-        # What the master was told of: what was received, and what is on this disk.
+        # Places last reported to the master: received, and on this disk.
         self._told_memory = self._told_disk = NOWHERE
-        self._told_free = 0  # without anything else to say
+        self._told_free = 0  # free bytes, reported without other news
         self._asked_at = float("-inf")
         self._asks = 0
-        # What was said to be here, and since which FOLLOW.
+        # Content of the last FOLLOW, and the number of the FOLLOW that first had it.
         self._said_here: Here | None = None
         self._said_since = 0
         self._synced_at = 0.0
 
-    # ---- whom
+    # ---- the master
 
     def seek(self) -> None:
-        """Ask all for the master, now and then."""
+        """Ask all members for the master, at most once in FOLLOW_SECONDS."""
         state = self._state
         now = state.now()
         if now - self._asked_at >= FOLLOW_SECONDS:
@@ -82,20 +84,20 @@ class Follower:
 
     @property
     def seeks_at(self) -> float:
-        """When, by the clock, all are to be asked again."""
+        """Time on the clock at which to ask all members again."""
         return self._asked_at + FOLLOW_SECONDS
 
     def seek_soon(self) -> None:
         self._asked_at = float("-inf")
 
     def begin(self, link: Link, message: Begin) -> None:
-        """While nobody is followed. Raises Forked; then nothing has changed but what is promised."""
+        """Accept BEGIN while this node follows no master. Raises Forked; then only the promise may have changed."""
         state, copy = self._state, self._copy
         promise = state.promise
         if message.epoch < promise.epoch:
             link.close("a later epoch is promised")
             return
-        # A FOLLOW may be long under way: what came since, and was acknowledged, would be cut off.
+        # A FOLLOW may be long under way: a BEGIN for an old one would cut off what came since and was acknowledged.
         if message.follow < self._said_since or self._here() != self._said_here:  # prove: begin-answers-what-is-here
             return
         refusal = self._refusal(message)
@@ -109,7 +111,7 @@ class Follower:
             raise Forked(
                 f"db-{message.common[0]}.log parts from the master's at {message.common[1]}, before {self.final}"
             )
-        # A node with all that it acknowledged is ahead of a master that lost some.
+        # A node that has all it acknowledged is ahead of a master that lost some of it.
         # prove: ahead-is-not-restored "copy.position[1:]" -> "message.common"
         if message.acknowledged > copy.position[1:]:
             state.set_whole(False)  # prove: restored-disk-is-not-whole
@@ -145,8 +147,8 @@ class Follower:
         return None
 
     def leave(self, reason: str, *, ends_link: bool = True) -> None:
-        """Take nothing more from it. Its link ends where the same epoch may be followed again: what is under way on it
-        would be taken for what comes then."""
+        """Stop following the master. Close its link when the same epoch may be followed again: messages under way on
+        the link would be taken for those of the next BEGIN."""
         master = self._let_go()
         if master is None:
             return
@@ -156,7 +158,7 @@ class Follower:
             master.link.close(reason)
 
     def disk_failed(self, reason: str) -> None:
-        """Nothing is known of what stands in the copy, until it was scanned."""
+        """Forget the state of the copy: it is unknown until the next scan."""
         master = self._let_go()
         if master is not None:
             master.link.close(reason)
@@ -168,7 +170,7 @@ class Follower:
             self._state.timer.leave()
         return master
 
-    # ---- what comes
+    # ---- received
 
     def _is_of_master(self, link: Link, epoch: int) -> bool:
         master = self.master
@@ -190,30 +192,31 @@ class Follower:
             except Gap as error:
                 self.leave(f"bytes that do not follow: {error}")
                 return
-            if copy.lacking:  # what it has counts for nothing yet
+            if copy.lacking:  # its files count for nothing yet
                 link.send(Have(message.epoch, *NOWHERE, "memory", self._free_bytes()))
             elif was_lacking:
-                self._have("disk")  # it may be all for a long time: nothing else need come
+                self._have("disk")  # these may be all files for a long time: no other message need come
 
     def final_told(self, link: Link, message: FinalUpTo) -> None:
         if self._is_of_master(link, message.epoch):
             self._see_final((message.file, message.end))
 
     def _see_final(self, place: Place) -> None:
-        """It never moves back, and never beyond what is on this disk.
+        """Advance ``final``. It never moves back, and never beyond what is on this disk.
 
-        Who is far behind gets all of the journal first: what its standby does with it would hold that up, and a copy
-        on one more disk is worth more than an index."""
+        A node that is far behind first receives all of the journal: the work of its standby would delay that, and a
+        copy on one more disk is worth more than an index."""
         self._told_final = place
         copy, master = self._copy, self.master
         known = min(place, copy.synced)  # prove: final-is-on-this-disk "min(place, copy.synced)" -> "place"
         if known > self.final and not copy.lacking and (master is None or copy.synced >= master.end):
             self.final = known
 
-    # ---- what is here
+    # ---- report
 
     def tell_what_is_here(self) -> None:
-        """What this burst brought: nothing where no batch was ended, so a file that comes in pieces is synced once."""
+        """Report what this burst brought. Report nothing if no batch ended, so a file that comes in pieces is synced
+        once."""
         master, copy = self.master, self._copy
         if master is None:
             return
@@ -229,7 +232,8 @@ class Follower:
             self._have("disk")
 
     def tell_of_room(self) -> None:
-        """Where producers wait for room on a quorum nothing is written, and no HAVE would tell that there is some."""
+        """Report the free bytes when they change. While producers wait for space on a quorum nothing is written, so no
+        HAVE would report the space."""
         master, free = self.master, self._free_bytes()
         if master is not None and free != self._told_free and self._told_disk > NOWHERE:
             self._told_free = free

@@ -1,4 +1,4 @@
-"""How two members find out that they may talk: who each is, and that each knows the token. Pure: messages in and out.
+"""The handshake of two members: each names itself and proves that it knows the token. Pure: messages in and out.
 
     dialer                     listener
     HELLO     ->
@@ -7,8 +7,8 @@
               <-               PROOF
 
 A proof is HMAC-SHA-256 by the token over the side's name, both nonces and both HELLOs as sent, each with its length
-before it. So a proof cannot be used again, nor sent back to who made it, and nobody changed a HELLO on its way. The
-listener proves nothing to somebody who has not. What comes after the handshake is protected by TLS alone.
+before it. So a proof cannot be replayed or sent back to its author, and a HELLO cannot be changed on its way. The
+listener proves nothing to a dialer that has not proved itself. Only TLS protects what comes after the handshake.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def _admit_all(hello: Hello, is_proved: bool) -> str | None:
 
 
 class Handshake:
-    """One side of it. ``admits``: why this member is refused, None if it is not; asked before this side's own proof,
-    and when the other side has proved that it knows the token. Its second argument says whether it has.
+    """A side of the handshake. ``admits`` returns why the member is refused, or None. It is called before this side's
+    own proof, and when the other side has proved that it knows the token. Its second argument says whether it has.
 
-    Over when ``peer`` or ``refused`` is there: the other side's HELLO, proved, or why the link has to end. Messages
-    that were given out go first in both cases.
+    The handshake is over when ``peer`` or ``refused`` is set: the proved HELLO of the other side, or why the link must
+    end. In both cases, first send the messages that were returned.
     """
 
     __slots__ = ("_admits", "_hello", "_is_dialer", "_theirs", "_token", "is_proved", "peer", "refused")
@@ -51,11 +51,11 @@ class Handshake:
         self.refused: str | None = None
 
     def start(self) -> list[Message]:
-        """What to send at first."""
+        """Return the first messages to send."""
         return [self._hello] if self._is_dialer else []
 
     def receive(self, message: Message) -> list[Message]:
-        """What to send now."""
+        """Return the messages to send in answer."""
         assert self.peer is None, "the handshake is not over"
         assert self.refused is None, "nor has it failed"
         if isinstance(message, Refused):
@@ -88,7 +88,7 @@ class Handshake:
         return [] if self._is_dialer else [self._prove(theirs)]
 
     def _wrong(self, theirs: Hello) -> str | None:
-        """Why we have nothing to say to each other, whatever the token."""
+        """Return why these two members cannot be linked, whatever the token; None: they can."""
         mine = self._hello
         if theirs.protocol != PROTOCOL:
             return f"protocol {theirs.protocol} is not spoken here, but {PROTOCOL}"

@@ -1,4 +1,5 @@
-"""What comes before the handshake: each side proves that it knows the token, before either names anything. Pure.
+"""The introduction before the handshake: each side proves that it knows the token before either side sends a name.
+Pure.
 
     dialer                     listener
     CHALLENGE ->
@@ -10,9 +11,9 @@
 A CHALLENGE is a random number. A proof here is HMAC-SHA-256 by the token over the side's name and both numbers, each
 with its length before it; the names of the sides differ from those of the handshake, so no proof is good for both.
 
-A former version knows no CHALLENGE and refuses it by its type. The dialer then begins with HELLO at its next attempt;
-so a set is upgraded node by node. A listener takes such a HELLO only of a store that it knows to be a member and that
-has no link with an introduction: whoever knows neither the token nor a store id learns no name.
+An older version does not know CHALLENGE and refuses it by its type. The dialer then begins with HELLO at its next
+attempt; so a set can be upgraded node by node. A listener accepts such a HELLO only from a store that it knows as a
+member and that has no introduced link: a peer that knows neither the token nor a store id learns no name.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ from tandemmq.broker.replication.messages import CHALLENGE_TYPE, Challenge, Hell
 
 _DIALER: Final = b"dialer, introduced"
 _LISTENER: Final = b"listener, introduced"
-#: How a former version refuses CHALLENGE.
+#: How an older version refuses CHALLENGE.
 FORMER_REFUSAL: Final = f"a message of type {CHALLENGE_TYPE},"
 
 
 class Introduction:
-    """One side of both: used as a Handshake is, and over when that is. ``nonce``: of the CHALLENGE. ``begins_plain``:
-    the dialer begins with HELLO. ``may_be_plain``: whether the listener takes HELLO of that store at once.
+    """A side of introduction and handshake: used like a Handshake, and over when the Handshake is. ``nonce``: the
+    number for its CHALLENGE. ``begins_plain``: the dialer begins with HELLO. ``may_be_plain``: whether the listener
+    accepts a HELLO of that store without introduction.
 
-    ``is_introduced``: both know the token, as was proved before a HELLO. ``is_former``: the other side is of a version
-    that knows no CHALLENGE.
+    ``is_introduced``: both sides proved before a HELLO that they know the token. ``is_former``: the other side has a
+    version that does not know CHALLENGE.
     """
 
     __slots__ = (
@@ -74,22 +76,22 @@ class Introduction:
 
     @property
     def peer(self) -> Hello | None:
-        """As of Handshake."""
+        """HELLO of the other side (see Handshake)."""
         return self._handshake.peer
 
     @property
     def is_proved(self) -> bool:
-        """Whether the other side proved that it knows the token."""
+        """Return whether the other side has proved that it knows the token."""
         return self.is_introduced or self._handshake.is_proved
 
     def start(self) -> list[Message]:
-        """What to send at first."""
+        """Return the first messages to send."""
         if self._is_plain:
             return self._handshake.start()
         return [Challenge(self._nonce)] if self._is_dialer else []
 
     def receive(self, message: Message) -> list[Message]:
-        """What to send now."""
+        """Return the messages to send in answer."""
         if self.is_introduced or self._is_plain:
             return self._hand_on(message)
         if isinstance(message, Refused):

@@ -1,7 +1,7 @@
-"""What a node knows of the others: what each said of itself last. It decides nothing.
+"""Last status of each other member, as this node heard it. It decides nothing.
 
-The file `replication.known` beside the promise file says the same to whoever looks when no process runs there
-(`tandemmq replication leave` and `forget`): JSON, replaced now and then, never synced. It may be old, or not there.
+The file `replication.known` beside the promise file holds the same for commands that run while no process runs there
+(`tandemmq replication leave` and `forget`): JSON, replaced now and then, never synced. It may be old or missing.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from tandemmq.disk import open_regular, read_fully
 
 FILE_NAME: Final = "replication.known"
 FILE_BYTES_MAX: Final = 1 << 20
-#: What is written down of each member.
+#: Keys of a member's status that are written to the file.
 WRITTEN: Final = ("node", "role", "epoch", "position", "final", "is_whole", "is_voter")
 
 Status = Mapping[str, Any]
 
 
 def place_of(said: object) -> Place | None:
-    """A place as a status has it, [file, end]. None: none, or something else."""
+    """Return the place in a status, written as [file, end]. None for anything else."""
     if isinstance(said, list) and len(said) == 2 and all(type(each) is int for each in said) and said != [0, 0]:
         return said[0], said[1]
     return None
 
 
 class Known:
-    """One thread notes, any thread asks. ``now`` is a clock in seconds."""
+    """Statuses of the members. One thread notes them, any thread may read them. ``now`` is a clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -38,29 +38,29 @@ class Known:
         self._final: dict[str, Place] = {}
 
     def note(self, store: str, status: Status) -> None:
-        """``store`` says this of itself now."""
+        """Note the status that ``store`` reports of itself now."""
         self._heard[store] = (self._now(), status)
         self._final[store] = max(self.final(store), place_of(status.get("final_here")) or NOWHERE)
 
     def final(self, store: str) -> Place:
-        """So much of what is final it had on its disk, by all that it said to this process."""
+        """Return the highest final place that the store had on its disk, by its reports to this process."""
         return self._final.get(store, NOWHERE)
 
     def of(self, store: str) -> tuple[Status, float] | None:
-        """What it said last, and how many seconds ago. None: nothing was heard."""
+        """Return its last status and the age of the status in seconds; None: nothing was heard."""
         heard = self._heard.get(store)
         return None if heard is None else (heard[1], max(0.0, self._now() - heard[0]))
 
     def written(self, own: Status) -> dict[str, Any]:
-        """What is to stand in the file: by store, this one included, which says ``own``."""
+        """Return the content of the file: statuses by store, with ``own`` for this node."""
         said = {store: status for store, (_, status) in list(self._heard.items())}
         said[str(own["store"])] = own
         return {store: {key: status.get(key) for key in WRITTEN} for store, status in said.items()}
 
 
 def write_known(directory: str) -> Callable[[Mapping[str, Any]], None]:
-    """Writes what is known into the file of this directory, when it has changed. A disk that cannot take it is told
-    nothing of: others tell of that disk."""
+    """Return a function that writes what is known into the file of this directory when it has changed. The function
+    reports no disk error: other parts report the disk."""
     path = os.path.join(directory, FILE_NAME)
     last: list[Mapping[str, Any]] = []
 
@@ -79,7 +79,7 @@ def write_known(directory: str) -> Callable[[Mapping[str, Any]], None]:
 
 
 def read_known(directory: str) -> tuple[dict[str, dict[str, Any]], float] | None:
-    """What was known by store, and when that was, in seconds since 1970. None: there is nothing that can be read."""
+    """Return what was known, by store, and when it was written, in seconds since 1970. None: no readable file."""
     try:
         fd = open_regular(os, os.path.join(directory, FILE_NAME), os.O_RDONLY)
         try:

@@ -1,6 +1,6 @@
-"""Leading: the term, followers that come, what to do when a quorum is silent, handing over, and resigning.
+"""Lead a set: the term, new followers, a silent quorum, handover, and resignation.
 
-The lock thread takes the mastership and lets it go; all else is done on the replica's thread, but where it says so
+The lock thread takes and releases the mastership. Everything else runs on the replica's thread, except where noted
 (docs/formats/replication.md, rules 5 and 8 to 10).
 """
 
@@ -27,14 +27,15 @@ from tandemmq.broker.replication.voters import Voters
 
 log = logging.getLogger(__name__)
 
-#: Who asked for the mastership within this would take it.
+#: A node that requested the mastership within this time would still take it.
 WANTED_SECONDS: Final = 1.0
-#: An elected node that nobody makes a master resigns.
+#: An elected node that no lock thread makes master resigns after this time.
 TAKE_SECONDS: Final = 5.0
 
 
 class Leader:
-    """``final``: of the last term that this node led. ``on_yield`` asks for a planned handover."""
+    """Leader part of a node. ``final``: of the last term that this node led. ``on_yield`` requests a planned
+    handover."""
 
     def __init__(self, state: NodeState, links: Links, known: Known, on_yield: Callable[[], object]) -> None:
         self.final = NOWHERE
@@ -51,18 +52,19 @@ class Leader:
         self._counted_loss_of = 0  # an epoch
         self._heir: str | None = None
         self._weighed_at = 0.0
-        # Voters that ask to follow and were promised a later epoch: since when.
+        # Voters that ask to follow but promised a later epoch: since when.
         self._promised_elsewhere: dict[str, float] = {}
 
     # ---- the lock thread
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the mastership would be taken."""
+        """Return whether this node would take the mastership."""
         return self._state.now() - self._wanted_at < WANTED_SECONDS
 
     def try_acquire(self) -> bool:
-        """Whether this node is elected: then the mastership is taken. From now on, for a while, it would be."""
+        """Return whether this node is elected; if so, take the mastership. The node stays a candidate for
+        WANTED_SECONDS after the call."""
         self._wanted_at = self._state.now()
         term = self._state.term
         if term is None or term.is_over or term.is_taken:
@@ -73,12 +75,13 @@ class Leader:
 
     @property
     def is_let_go(self) -> bool:
-        """The store ended the term that was taken last, in order; ``release`` comes next. Others may lead already."""
+        """Return whether the store ended the last taken term in order; ``release`` comes next. Other nodes may lead
+        already."""
         taken = self._taken
         return taken is not None and taken.is_let_go
 
     def release(self) -> Term | None:
-        """Lead no more. The term that is to be resigned from."""
+        """Stop leading. Return the term to resign from, if any."""
         self._wanted_at = float("-inf")
         self._taken = None
         term = self._state.term
@@ -88,10 +91,11 @@ class Leader:
         term.end_unbegun()
         return term
 
-    # ---- what operators ask; any thread
+    # ---- operator requests; any thread
 
     def propose(self, *, add: str | None = None, remove: str | None = None) -> Voters:
-        """The voters that the next file of the journal is to begin with; somebody has it begun. Raises ChangeRefused.
+        """Propose the voters for the header of the next journal file, and return them. The caller makes the file begin.
+        Raises ChangeRefused.
 
         ``add`` and ``remove`` are store ids, or the names of nodes that are unique among those known.
         """
@@ -105,12 +109,12 @@ class Leader:
         return changed
 
     def choose_successor(self, node: str) -> None:
-        """When this node lets the mastership go, that one stands first: a name or a store id. Raises ChangeRefused;
-        then nothing has changed."""
+        """Choose the node, by name or store id, that stands first when this node releases the mastership. Raises
+        ChangeRefused; then nothing has changed."""
         self._heir = next_leader(self._led_term(), node, self._known)
 
     def give_up_change(self) -> None:
-        """The file that ``propose`` asked for does not begin."""
+        """Withdraw the change of ``propose``: its file does not begin."""
         term = self._state.term
         if term is not None:
             term.give_up_change()
@@ -121,7 +125,7 @@ class Leader:
             raise NotMaster("this node is not the master of the set")
         return term
 
-    # ---- a thread that no disk holds up
+    # ---- a thread that waits for no disk
 
     def say_alive(self) -> None:
         term = self._state.term
@@ -131,7 +135,7 @@ class Leader:
     # ---- the replica's thread
 
     def elected(self, epoch: int, set_id: str, voters: Voters, granted: dict[str, float]) -> None:
-        """``granted``: by whom, and when each was asked."""
+        """Begin the term. ``granted``: the voters that granted it, and when each request was sent."""
         state = self._state
         voters = voters.renamed(self._links.names())
         self._elected_at = state.now()
@@ -150,14 +154,15 @@ class Leader:
         state.record("elected", epoch=epoch, by=sorted(voters.name(each) for each in granted))
 
     def follow(self, link: Link, message: Follow) -> None:
-        """Somebody asks for the master."""
+        """Answer a member that asks for the master."""
         state, store = self._state, link.member.store
         term = state.term
         if term is None or term.is_over:
             link.send(NotLeading(state.promise.epoch))
             return
         if term.marks.first is None:  # prove: followers-come-after-the-header
-            # What is there may take long to be read: who granted the epoch waits for it as long as this node lives.
+            # Reading the present content may take long: the voters that granted the epoch wait as long as this node is
+            # alive.
             link.send(term.alive(state.settings.timeout_milliseconds))
             return
         if message.epoch > term.epoch:
@@ -212,18 +217,18 @@ class Leader:
         if term.is_over:
             self.resign(term)
         elif any(now - since > 2 * self._timeout for since in self._promised_elsewhere.values()):
-            # It cannot follow this epoch any more: only a later one brings it back.
+            # The voter cannot follow this epoch any more: only a later epoch brings it back.
             log.warning("a voter was promised a later epoch: the set chooses anew")
             self._promised_elsewhere.clear()
             self._on_yield()
 
     def _silent_voters(self, term: Term) -> list[str]:
-        """Who does not follow, by name."""
+        """Return the names of the voters that do not follow."""
         voters = term.marks.voters
         return [voters.name(each) for each in voters.ids if each != self._state.store and each not in term.streams]
 
     def _yield_to_weight(self, term: Term) -> None:
-        """Hand over, as planned, to a voter of a higher weight that has everything."""
+        """Request a planned handover to a voter of a higher weight that has everything."""
         own = self._state.settings.weight
         for each in sorted(self._links.entries(), key=lambda each: -each.weight):
             stream = term.stream(each.store)
@@ -234,12 +239,12 @@ class Leader:
                 return
 
     def resign(self, term: Term) -> None:
-        """Follow again, once the store writes no more."""
+        """Resign and follow again, once the store no longer writes."""
         state = self._state
         if state.term is not term:
             return
         if not term.has_ended.is_set():  # prove: resigns-when-nothing-is-written
-            return  # asked again at each tick
+            return  # tried again at each tick
         to, self._heir = self._heir or self._successor(term), None
         term.depose()
         self._links.tell(Resign(term.epoch, to))
@@ -250,15 +255,15 @@ class Leader:
         state.timer.rest_after_leading(0.0 if is_alone else 2 * self._timeout)
 
     def _successor(self, term: Term) -> str | None:
-        """Who is to stand at once: of the voters that follow one that has most, so that no two stand at the same time.
-        None: nobody follows."""
+        """Return the voter to stand at once: one voter that has most among those that follow, so no two stand at the
+        same time. None: no voter follows."""
         weights = {each.store: each.weight for each in self._links.entries()}
         places = term.marks.received()
         there = [store for store in term.streams if store in term.marks.voters and store in self._links.ours]
         return max(there, key=lambda store: (places.get(store, NOWHERE), weights.get(store, 0), store), default=None)
 
     def end(self, *, resigns: bool) -> None:
-        """The process ends. A master has let go before."""
+        """End the process's part. A master has released the mastership before."""
         term = self._state.term
         if term is not None:
             term.depose()

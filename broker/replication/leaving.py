@@ -1,7 +1,7 @@
 """The end of a membership: the directory of a stopped node becomes that of a single broker.
 
-Nothing is converted: the promise file gets another name, and the journal counts as it stands. What the set had not
-made final by then counts here, too; what only other nodes have does not. Both are told before (`Leaver.standing`).
+Nothing is converted: the promise file gets another name, and the journal counts as it stands. Records that the set had
+not made final count here, too; records that only other nodes have do not. `Leaver.standing` reports both beforehand.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LEFT: Final = f"{PROMISE_FILE}.left"
 
 
 class NotMember(Exception):
-    """There is no promise file in the directory."""
+    """The directory has no promise file."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """What this node heard of another one last."""
+    """Last report of another node."""
 
     node: str
     position: Position
@@ -42,10 +42,11 @@ class LastKnown:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a node has, and what it knew when it stopped. ``final``: at least so much was final; None: nothing is known.
+    """State of a stopped node, and its knowledge of the others. ``final``: the place up to which at least all was
+    final; None: unknown.
 
-    ``promise`` is None where neither slot can be read, ``set`` where no header of a set stands in the journal.
-    ``known_at``: when the rest was known, in seconds since 1970; None: it is not.
+    ``promise`` is None if no slot can be read, ``set`` if the journal has no header of a set. ``known_at``: time of the
+    other knowledge, in seconds since 1970; None: there is none.
     """
 
     promise: Promise | None
@@ -58,15 +59,15 @@ class Standing:
 
     @property
     def has_all_final(self) -> bool:
-        """Whether all that stands here was known to be final."""
+        """Return whether all of this journal was known to be final."""
         return self.final is not None and self.final >= self.position[1:]
 
     def ahead(self) -> list[LastKnown]:
-        """Who had more, when it was last heard of."""
+        """Return the nodes that had more when they last reported."""
         return [each for each in self.others.values() if each.position > self.position]
 
     def unheard(self) -> list[str]:
-        """Voters of whom nothing is known, by name."""
+        """Return the names of the voters of which nothing is known."""
         if self.set is None:
             return []
         own = None if self.promise is None else self.promise.store
@@ -76,14 +77,14 @@ class Standing:
 
 
 class Leaver:
-    """Of a directory whose promise file is locked (`leaver`)."""
+    """Ends the membership of a directory whose promise file is locked (`leaver`)."""
 
     def __init__(self, directory: str, promise: Promise | None) -> None:
         self._directory = directory
         self._promise = promise
 
     def standing(self) -> Standing:
-        """Reads the end of the journal, and syncs it."""
+        """Read the end of the journal, and sync it."""
         copy = JournalCopy(JournalFiles(self._directory), OS_THREADS)
         try:
             found = copy.scan()
@@ -99,7 +100,7 @@ class Leaver:
         return Standing(promise, found.header, found.position, damage, place_of(own.get("final")), others, at)
 
     def leave(self) -> str:
-        """The promise file gets another name; durable on return. Where it is now."""
+        """Rename the promise file, durable on return. Return its new path."""
         left = os.path.join(self._directory, LEFT)
         os.replace(os.path.join(self._directory, PROMISE_FILE), left)
         sync_directory(os, self._directory)
@@ -108,7 +109,8 @@ class Leaver:
 
 @contextmanager
 def leaver(directory: str) -> Iterator[Leaver]:
-    """While this is open no node runs there. Raises NotMember, PromiseFileInUse, PromiseUnknown, OSError."""
+    """Lock the promise file: while this is open no node runs there. Raises NotMember, PromiseFileInUse, PromiseUnknown,
+    OSError."""
     path = os.path.join(directory, PROMISE_FILE)
     try:
         fd = open_regular(os, path, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Who is there: members by the directory, by what they tell, and by the links to them."""
+"""Links to the members that the directory, their own reports, and the links show."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from tandemmq.broker.replication.network import Link, Listener, Network
 from tandemmq.broker.replication.positions import BEFORE_ALL
 from tandemmq.broker.replication.state import NodeState
 
-#: What changes of an entry: set, has_journal, is_master, epoch.
+#: Fields of an entry that change: set, has_journal, is_master, epoch.
 Changing = tuple[str | None, bool, bool, int]
 
 
 class Links:
-    """``ours``: those that this node dialed, by store; requests go out on them."""
+    """Links of this node. ``ours``: the links that this node dialed, by store; requests go out on them."""
 
     def __init__(self, state: NodeState, network: Network, directory: Directory) -> None:
-        self.address = ""  # of this node, as others are told
+        self.address = ""  # of this node, as advertised to the others
         self.ours: dict[str, Link] = {}
         self._state = state
         self._network = network
         self._directory = directory
-        self._heard: dict[str, str] = {}  # where members said that they are, by store
+        self._heard: dict[str, str] = {}  # addresses that members reported, by store
         self._published: Changing | None = None
 
     def bind(self, listener: Listener) -> None:
-        """Raises OSError."""
+        """Bind and listen. Raises OSError."""
         self.address = self._network.start(listener)
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """``on_change`` is called on any thread; then ``dial`` is to be called."""
+        """Begin to watch the directory. ``on_change`` is called on any thread; then ``dial`` must be called."""
         self._directory.start(on_change)
 
     def end(self) -> None:
@@ -51,15 +51,16 @@ class Links:
             del self.ours[link.member.store]
 
     def names(self) -> dict[str, str]:
-        """What the nodes call themselves now, by store: this one, and those that it has a link to. Any thread."""
+        """Return the present names of the nodes by store: this node, and those that it has a link to. Any thread."""
         linked = {store: link.member.node for store, link in list(self.ours.items())}
         return linked | {self._state.store: self._state.settings.node}
 
     def dial(self) -> None:
-        """Everybody who may be there."""
+        """Dial every node that may be present."""
         own, voters = self._state.store, self._state.voters
         listed = {each.store: each.address for each in self.entries() if each.store != own}
-        # Whom the directory has forgotten, or cannot name now, may be there all the same: so voters say, and links.
+        # A node that the directory has forgotten, or cannot name now, may still be present: the voters and the links
+        # show it.
         kept = {*self.ours, *(() if voters is None else voters.ids)}
         self._heard = {store: address for store, address in self._heard.items() if store in kept}
         taken = set(listed.values())
@@ -67,19 +68,19 @@ class Links:
         self._network.dial({**listed, **heard} if self.problem else {**heard, **listed})
 
     def tell(self, message: Message) -> None:
-        """Everybody."""
+        """Send the message to every linked member."""
         for link in self.ours.values():
             link.send(message)
 
     # ---- the directory
 
     def entries(self) -> tuple[Entry, ...]:
-        """Who is there, as the directory knows."""
+        """Return the members that the directory lists."""
         return self._directory.entries()
 
     @property
     def problem(self) -> str | None:
-        """Why the directory cannot be asked now."""
+        """Reason for which the directory cannot be reached now; None: it can."""
         return self._directory.problem
 
     def _changing(self) -> Changing:
@@ -88,7 +89,7 @@ class Links:
         return state.set, state.position > BEFORE_ALL, leads, term.epoch if term is not None and leads else 0
 
     def own_entry(self) -> Entry:
-        """What this node says of itself."""
+        """Return the entry of this node."""
         state, settings = self._state, self._state.settings
         set_id, has_journal, leads, epoch = self._changing()
         return Entry(
@@ -106,7 +107,7 @@ class Links:
         )
 
     def publish(self) -> None:
-        """Say it in the directory, if it is news."""
+        """Publish the entry of this node in the directory, if it has changed."""
         if (changing := self._changing()) != self._published:
             self._published = changing
             self._directory.publish(self.own_entry())

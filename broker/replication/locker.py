@@ -22,11 +22,11 @@ class SetLocker(Locker):
         return self._replica.try_acquire()
 
     def keep_alive(self) -> bool:
-        # A store that was closed has ended its term: until ``release`` nothing of that is a loss.
+        # A closed store has ended its term in order: until ``release`` that is no loss of the lock.
         return self._replica.is_ours or self._replica.is_let_go
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
-        """The replica tells the directory by itself."""
+        """Do nothing: the replica itself publishes this in the directory."""
 
     def release(self) -> None:
         self._replica.release()
@@ -43,7 +43,7 @@ class SetLocker(Locker):
         if self._replica.settings.sync.remote == "none":
             reasons.append("replication.sync waits for no other node: what is confirmed is lost with the master")
         if not self._replica.settings.has_token:
-            reasons.append("replication.security_token is not set: anybody may join the set")
+            reasons.append("replication.security_token is not set: any node may join the set")
         return "; ".join(reasons) or None
 
     def holder(self) -> Holder | None:

@@ -1,6 +1,7 @@
-"""How far what a master writes has come: confirmed as `sync` demands, and final (docs/formats/replication.md, rule 8).
+"""Marks of how far the master's writes have come: confirmed as `sync` demands, and final (docs/formats/replication.md,
+rule 8).
 
-Pure; whoever shares it between threads guards it.
+Pure; a caller that shares it between threads guards it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Final
 from tandemmq.broker.replication.voters import Voters, quorum_th
 from tandemmq.config.replication import Sync
 
-#: Where in the journal: (file, end).
+#: A place in the journal: (file, end).
 Place = tuple[int, int]
 NOWHERE: Final[Place] = (0, 0)
 
 
 class Marks:
-    """Of one epoch of one master. ``written`` and ``synced`` are its own; ``first`` is where the epoch's first batch
-    ends, None before it was written."""
+    """Marks of one epoch of one master. ``written`` and ``synced`` are its own; ``first`` is where the epoch's first
+    batch ends, None before it is written."""
 
     __slots__ = ("_disk", "_memory", "_own", "_sync", "confirmed", "final", "first", "synced", "voters", "written")
 
@@ -35,43 +36,43 @@ class Marks:
         self._disk: dict[str, Place] = {}
 
     def wrote(self, place: Place) -> None:
-        """The master wrote up to there."""
+        """Note that the master wrote up to there."""
         if self.first is None:
             self.first = place
         self.written = place
         self._update()
 
     def sync(self, place: Place) -> None:
-        """The master's own disk has everything up to there."""
+        """Note that the master's own disk has everything up to there."""
         self.synced = place
         self._update()
 
     def have(self, store: str, place: Place, *, on_disk: bool) -> None:
-        """``store`` has everything up to there, in the order of the stream. Never less than it said before."""
+        """Note that ``store`` has everything up to there, in the order of the stream. A mark never falls."""
         self._memory[store] = max(place, self._memory.get(store, NOWHERE))
         if on_disk:
             self._disk[store] = max(place, self._disk.get(store, NOWHERE))
         self._update()
 
     def has_less(self, store: str, place: Place) -> None:
-        """Its disk came back with everything up to there, and no more."""
+        """Note that the store's disk came back with everything up to there, and no more."""
         self._disk[store] = place
 
     def lost(self, store: str) -> None:
-        """Its link is gone: what it says next counts anew. What is on its disk stays there."""
+        """Note that the store's link is gone: its next report counts anew. Its mark for the disk stays."""
         self._memory.pop(store, None)
 
     def change(self, voters: Voters) -> None:
-        """Another list of voters counts from now on: a header with it stands in the journal."""
+        """Set the voters that count from now on: a header with them is in the journal."""
         self.voters = voters
         self._update()
 
     def places(self) -> Mapping[str, Place]:
-        """How far the disk of each is that has said so."""
+        """Return the place of each store's disk, for the stores that reported one."""
         return dict(self._disk)
 
     def received(self) -> Mapping[str, Place]:
-        """How far each is that has said so, on its disk or not."""
+        """Return the place that each store has received, on its disk or not."""
         return dict(self._memory)
 
     def _update(self) -> None:
@@ -90,6 +91,6 @@ class Marks:
         self.confirmed = max(self.confirmed, confirmed)
 
     def _quorum(self, places: Mapping[str, Place], own: Place) -> Place:
-        """How far a quorum is, this store included where it votes."""
+        """Return the place that a quorum has reached; this store counts if it votes."""
         each = [own if store == self._own else places.get(store, NOWHERE) for store in self.voters.ids]
         return quorum_th(each, self.voters.quorum) or NOWHERE

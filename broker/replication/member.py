@@ -1,4 +1,4 @@
-"""A member of a set, made by its settings: its network, its directory, its promise file, its replica."""
+"""A member of a set, built from its settings: its network, its directory, its promise file, its replica."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS
 
-#: Where `sync` does not wait for the master's disk, it is synced this often all the same, so that what is final grows.
+#: If `sync` does not wait for the master's disk, the disk is still synced this often, so that the final place advances.
 SYNC_SECONDS = 0.1
-#: A follower tells the master what is free, and asks its volume so often.
+#: Interval at which a follower asks its volume for the free bytes, and reports them to the master.
 FREE_SECONDS = 0.5
 
 
@@ -39,11 +39,9 @@ def make_replica(
     scrub_rate: int,
     scrub_interval: float,
 ) -> Replica:
-    """Of the store in ``directory``. Nothing is begun, and nothing of the volume is touched: ``Replica.open`` does, and
-    raises PromiseFileInUse when another process runs there. ``tls``: for those who dial this node, and for those whom
-    it dials; None: links are not encrypted.
-
-    Raises SettingsError for a secret that cannot be read.
+    """Make the replica of the store in ``directory``. Nothing starts and the volume is not touched: ``Replica.open``
+    does both, and raises PromiseFileInUse when another process runs there. ``tls``: contexts for incoming and for
+    outgoing links; None: links are not encrypted. Raises SettingsError for a secret that cannot be read.
     """
     bind = options.bind_address
     timeout_seconds = options.zk_session_timeout / 1000
@@ -87,14 +85,15 @@ def make_replica(
 
 
 def set_settings(settings: StoreSettings, sync: Sync) -> StoreSettings:
-    """Of a store whose set waits for disks as ``sync`` says."""
+    """Return the settings of a store whose set waits for disks as ``sync`` says."""
     if sync.local_disk:
         return settings
     return replace(settings, journal_disk_sync_strategy="periodic", journal_disk_sync_interval=SYNC_SECONDS)
 
 
 def _boot_id() -> str:
-    """Which boot of this host this is (proc(5)). Where nobody knows, each start counts as one after a power loss."""
+    """Return the id of this boot of the host (proc(5)). If it is unknown, each start counts as one after a power
+    loss."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -103,7 +102,7 @@ def _boot_id() -> str:
 
 
 class _FreeBytes:
-    """Of a volume, asked now and then. One thread."""
+    """Free bytes of a volume, read at most once in FREE_SECONDS. One thread."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

@@ -1,8 +1,6 @@
-"""Batches of sealed files, asked of the members that have them too, and given to members that ask.
-
-One batch at a time is asked for, of one member after the other. What is sent was compared with its checksum since it
-was read, and so is what came; and it belongs to the history that both have (docs/formats/replication.md, "Repair in
-place").
+"""Batches of sealed files, requested from other members that have them, and given to members that request them. One
+batch at a time is requested, from one member after the other. Sender and receiver each compare the batch with its
+checksum, and the batch belongs to the history that both have (docs/formats/replication.md, "Repair in place").
 """
 
 # proofs: replication-repair
@@ -25,15 +23,15 @@ from tandemmq.journal.format import CONTROL_SIZE
 from tandemmq.journal.scan import FileSource
 from tandemmq.journal.verify import batch_length, is_sound_batch
 
-#: A member that sends nothing for so long is not waited for.
+#: A member that sends nothing for this long is no longer waited for.
 SILENCE_SECONDS: Final = 1.0
-#: What a status has of a member that knows FETCH.
+#: Key in the status of a member that knows FETCH.
 KNOWS_FETCH: Final = "scrub"
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """What one member was asked for, and what came of it. The network's thread fills it."""
+    """A request to one member, and its answer so far. The network's thread fills it."""
 
     message: Fetch
     link: Link
@@ -50,18 +48,18 @@ class MemberCopies:
         self._asked: _Asked | None = None
         self._came = state.threads.event()
         self._is_ended = False
-        self.without: set[str] = set()  # members that have no such file, of those asked in the last ``fetch``
+        self.without: set[str] = set()  # members asked in the last ``fetch`` that have no such file
 
     def end(self) -> None:
-        """Nothing more is asked for. Any thread; at once."""
+        """Stop all requests. Any thread; takes effect at once."""
         self._is_ended = True
         self._came.set()
 
     # ---- the scrubber's thread
 
     def fetch(self, file: int, offset: int, lineage: Lineage) -> tuple[bytes, str] | None:
-        """The batch at ``offset`` of ``file`` as another member has it, and the member's name; None: nobody who answers
-        has a sound one. ``lineage``: of the own journal."""
+        """Return the batch at ``offset`` of ``file`` from another member, and the member's name; None: no member that
+        answers has a sound one. ``lineage``: of the own journal."""
         set_id = self._state.set
         self.without = set()
         if set_id is None:
@@ -93,7 +91,7 @@ class MemberCopies:
     # ---- the network's thread
 
     def came(self, link: Link, piece: Piece) -> None:
-        """Some of a batch, or that there is none."""
+        """Add a piece of a batch, or note that the member has none."""
         asked = self._asked
         if asked is None or asked.link is not link or asked.message.id != piece.id:
             return
@@ -107,7 +105,7 @@ class MemberCopies:
     # ---- the replica's thread
 
     def answer(self, link: Link, message: Fetch) -> None:
-        """Another node has damage at this place."""
+        """Answer another node that has damage at this place."""
         batch = self._sound(message)
         if batch is None:
             is_gone = not self._state.files.exists(message.file)
@@ -132,5 +130,5 @@ class MemberCopies:
                     return None
                 batch = source.read(offset, length)
         except (OSError, JournalMissing):
-            return None  # it is not here, or no better here
+            return None  # the file is missing or damaged here, too
         return batch if is_sound_batch(batch) else None  # prove: piece-is-verified

@@ -1,9 +1,9 @@
-"""What the members of a set say to each other, and its bytes. Pure: bytes in, messages out.
+"""Messages between the members of a set, and their bytes. Pure: bytes in, messages out.
 
     | length of what follows the CRC u32 | CRC-32 of what follows u32 | type u8 | content |
 
-The content is JSON in UTF-8; only BYTES has a head of fixed fields, and the bytes of the journal as they are. All
-numbers are big-endian. docs/formats/replication.md says what each message means and what it leads to.
+The content is JSON in UTF-8; only BYTES has a head of fixed fields, and the unchanged bytes of the journal. All numbers
+are big-endian. docs/formats/replication.md defines the meaning and the effect of each message.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from tandemmq.broker.replication.voters import Founding
 
 PROTOCOL: Final = 1
 FRAME_BYTES_MAX: Final = 4 << 20
-# Before a peer has proved that it knows the token it may make us hold no more than this.
+# Limit of the buffer for a peer that has not proved that it knows the token.
 HANDSHAKE_BYTES_MAX: Final = 16 << 10
-# A frame from this on that is not whole has a buffer of its own, and its data stays in it.
+# An incomplete frame of at least this size has a buffer of its own, and its data stays there.
 LONG_FRAME_BYTES_MIN: Final = 64 << 10
 NONCE_BYTES: Final = 32
 HMAC_BYTES: Final = 32
@@ -62,12 +62,13 @@ DATA_BYTES_MAX: Final = FRAME_BYTES_MAX - _TYPE_BYTES - _BYTES_HEAD.size
 
 
 class FrameError(Exception):
-    """What a peer sent cannot be meant; the message says why. The stream is of no use from there on."""
+    """A peer sent an invalid frame; the message says why. The stream cannot be used from there on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who I am, and a number drawn for this connection alone. ``as_sent``: the content of the frame, if it was read."""
+    """Identity of the sender, and a number drawn for this connection alone. ``as_sent``: the content of the frame, if
+    it was read."""
 
     broker: str
     set: str | None
@@ -87,21 +88,21 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The link ends."""
+    """Refusal; the link ends."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A number drawn for this connection alone, before anything is named."""
+    """A number drawn for this connection alone, before any name is sent."""
 
     nonce: str
 
 
 @dataclass(frozen=True, slots=True)
 class Would:
-    """Would you promise me? Nothing is written."""
+    """Question whether the receiver would promise. Nothing is written."""
 
     id: int
     set: str
@@ -112,7 +113,7 @@ class Would:
 
 @dataclass(frozen=True, slots=True)
 class WouldAnswer:
-    """``epoch``: the highest that the asked knows of promises, epochs and file numbers."""
+    """Answer to WOULD. ``epoch``: the highest number that the sender knows of promises, epochs and files."""
 
     id: int
     yes: bool
@@ -124,8 +125,8 @@ class WouldAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Promise me this epoch, and for ``milliseconds`` none to anybody else. ``founding``: of a set that is to be, which
-    has no ``set`` yet."""
+    """Request to promise this epoch to the sender, and for ``milliseconds`` no epoch to another node. ``founding``: of
+    a set to be founded, which has no ``set`` yet."""
 
     id: int
     set: str | None
@@ -137,7 +138,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class PromiseAnswer:
-    """``promised``: the epoch that stands in the promise file of the asked."""
+    """Answer to PROMISE. ``promised``: the epoch in the promise file of the sender."""
 
     id: int
     epoch: int
@@ -148,7 +149,8 @@ class PromiseAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Are you the master? Then begin from where I am. ``files`` are those that I have."""
+    """Question whether the receiver is the master, and request to begin from this lineage. ``files``: those of the
+    sender."""
 
     id: int
     epoch: int  # the promised one
@@ -159,10 +161,11 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """I am the master of this epoch. ``follow``: the FOLLOW that this answers; ``common``: up to where we are the same;
-    ``files``: what you may keep; ``needed``: what you have to have; ``lacking``: what of it you get, by the files that
-    you said you have; ``end``: up to where I have written. ``wants_disk``: I wait for your syncs. ``acknowledged``:
-    what your store said on former links that its disk has."""
+    """Answer of the master of this epoch. ``follow``: the FOLLOW that this answers; ``common``: place up to which both
+    journals are the same; ``files``: those that the receiver may keep; ``needed``: those that it must have;
+    ``lacking``: those of them that the master sends, by the files in FOLLOW; ``end``: place up to which the master has
+    written. ``wants_disk``: the master waits for the receiver's syncs. ``acknowledged``: place up to which the
+    receiver's store reported on former links that its disk has all."""
 
     follow: int
     epoch: int
@@ -184,7 +187,8 @@ class NotLeading:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Bytes of a journal file of ``length``. ``end``: where the next batch begins if one ends here, else 0."""
+    """Bytes of a journal file that is ``length`` long. ``end``: where the next batch begins if one ends here, else
+    0."""
 
     epoch: int
     file: int
@@ -192,13 +196,13 @@ class Bytes:
     end: int
     length: int
     data: bytes | bytearray | memoryview
-    # What goes before the data: made once, for all links. Two threads may make it, and make the same.
+    # Bytes before the data, encoded once for all links. Two threads may encode them at once, with the same result.
     _head: bytes | None = field(default=None, init=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """All of this file was sent."""
+    """Notice that the whole file was sent."""
 
     epoch: int
     file: int
@@ -207,7 +211,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """This file was given up meanwhile."""
+    """Notice that the file was given up meanwhile."""
 
     epoch: int
     file: int
@@ -215,7 +219,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class FinalUpTo:
-    """What is final: up to there."""
+    """Place up to which the journal is final."""
 
     epoch: int
     file: int
@@ -224,7 +228,7 @@ class FinalUpTo:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """I lead. Who answers promises nothing to anybody else for ``milliseconds``."""
+    """Heartbeat of the master. A node that answers promises nothing to another node for ``milliseconds``."""
 
     epoch: int
     number: int
@@ -239,7 +243,7 @@ class AliveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """I have everything of the master's files up to there. ``free``: bytes of my volume."""
+    """Notice that the sender has everything of the master's files up to there. ``free``: free bytes of its volume."""
 
     epoch: int
     file: int
@@ -250,7 +254,7 @@ class Have:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """I lead no more; stand at once. ``to``: who is meant to."""
+    """Notice that the sender no longer leads, and that a node should stand at once. ``to``: the node meant."""
 
     epoch: int
     to: str | None
@@ -258,7 +262,7 @@ class Resign:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Send me the batch that begins there: mine is damaged. ``lineage``: of my journal."""
+    """Request for the batch that begins there: the sender's is damaged. ``lineage``: of the sender's journal."""
 
     id: int
     set: str
@@ -269,8 +273,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some of the batch that FETCH ``id`` asked for. ``end``: as of BYTES; ``length``: of the whole batch, 0: I have no
-    sound one."""
+    """Part of the batch that FETCH ``id`` requested. ``end``: as in BYTES; ``length``: of the whole batch, 0: the
+    sender has no sound one."""
 
     id: int
     file: int
@@ -283,7 +287,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What do you know?"""
+    """Request for the receiver's status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +328,7 @@ _pair: Final = row_of(file_number, number)
 
 _BYTES: Final = 23
 _PIECE: Final = 32
-# Type, name on the wire, and what each key may be. What is not named here is left alone: a later version may say more.
+# Type, name on the wire, and check of each key. Other keys are ignored: a later version may send more.
 _TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
     (
         1,
@@ -429,19 +433,19 @@ _TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
     (40, "STATUS", Status, {}),
     (41, "STATUS_ANSWER", StatusAnswer, {"status": mapping}),
 )
-#: What a former version does not say means this.
+#: Values of keys that an older version does not send.
 _UNSAID: Final = {"acknowledged": [0, 0]}
 _BY_TYPE: Final = {code: (name, kind, tuple(keys.items())) for code, name, kind, keys in _TABLE}
 _BY_CLASS: Final[dict[type[Message], tuple[int, tuple[str, ...]]]] = {
     kind: (code, tuple(keys)) for code, _, kind, keys in _TABLE
 }
-#: With a head of fixed fields before the bytes of the journal.
+#: Types with a head of fixed fields before the bytes of the journal.
 _WITH_DATA: Final[dict[int, type[Bytes] | type[Piece]]] = {_BYTES: Bytes, _PIECE: Piece}
 _NAMES: Final = {kind: name for _, name, kind, _ in _TABLE}
 
 
 def name_of(message: Message) -> str:
-    """As the table of the protocol calls it, for logs."""
+    """Return the name of the message in the protocol's table, for logs."""
     return _NAMES[type(message)]
 
 
@@ -449,21 +453,22 @@ def name_of(message: Message) -> str:
 
 
 def encode(message: Message) -> bytes:
-    """The whole frame."""
+    """Return the whole frame."""
     head, data = encode_parts(message)
     return head + data if data else head
 
 
 def encode_parts(message: Message) -> tuple[bytes, bytes | bytearray | memoryview]:
-    """The frame in two parts, to be sent one after the other; the second is the data of BYTES or PIECE, not a copy.
+    """Return the frame in two parts, to be sent one after the other; the second is the data of BYTES or PIECE, not a
+    copy.
 
-    Of a BYTES that goes to several members the first part, with the checksum, is made once.
+    The first part of a BYTES, with the checksum, is encoded once for all members.
     """
     if isinstance(message, Bytes | Piece):
         return message._head or _encode_head(message), message.data
     code, keys = _BY_CLASS[type(message)]
     content = {key: getattr(message, key) for key in keys}
-    if "reason" in content:  # it may hold what an operating system said, and a path
+    if "reason" in content:  # it may hold an error text of the operating system, and a path
         content["reason"] = content["reason"][:REASON_CHARACTERS_MAX]
     body = b"%c%b" % (code, _encode_json(content).encode())
     assert len(body) <= FRAME_BYTES_MAX, f"{name_of(message)} of {len(body)} bytes"
@@ -471,7 +476,7 @@ def encode_parts(message: Message) -> tuple[bytes, bytes | bytearray | memoryvie
 
 
 def content_of(hello: Hello) -> bytes:
-    """What a HELLO says, byte by byte as it was or will be sent: the proofs of both sides are over it."""
+    """Return the content of a HELLO, byte by byte as it was or will be sent: the proofs of both sides cover it."""
     return hello.as_sent if hello.as_sent is not None else encode(hello)[_PREFIX.size + _TYPE_BYTES :]
 
 
@@ -500,11 +505,11 @@ _encode_json: Final = json.JSONEncoder(default=_as_json, separators=(",", ":")).
 
 
 class FrameReader:
-    """Takes bytes as they come, in pieces of any size, and gives out the messages in them.
+    """Reads bytes in pieces of any size, and returns the messages in them.
 
-    It holds at most one frame that is not whole (``bytes_max``, which may be raised after the handshake), and what was
-    fed and not taken. What arrives of a long frame may be received in its place: no byte of it is copied then. After a
-    FrameError it gives out nothing but that.
+    It holds at most one incomplete frame (``bytes_max``, which may be raised after the handshake), and bytes that were
+    fed and not taken. The rest of a long frame may be received into ``place``: then its bytes are not copied. After a
+    FrameError every call raises that error.
     """
 
     __slots__ = ("_at", "_buffer", "_have", "_long", "_need", "_parts", "_wrong", "bytes_max")
@@ -513,14 +518,14 @@ class FrameReader:
         self.bytes_max = bytes_max
         self._buffer = b""
         self._at = 0
-        self._parts: list[bytes] = []  # behind the buffer; joined to it when what is needed is there
-        self._long: memoryview | None = None  # a frame that is not whole, of which there is so much as is had
+        self._parts: list[bytes] = []  # behind the buffer; joined to it when all needed bytes are there
+        self._long: memoryview | None = None  # an incomplete frame; ``_have`` bytes of it are there
         self._have = 0
         self._need = _PREFIX.size
         self._wrong: FrameError | None = None
 
     def feed(self, data: bytes) -> None:
-        """While there is no ``place``, or it is not used."""
+        """Add bytes, if there is no ``place`` or it is not used."""
         if self._wrong is not None:
             return
         if self._long is not None:
@@ -534,21 +539,21 @@ class FrameReader:
 
     @property
     def place(self) -> memoryview | None:
-        """Where the rest of a long frame belongs: what comes next may be put there, and ``filled`` be told how much.
-        To be asked when ``next_message`` has given out all."""
+        """Buffer for the rest of a long frame: receive the next bytes into it, then call ``filled``. Valid when
+        ``next_message`` has returned all messages."""
         return None if self._long is None else self._long[self._have :]
 
     def filled(self, count: int) -> None:
-        """So many bytes came, and were put into ``place``."""
+        """Note that ``count`` bytes were put into ``place``."""
         self._have += count
 
     @property
     def is_between_frames(self) -> bool:
-        """Nothing of a next frame is there: the peer may end the stream here."""
+        """Return whether no byte of a next frame is there: the peer may end the stream here."""
         return not self._have
 
     def next_message(self) -> Message | None:
-        """None if it is not there yet. Raises FrameError."""
+        """Return the next message, or None if it is not complete yet. Raises FrameError."""
         if self._wrong is not None:
             raise self._wrong
         try:
@@ -585,7 +590,7 @@ class FrameReader:
         return decode(frame, is_own=long is not None)
 
     def _begin_long(self) -> None:
-        """All that is there is of one frame."""
+        """Move all bytes that are there into a buffer of this one frame."""
         frame = memoryview(bytearray(self._need))
         at = 0
         for part in (memoryview(self._buffer)[self._at :], *(memoryview(each) for each in self._parts)):
@@ -596,7 +601,7 @@ class FrameReader:
         self._long = frame
 
     def _gather(self) -> None:
-        """What is needed lies in the buffer as one piece."""
+        """Join the needed bytes in the buffer."""
         if len(self._buffer) - self._at >= self._need:
             return
         if self._at < len(self._buffer):
@@ -607,7 +612,8 @@ class FrameReader:
 
 
 def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
-    """One whole frame. ``is_own``: nobody else uses its buffer, so data need not be copied. Raises FrameError."""
+    """Decode one whole frame. ``is_own``: its buffer is not used elsewhere, so data need not be copied. Raises
+    FrameError."""
     view = memoryview(frame)
     length, checksum = _PREFIX.unpack_from(view)
     body = view[_PREFIX.size :]
@@ -616,7 +622,7 @@ def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
         raise FrameError(f"the checksum of a frame of {length} bytes is wrong")
     code = body[0]
     if code not in _BY_TYPE:
-        raise FrameError(f"a message of type {code}, which nobody knows")
+        raise FrameError(f"a message of type {code}, which is unknown")
     if code in _WITH_DATA:
         return _decode_bytes(body, _WITH_DATA[code], is_own)
     name, kind, checks = _BY_TYPE[code]

@@ -1,12 +1,11 @@
-"""How fast a follower that is behind is sent the journal: slower while receipts wait longer for it than they did.
+"""Pace at which the journal is sent to a follower that is behind: slower while the catch-up makes receipts wait longer.
 
-What a batch takes from its writing to its confirmation is noted while nobody is behind. While somebody is, it is looked
-at again and again for how large a part of the time batches took more than a multiple of that: about so many of the
-messages that come meanwhile wait for longer. If it is more than a hundredth of the last seconds, the disk or the
-network has no more to give: less is sent. What disturbs once, as it does at rest, too, is no such sign. From there on
-the pace grows in small steps up to the rate that was too much, since each time that it is reached costs receipts their
-time, and in large ones beyond it: then it was not the rate. Without a load nothing waits, and it goes as fast as it
-can.
+While no follower is behind, the time of a batch from writing to confirmation is noted. While one is behind, each look
+measures for how large a part of the time batches took more than a multiple of that: about that part of the messages
+wait longer. If the part exceeds a hundredth of the last seconds, the disk or the network is at its limit, and less is
+sent. A single disturbance, which happens at rest, too, is not enough. After that the pace grows in small steps up to
+the rate that was too much, since reaching it delays receipts each time, and in large steps beyond it: then the rate was
+not the cause. Without load nothing waits, and the pace is unlimited.
 """
 
 from __future__ import annotations
@@ -17,50 +16,51 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-#: Never slower, in bytes a second: who is behind is one copy less, and has to gain on what is written meanwhile.
+#: Lowest rate, in bytes a second: a node that is behind is one copy less, and must gain on the present writes.
 RATE_MIN: Final = 32 << 20
 LOOK_SECONDS: Final = 0.25
 LATE_PART_MAX: Final = 0.01
-#: Of so many seconds at most.
+#: The part counts over at most this many seconds.
 LATE_OF_SECONDS: Final = 10.0
 SLOWER: Final = 0.7
 FASTER: Final = 1.15
-#: Near what was too much.
+#: Factor near the rate that was too much.
 SLIGHTLY_FASTER: Final = 1.01
-#: What was under way when it slowed down is late for so long.
+#: Batches under way when the pace slowed down may be late for this long.
 SETTLE_SECONDS: Final = 1.0
-#: A batch is late when it takes more than so many times what 99 of 100 took while nobody was behind.
+#: A batch is late when it takes more than this many times what 99 of 100 took while no follower was behind.
 LATE_TIMES: Final = 3.0
 LATE_SECONDS_MIN: Final = 0.01
-#: What 99 of 100 take is asked of so many at a time, and of so many times the one in the middle counts: what disturbs
-#: now and then, as the start of a node does on the same machine, is not what is usual.
+#: The time that 99 of 100 take is measured per block of batches, and the median of the blocks counts: an occasional
+#: disturbance, such as the start of a node on the same machine, is not usual.
 BLOCK_BATCHES: Final = 250
 BLOCKS_MAX: Final = 32
-#: With fewer batches nothing is known of them.
+#: Fewer batches give no measure.
 BATCHES_MIN: Final = 100
-#: Nobody is behind any more when so long nothing was sent.
+#: No follower is behind any more when nothing was sent for this long.
 REST_SECONDS: Final = 5.0
 
 
 class Pace:
-    """``settled`` is for the storage thread, ``seconds_for`` for the threads of streams. Neither waits."""
+    """Pace of all streams. ``settled`` is for the storage thread, ``seconds_for`` for the threads of streams. Neither
+    waits."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.rate = math.inf
         self._now = now
         self._block: list[float] = []
-        self._usual: deque[float] = deque(maxlen=BLOCKS_MAX)  # of each block before
+        self._usual: deque[float] = deque(maxlen=BLOCKS_MAX)  # of each former block
         self._sent_at = -math.inf
         self._late_after = math.inf
         self._late_seconds = 0.0
-        self._may_be_late = 0.0  # so many seconds, before it is too much
+        self._may_be_late = 0.0  # late seconds still allowed
         self._looked_at = 0.0
         self._slowed_at = -math.inf
         self._too_much = math.inf
         self._sent_bytes = 0
 
     def settled(self, seconds: float) -> None:
-        """A batch took so long from its writing to its confirmation."""
+        """Note that a batch took this long from its writing to its confirmation."""
         if self._now() - self._sent_at >= REST_SECONDS:
             self._block.append(seconds)
             if len(self._block) == BLOCK_BATCHES:
@@ -70,7 +70,7 @@ class Pace:
             self._late_seconds += seconds - self._late_after
 
     def seconds_for(self, count: int) -> float:
-        """So many bytes are sent now, from files: no more for so long."""
+        """Return for how many seconds to send no more from files after ``count`` bytes, which are sent now."""
         now = self._now()
         if now - self._sent_at >= REST_SECONDS:
             self._begin(now)
@@ -108,6 +108,6 @@ class Pace:
 
 
 def _most(block: list[float]) -> float:
-    """What 99 of 100 of them took, at most."""
+    """Return the most that 99 of 100 of them took."""
     found = sorted(block)
     return found[len(found) * 99 // 100]

@@ -1,17 +1,18 @@
-"""The promise file: who this store is, and to whom it promised which epoch. What it says once it never takes back.
+"""The promise file: the identity of this store, and which epoch it promised to which candidate. A promise is never
+withdrawn.
 
     replication.promise   | slot 0, 4096 | slot 1, 4096 |
 
     slot  | TMQPROM1 8 | CRC-32 of what follows u32 | sequence u64 | length u32 | JSON | zeros |
 
 All numbers are big-endian. The valid slot with the higher sequence counts. A change writes both slots, each synced
-before the next, so once it is done either slot alone says it, and at each moment one slot is whole and synced. The file
-has its length from the beginning: a full disk stops no promise.
+before the next. So after the change either slot alone holds it, and at each moment one slot is whole and synced. The
+file has its full length from the start: a full disk stops no promise.
 
-After a write or sync that failed nothing more is written: nobody knows what the disk has. To open the file again writes
-both slots anew, so that what is acted upon is on the disk, not only in the memory of the kernel. First comes a slot
-that is not whole. If both are whole and differ, a change was not done: the newer one may be in the kernel's memory
-alone, the older one is on the disk. So the newer one comes first; until it is synced the older one is not touched.
+After a failed write or sync nothing more is written: the content of the disk is unknown. Opening the file again writes
+both slots anew, so that the promise in use is on the disk, not only in the kernel's memory. A slot that is not whole is
+written first. If both are whole and differ, a change was interrupted: the newer slot may be in the kernel's memory
+alone, the older one is on the disk. So the newer one is written first; until it is synced the older one is not touched.
 """
 
 # proofs: promise
@@ -57,9 +58,9 @@ _HEAD: Final = struct.Struct(">QI")  # sequence, length of the JSON
 _CHECKED_AT: Final = len(MAGIC) + _CHECKSUM.size
 _JSON_AT: Final = _CHECKED_AT + _HEAD.size
 JSON_BYTES_MAX: Final = SLOT_BYTES - _JSON_AT
-# A life is a number of the start, and so many bits drawn for it.
+# A life is the number of the start, and this many random bits.
 DRAWN_BITS: Final = 32
-# Of so many other stores the life is remembered; who was heard of longest ago is forgotten first.
+# Number of other stores whose life is remembered; the one heard of longest ago is forgotten first.
 LIVES_MAX: Final = 20
 
 
@@ -68,36 +69,37 @@ class PromiseFileInUse(Exception):
 
 
 class PromiseUnknown(Exception):
-    """A slot is whole, but says what this version cannot read. To start anyway would forget a promise."""
+    """A slot is whole, but this version cannot read its content. To start anyway would forget a promise."""
 
 
 class PromiseTooLong(Exception):
-    """It does not fit into a slot; nothing was written."""
+    """The promise does not fit into a slot; nothing was written."""
 
 
 class PromiseLost(Exception):
-    """A write or sync failed before: nobody knows what is on the disk. The file has to be opened again."""
+    """A write or sync failed before: the content of the disk is unknown. The file must be opened again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a slot says."""
+    """Content of a slot."""
 
     set: str | None  # None until a header of a set stands in this node's journal
     store: str
-    node: str  # what people call it now; it decides nothing
+    node: str  # its display name now; it decides nothing
     life: int  # of this store: see ``next_life``
     epoch: int  # promised: no older master is followed, no older candidate is elected with this store's vote
-    candidate: str | None  # to whom; None: to whoever leads it
-    founding: Founding | None  # of which set this store promised to be
-    lives: Mapping[str, int]  # the highest that were seen of other stores
+    candidate: str | None  # holder of the promise; None: the node that leads the epoch
+    founding: Founding | None  # of the set that this store promised to found
+    lives: Mapping[str, int]  # the highest seen of other stores
     boot: str = ""  # of the host, when this store ran last
     is_whole: bool = True  # False: its journal lacks something that it once had, and it promises nothing
     is_met: bool = False  # True: another member may have seen this life
     was: str | None = None  # the name before ``node``; None: it had no other
 
     def saw(self, store: str, life: int) -> Promise:
-        """With the life of another store that was heard of now. The same, if nothing is to be remembered."""
+        """Return the promise with the life of another store that was heard of now; unchanged if there is nothing to
+        remember."""
         if self.lives.get(store, 0) >= life:
             return self
         lives = {other: known for other, known in self.lives.items() if other != store} | {store: life}
@@ -105,24 +107,23 @@ class Promise:
 
 
 def next_life(life: int, drawn: bytes) -> int:
-    """Of the next start: a number higher, and other bits. A directory that was restored from a backup counts from an
-    older number on; its next life has the number of one that others have seen, and is another one all the same."""
+    """Return the life of the next start: the next number, and other bits. A directory restored from a backup counts on
+    from an older number; its next life has a number that others have seen, but differs in the bits."""
     return (start_of(life) + 1) << DRAWN_BITS | int.from_bytes(drawn, "big")
 
 
 def start_of(life: int) -> int:
-    """The number of the start."""
+    """Return the number of the start."""
     return life >> DRAWN_BITS
 
 
 def is_older(life: int, seen: int) -> bool:
-    """Whether ``life`` does not come after ``seen``, and is not the same."""
+    """Return whether ``life`` does not come after ``seen``, and is not the same."""
     return life != seen and start_of(life) <= start_of(seen)  # prove: another-life-of-that-number " <= " -> " < "
 
 
 class Origin(Enum):
-    """Where the promise of a start comes from. With NEW and UNREADABLE the store has a new id: it is no voter of any
-    set."""
+    """Source of the promise of a start. With NEW and UNREADABLE the store has a new id: it is no voter of any set."""
 
     READ = "the promise file"
     RENAMED = "the promise file, in which the node has another name"
@@ -133,10 +134,9 @@ class Origin(Enum):
 class PromiseFile:
     """The promise file of a directory, open and locked until ``close``. One thread uses it.
 
-    The lock is flock(2): one of fcntl(2) would be lost as soon as this process closed another descriptor of the file.
-    It is the lock of a file, and not of a name. A file that lost its name (`replication leave`, a restored backup)
-    keeps no other process away, so nothing is promised in it.
-    Opening raises PromiseFileInUse, PromiseUnknown, or OSError as the disk does.
+    The lock is flock(2): a lock of fcntl(2) would be lost as soon as this process closed another descriptor of the
+    file. It locks a file, not a name. A file that lost its name (`replication leave`, a restored backup) keeps no other
+    process away, so nothing is promised in it. Opening raises PromiseFileInUse, PromiseUnknown, or the disk's OSError.
     """
 
     def __init__(self, directory: str, node: str, disk: Disk | None = None) -> None:
@@ -156,12 +156,12 @@ class PromiseFile:
 
     @property
     def promise(self) -> Promise:
-        """As it is on the disk."""
+        """Promise as it is on the disk."""
         return self._promise
 
     def write(self, promise: Promise) -> None:
-        """Durable in both slots on return. Raises PromiseTooLong, PromiseLost, or OSError; then it may be there or not,
-        the former one is there if it is not, and nothing may be answered."""
+        """Write the promise to both slots; durable on return. Raises PromiseTooLong, PromiseLost, or OSError. After an
+        error either the new or the former promise is on the disk, and no request may be answered."""
         former = self._promise
         assert (promise.store, promise.node, promise.life) == (former.store, former.node, former.life), "one life"
         assert promise.epoch >= former.epoch, "a promise is not taken back"  # prove: epoch-never-falls
@@ -173,20 +173,20 @@ class PromiseFile:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a write or sync failed: it is to be opened again."""
+        """Return whether a write or sync failed: the file must be opened again."""
         return self._is_lost
 
     def open_again(self) -> None:
-        """After a write or sync that failed, as another start would: what is read counts, and both slots are written
-        anew. Another life of the same store. Raises PromiseLost if it cannot be read any more, or OSError; then it is
-        as lost as before."""
+        """Open the file again after a failed write or sync, as another start would: the content read counts, and both
+        slots are written anew. This is another life of the same store. Raises PromiseLost if the file cannot be read
+        any more, or OSError; then it is still lost."""
         promise, origin = self._read()
         if origin not in (Origin.READ, Origin.RENAMED):
             raise PromiseLost(f"{self.path} cannot be read any more")
         self._put(promise)
 
     def close(self) -> None:
-        """And let go of the lock."""
+        """Close the file and release the lock."""
         self._disk.close(self._fd)
 
     def _lock(self) -> None:
@@ -217,10 +217,10 @@ class PromiseFile:
             return new, Origin.UNREADABLE if any(data) else Origin.NEW
         origin, promise = Origin.READ, slot[1]
         if promise.node != node:
-            # The store is the directory, whatever its host is called: what it promised holds.
+            # The directory identifies the store, whatever its host is called: its promises hold.
             origin, promise = Origin.RENAMED, replace(promise, node=node, was=promise.node)
         if promise.is_met:  # prove: a-life-that-nobody-met-goes-on "promise.is_met" -> "True"
-            # Else a directory that was restored, and is refused, would only have to be started often enough.
+            # Otherwise a refused, restored directory would only have to be started often enough.
             promise = replace(promise, life=self._next(promise.life), is_met=False)  # prove: a-start-is-a-life
         return promise, origin
 
@@ -237,13 +237,13 @@ class PromiseFile:
         # prove: promise-is-in-the-file-of-that-name "not has_name(self._disk, self._fd, self.path)" -> "False"
         if not has_name(self._disk, self._fd, self.path):
             raise OSError(errno.ESTALE, "another file has its name", self.path)
-        # Not before: other threads send it to other members, and a sync that hangs may fail.
+        # Set only now: other threads send it to other members, and a sync that hangs may fail.
         self._promise = promise  # prove: a-promise-is-said
         self._is_lost = False
 
 
 def _that_fits(promise: Promise) -> Promise:
-    """Without the former name, if the slot has no room for it. Raises PromiseTooLong."""
+    """Return the promise without its former name if the slot has no space for it. Raises PromiseTooLong."""
     try:
         encode_slot(promise, 0)
     except PromiseTooLong:
@@ -253,7 +253,7 @@ def _that_fits(promise: Promise) -> Promise:
 
 
 def encode_slot(promise: Promise, sequence: int) -> bytes:
-    """Raises PromiseTooLong."""
+    """Encode one slot. Raises PromiseTooLong."""
     said = {
         "set": promise.set,
         "store": promise.store,
@@ -278,7 +278,7 @@ def encode_slot(promise: Promise, sequence: int) -> bytes:
 
 
 def decode_slot(data: bytes) -> tuple[int, Promise] | None:
-    """Its sequence, and what it says. None: it is not whole. Raises PromiseUnknown."""
+    """Return the sequence and the content of a slot. None: it is not whole. Raises PromiseUnknown."""
     if len(data) != SLOT_BYTES or not data.startswith(MAGIC):
         return None
     checked = data[_CHECKED_AT:]
@@ -292,7 +292,7 @@ def decode_slot(data: bytes) -> tuple[int, Promise] | None:
         for key, check in _KEYS.items():
             values[key] = check(said[key])
         key = "was"
-        values[key] = or_null(node)(said.get(key))  # not there where nobody of this version wrote it
+        values[key] = or_null(node)(said.get(key))  # absent in promises of older versions
     except KeyError:
         raise PromiseUnknown(f"a promise without {key}") from None
     except FieldError as error:
@@ -305,7 +305,7 @@ def _lives(value: Any) -> dict[str, int]:
 
 
 def boot(value: Any) -> str:
-    """The id of a boot of the host; "" where none is known."""
+    """Check the id of a boot of the host; "" if it is unknown."""
     return "" if value == "" else text(value)
 
 

@@ -1,7 +1,7 @@
-"""Repairs sealed files of a node's own journal in place, and restores missing ones, with what other members have.
+"""Repairs sealed files of a node's own journal in place, and restores missing files, with copies of other members.
 
-The scrubber's thread finds damage, asks, and syncs; each write is done on the replica's thread, which also cuts and
-follows (docs/formats/replication.md, "Repair in place").
+The scrubber's thread finds damage, requests copies, and syncs. Each write happens on the replica's thread, which also
+cuts and follows (docs/formats/replication.md, "Repair in place").
 """
 
 # proofs: replication-repair
@@ -21,13 +21,13 @@ from tandemmq.journal.format import END_RECORD
 from tandemmq.store.maintenance.scrubber import Damaged, Repaired
 from tandemmq.store.recovery.header_reader import HeaderReader
 
-#: Behind the name of a journal file, until all of it is there.
+#: Suffix of a restored journal file until it is complete.
 RESTORED_SUFFIX: Final = ".restored"
 
 
 class OwnCopy:
     """A node's copy of the journal (store.maintenance.scrubber.Sealed). ``act`` calls a function on the replica's
-    thread, and returns what it returns."""
+    thread, and returns its result."""
 
     def __init__(
         self,
@@ -45,7 +45,8 @@ class OwnCopy:
 
     @property
     def below(self) -> int:
-        """What is final is not cut; and nobody cuts what the leader, or who was elected, has."""
+        """File below which no file is cut: final files are not cut, and no node cuts the files of the leader or of an
+        elected node."""
         # prove: only-final-files-are-scrubbed "self._follower.final[0]" -> "1 << 31"
         return self._follower.final[0] if self._state.term is None else self._state.position.file
 
@@ -75,8 +76,8 @@ class OwnCopy:
         return self._fetch(file, start, stop, lineage, write)
 
     def _leave_if_given_up(self) -> bool:
-        """On the replica's thread. What the master has given up is repaired by nobody; when this node begins to follow
-        anew, it removes what the master does not have."""
+        """On the replica's thread. A file that the master has given up cannot be repaired; when this node begins to
+        follow anew, it removes what the master does not have."""
         master = self._follower.master
         if master is None or master.link.member.store not in self._copies.without:
             return False
@@ -84,7 +85,7 @@ class OwnCopy:
         return True
 
     def restore(self, file: int, end: int) -> Sequence[Repaired]:
-        """Under another name until all of it is there: a part of a file is never taken for the file."""
+        """Restore a file under another name until it is complete: a part of a file is never taken for the file."""
         disk, path, lineage = self.files.disk, self.files.path(file) + RESTORED_SUFFIX, self._state.lineage
         unlink_if_there(disk, path)
         try:
@@ -107,7 +108,7 @@ class OwnCopy:
     def _fetch(
         self, file: int, start: int, stop: int, lineage: Lineage, write: Callable[[int, bytes], bool]
     ) -> Repaired:
-        """Batch by batch, until one cannot be had or written."""
+        """Fetch batch by batch, until a batch cannot be fetched or written."""
         at, batches, node = start, 0, ""
         while at < stop and (found := self._copies.fetch(file, at, lineage)) is not None:
             if not write(at, found[0]):
@@ -128,7 +129,7 @@ class OwnCopy:
         return True
 
     def _is_sealed_history(self, file: int, end: int, lineage: Lineage) -> bool:
-        """Whether all up to there is what it was when ``lineage`` was sent, and stands before the open tail."""
+        """Return whether all up to there is unchanged since ``lineage`` was sent, and is before the open tail."""
         state = self._state
         common = common_point(state.lineage, lineage)
         if common is None or (file, end) > common:  # prove: repair-of-what-was-not-cut
@@ -136,7 +137,8 @@ class OwnCopy:
         return file < state.position.file  # prove: open-tail-is-not-repaired
 
     def write(self, fd: int, file: int, offset: int, batch: bytes, lineage: Lineage) -> bool:
-        """On the replica's thread. ``lineage``: the own, as it was sent. Whether it was written; it is not synced."""
+        """On the replica's thread: write a batch without a sync, and return whether it was written. ``lineage``: of the
+        own journal when it was sent."""
         if not self._is_sealed_history(file, offset + len(batch), lineage):
             return False
         if not has_name(self.files.disk, fd, self.files.path(file)):  # prove: repair-under-the-journals-name

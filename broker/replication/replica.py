@@ -1,14 +1,14 @@
-"""One node's part in a set: it stands, promises, follows and leads (docs/formats/replication.md).
+"""A node of a set: it stands for election, promises, follows and leads (docs/formats/replication.md).
 
-One thread, the replica's, owns position, promise and incoming stream: what comes in is done in its order. The network's
-thread does at once what no disk may hold up: it answers ALIVE, and notes answers and HAVEs for the term that leads.
-The lock thread asks for the mastership through ``try_acquire`` and lets it go with ``release``.
+One thread, the replica's, owns position, promise and incoming stream: it handles messages in their order. The network's
+thread does at once what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
+leads. The lock thread requests the mastership with ``try_acquire`` and releases it with ``release``.
 
     state        what the node is: promise, journal, term        election_timer   when it may stand
-    links        who is there                                    candidate        asks for votes, founds
+    links        members and links to them                       candidate        asks for votes, founds
     follower     follows a master                                voter            gives votes
-    leader       leads; the lock thread takes it and lets go     status           what people are told
-    repair       writes damaged batches of the journal again     member_copies    asks others for them, and answers
+    leader       leads; the lock thread takes and releases it     status           reports for operators
+    repair       writes damaged batches of the journal again     member_copies    requests them from others, and answers
 """
 
 # proofs: replication-rules
@@ -75,19 +75,19 @@ from tandemmq.store.threads import Threads
 log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.02
-#: The others are asked so often what they know.
+#: Interval at which the other members' statuses are requested.
 STATUS_SECONDS: Final = 1.0
-#: After a failure of the disk.
+#: Pause after a failure of the disk.
 PAUSE_SECONDS: Final = 1.0
-#: So many messages are handled before what came with them is synced.
+#: Largest number of messages handled before what came with them is synced.
 BURST: Final = 256
 
 
 class Replica:
-    """Begins with ``start``, ends with ``end``. ``files`` are the journal's, on this node's own volume; ``promises``
-    opens the promise file there.
+    """A node of a set; it begins with ``start`` and ends with ``end``. ``files`` are the journal's, on this node's own
+    volume; ``promises`` opens the promise file there.
 
-    ``remember`` takes what is known of the members, for whoever looks when this process is gone.
+    ``remember`` stores what is known of the members, for commands that run when this process is gone.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Replica:
         record: Callable[..., object] = lambda kind, **facts: None,
         remember: Callable[[Mapping[str, Any]], object] = lambda members: None,
     ) -> None:
-        self.on_yield: Callable[[], object] = lambda: None  # asks for a planned handover; any thread calls it
+        self.on_yield: Callable[[], object] = lambda: None  # requests a planned handover; any thread calls it
         self.settings = settings
         chance = chance or random.Random()
         self.state = state = NodeState(files, promises, settings, threads=threads, chance=chance, record=record)
@@ -121,7 +121,7 @@ class Replica:
         voter = Voter(state, follower, candidate)
         self._twins = twins = Twins(threads.monotonic)
         self._report = report = StatusReport(state, links, follower, leader, known, twins, scrubber)
-        # Verbs of its roles that others call, on any thread.
+        # Methods of the roles that other threads call.
         self.try_acquire = leader.try_acquire
         self.propose, self.give_up_change = leader.propose, leader.give_up_change
         self.choose_successor = leader.choose_successor
@@ -159,17 +159,17 @@ class Replica:
     # ---- life
 
     def open(self) -> None:
-        """Take the directory of the store, and read the promise. The second time it does nothing. Raises as
-        ``promises`` does."""
+        """Lock the directory of the store, and read the promise. A second call does nothing. Raises the errors of
+        ``promises``."""
         self.state.open()
 
     def start(self) -> None:
-        """Read what is there, bind, be known to the directory, begin. The second time it does nothing. Raises OSError:
-        without room on the volume nothing was begun, and it may be called again."""
+        """Read the state, bind, appear in the directory, begin. A second call does nothing after success. Raises
+        OSError: without space on the volume nothing has begun, and it may be called again."""
         if self.is_started:
             return
         self.state.open()
-        self.state.start()  # first: who cannot write its promise answers nobody
+        self.state.start()  # first: a node that cannot write its promise answers no member
         if self._is_ended:
             return
         self._links.bind(self)
@@ -180,12 +180,13 @@ class Replica:
         self.is_started = True
 
     def end(self, *, resigns: bool = True) -> None:
-        """On return nothing goes on. A master has let go before (``release``), and says so, if it may."""
+        """End all threads; on return nothing runs. A master has released the mastership before (``release``), and
+        resigns, if ``resigns``."""
         self._is_ended = True
         if not self.is_started:
-            return  # the volume may have a call that is under way: what is open is closed with the process
+            return  # the volume may have a call under way: the end of the process closes what is open
         self._copies.end()
-        self.scrubber.end()  # before the thread that it has repairs written by
+        self.scrubber.end()  # before the thread that writes its repairs
         self._inbox.put(None)
         self._end.set()
         self._thread.join()
@@ -195,22 +196,22 @@ class Replica:
         self._links.end()
         self.state.close()
 
-    # ---- what it is; any thread
+    # ---- state; any thread
 
     def overview(self) -> Mapping[str, Any]:
-        """The status of this node and what is known of the others. Raises NotStarted."""
+        """Return the status of this node and what is known of the others. Raises NotStarted."""
         if not self.is_started:
             raise NotStarted("this node waits for its volume: see its status")
         return self._report.overview()
 
     @property
     def term(self) -> Term | None:
-        """That this node leads, or was elected for."""
+        """Term that this node leads, or was elected for."""
         return self.state.term
 
     @property
     def final(self) -> Place:
-        """Up to there all is final, and on the own disk."""
+        """Place up to which all is final, and on the own disk."""
         return self._follower.final
 
     @property
@@ -219,12 +220,13 @@ class Replica:
 
     @property
     def voters(self) -> Voters | None:
-        """By the newest header in the own journal, final or not; else by the founding that was promised to."""
+        """Voters by the newest header in the own journal, final or not; otherwise by the founding that this node
+        promised."""
         return self.state.voters
 
     @property
     def position(self) -> Position:
-        """All that was received or written, synced or not."""
+        """End of all that was received or written, synced or not."""
         return self.state.position
 
     @property
@@ -233,31 +235,32 @@ class Replica:
 
     @property
     def is_ours(self) -> bool:
-        """Elected, and taken as master."""
+        """Return whether this node is elected, and the lock thread took the mastership."""
         return self.state.leads
 
     @property
     def is_let_go(self) -> bool:
-        """The store ended the mastership in order; ``release`` comes next."""
+        """Return whether the store ended the mastership in order; ``release`` comes next."""
         return self._leader.is_let_go
 
     @property
     def followed_epoch(self) -> int | None:
-        """Of the master that this node takes bytes from; None: it follows nobody."""
+        """Epoch of the master that this node takes bytes from; None: it follows no master."""
         master = self._follower.master
         return None if master is None else master.epoch
 
     @property
     def may_stand(self) -> bool:
-        """Whether it would be elected if the others agreed: it votes, lacks nothing, and is wanted as master."""
+        """Return whether this node would be elected if the others agreed: it votes, lacks nothing, and would take the
+        mastership."""
         return self.candidate.may_stand
 
     def has_link_to(self, store: str) -> bool:
-        """Whether this node's own link to that one is up."""
+        """Return whether this node's own link to the store is up."""
         return store in self._links.ours
 
     def release(self) -> None:
-        """Lead no more. Followers are told when the store writes no more. The lock thread."""
+        """Stop leading. Followers are notified when the store no longer writes. The lock thread."""
         term = self._leader.release()
         if term is not None:
             self._inbox.put(lambda: self._leader.resign(term))
@@ -287,8 +290,8 @@ class Replica:
             return f"of the set {hello.set}; this node is of {header.id}"
         seen = self.state.promise.lives.get(hello.store, 0)
         is_old = is_older(hello.life, seen)
-        # An old backup that is started beside the set takes nobody's links away. Of a clone and its original both may
-        # have the later life.
+        # An old backup that is started beside the set ends no links of others. A clone or its original may have the
+        # later life.
         # prove: an-unknown-old-life-is-no-twin "not self._twins.knows(hello)" -> "False"
         is_backup = start_of(hello.life) < start_of(seen) and not self._twins.knows(hello)
         if not is_backup:
@@ -328,7 +331,7 @@ class Replica:
         else:
             self._inbox.put((link, message))
 
-    # ---- a thread that no disk holds up
+    # ---- a thread that waits for no disk
 
     def _say_alive(self) -> None:
         while not self._end.wait(ALIVE * self.settings.timeout_seconds):
@@ -342,7 +345,7 @@ class Replica:
             self._guarded(self._tick)
 
     def _patience(self) -> float:
-        """Seconds until ``_tick`` may have something to do that nothing in the inbox tells of."""
+        """Return the seconds until ``_tick`` may have work that no item in the inbox announces."""
         state, now = self.state, self._now()
         if (
             state.term is not None
@@ -359,7 +362,7 @@ class Replica:
         return max(TICK_SECONDS, due - now)
 
     def _take(self, timeout: float) -> None:
-        """What has come, or comes in this time, and what is to be said about it."""
+        """Handle what has come, or comes within ``timeout``, and report the outcome to the master."""
         try:
             item = self._inbox.get(timeout=timeout)
             for _ in range(BURST):
@@ -380,7 +383,8 @@ class Replica:
         self._guarded(lambda: self._handlers[type(message)](link, message))
 
     def _act(self, work: Callable[[], bool]) -> bool:
-        """What ``work`` returns or raises, called on the replica's thread. Of another thread that ends before it."""
+        """Call ``work`` on the replica's thread, and return its result or raise its exception. For a thread that ends
+        before the replica's."""
         done: Future[bool] = Future()
 
         def act() -> None:
@@ -394,7 +398,7 @@ class Replica:
         return done.result()
 
     def _guarded(self, work: Callable[[], object]) -> None:
-        """A disk that fails ends the stream, never the thread."""
+        """Call ``work``. A failed disk ends the stream, never the thread."""
         state = self.state
         try:
             work()
@@ -409,7 +413,7 @@ class Replica:
         except Forked as error:
             state.say_problem(f"FORK: {error}; nothing was touched, see docs/replication.md")
             self._follower.leave("forked")
-        except Exception as error:  # a fault of ours: this node takes no part, and says so
+        except Exception as error:  # an error of our own: this node takes no part, and reports it
             log.exception("the replica fails")
             state.say_problem(f"BUG: {error!r}")
             self._follower.leave("a fault of its own")
@@ -444,11 +448,11 @@ class Replica:
 
     def _link_up(self, link: Link) -> None:
         promise = self.state.promise.saw(link.member.store, link.member.life)
-        # Before anything is answered in this life: others know it from now on.
+        # Before this life answers anything: other members know it from now on.
         try:
             self.state.note(replace(promise, is_met=True))  # prove: a-life-is-met-before-it-answers
         except (OSError, PromiseLost):
-            link.close("its life could not be noted")  # then it is dialed again, and nothing is answered on this one
+            link.close("its life could not be noted")  # then it is dialed again, and nothing is answered on this link
             raise
         if link.is_ours:
             self._follower.seek_soon()

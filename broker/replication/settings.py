@@ -1,4 +1,4 @@
-"""What a replica is told when it is made."""
+"""Settings of a replica."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tandemmq.config.replication import Sync
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """``timeout_seconds``: T. ``catch_up_rate``: bytes a second, 0 for no bound. ``scrub_rate`` and
-    ``scrub_interval``: of the store, in bytes a second and seconds."""
+    """Settings of a replica. ``timeout_seconds``: T. ``catch_up_rate``: bytes a second, 0 for no limit. ``scrub_rate``
+    and ``scrub_interval``: of the store, in bytes a second and seconds."""
 
     broker: str
     node: str

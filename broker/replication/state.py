@@ -1,6 +1,6 @@
-"""What a node of a set is: its promise, its copy of the journal, the term that it leads. The roles share it.
+"""State of a node of a set: its promise, its copy of the journal, the term that it leads. The roles share it.
 
-The replica's thread changes it; any thread reads a moment's picture.
+The replica's thread changes it; any thread may read the present values.
 """
 
 # proofs: replication-rules
@@ -31,7 +31,7 @@ PROMISE_LOST: Final = "the promise file could not be written: this node takes no
 
 
 class NodeState:
-    """``record`` takes what happened, a kind and facts."""
+    """State of a node. ``record`` records an event: its kind and facts."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class NodeState:
         self.timer = ElectionTimer(settings.timeout_seconds, threads, chance)
         self.copy = JournalCopy(files, threads)
         self.term: Term | None = None  # that this node leads, or was elected for
-        self.problem = ""  # why this node does not take part as it should
-        self.waiting = ""  # why it founds no set
+        self.problem = ""  # why this node does not take full part
+        self.waiting = ""  # why this node founds no set
         self._open_promises = promises
         self._opened: PromiseFile | None = None
 
@@ -63,12 +63,12 @@ class NodeState:
         return self._opened
 
     def open(self) -> None:
-        """Read the promise, once. Raises as ``promises`` does."""
+        """Read the promise, once. Raises the errors of ``promises``."""
         if self._opened is None:
             self._opened = self._open_promises()
 
     def start(self) -> None:
-        """After OSError it may be called again."""
+        """Read the own journal and begin. After OSError it may be called again."""
         if self.is_promise_lost:  # prove: who-found-no-room-reads-again "self.is_promise_lost" -> "False"
             self._promises.open_again()
         if self._promises.origin is Origin.RENAMED:
@@ -88,11 +88,11 @@ class NodeState:
 
     @property
     def promise(self) -> Promise:
-        """As it is on the disk."""
+        """Promise as it is on the disk."""
         return self._promises.promise
 
     def note(self, promise: Promise) -> None:
-        """Durable on return, where it says something else than before."""
+        """Write the promise if it differs from the present one; durable on return."""
         if promise != self.promise:
             self._promises.write(promise)
 
@@ -100,7 +100,7 @@ class NodeState:
         self.note(replace(self.promise, is_whole=is_whole))
 
     def promise_epoch(self, epoch: int, candidate: str | None, founding: Founding | None = None) -> None:
-        """Durable on return. From now on nothing of an older epoch is answered or taken."""
+        """Promise an epoch; durable on return. From now on nothing of an older epoch is answered or accepted."""
         self.timer.answer_nobody()  # prove: promise-ends-old-answers
         promise = self.promise
         self._promises.write(replace(promise, epoch=epoch, candidate=candidate, founding=founding or promise.founding))
@@ -116,13 +116,14 @@ class NodeState:
         return self._promises.is_lost
 
     def open_promise_again(self) -> None:
-        """After a failure of the disk. What was being promised then may stand there, or not."""
+        """Open the promise file again after a failure of the disk. The promise being written then may be on the disk,
+        or not."""
         self._promises.open_again()
         if self.problem == PROMISE_LOST:
             self.say_problem("")
         self._depose_before(self.promise.epoch)
 
-    # ---- what it is
+    # ---- identity and position
 
     @property
     def store(self) -> str:
@@ -130,13 +131,13 @@ class NodeState:
 
     @property
     def header(self) -> SetHeader | None:
-        """What the newest header in the own journal says of the set."""
+        """The set's part of the newest header in the own journal."""
         term = self.term
         return term.header if term is not None and term.marks.first is not None else self.copy.standing.header
 
     @property
     def voters(self) -> Voters | None:
-        """By the newest header, final or not; else by the founding that was promised to."""
+        """Voters by the newest header, final or not; otherwise by the founding that this node promised."""
         header = self.header
         if header is not None:
             return Voters(header.voters, header.names)
@@ -150,7 +151,7 @@ class NodeState:
 
     @property
     def set(self) -> str | None:
-        """That of the newest header, or that whose journal is being copied and whose first header is still to come."""
+        """Id of the set: by the newest header, or of the journal that is being copied before its first header came."""
         header = self.header
         if header is not None:
             return str(header.id)
@@ -158,7 +159,7 @@ class NodeState:
 
     @property
     def position(self) -> Position:
-        """All that was received or written, synced or not."""
+        """End of all that was received or written, synced or not."""
         term = self.term
         if term is not None and term.marks.first is not None:
             return Position(term.epoch, *term.marks.written)
@@ -166,23 +167,23 @@ class NodeState:
 
     @property
     def lineage(self) -> Lineage:
-        """Where each epoch of the own journal ended, the newest so far."""
+        """End of each epoch of the own journal; of the newest, the present end."""
         term = self.term
         return term.lineage() if term is not None and term.marks.first is not None else self.copy.standing.lineage
 
     @property
     def highest(self) -> int:
-        """Of the epochs and file numbers that it has or promised."""
+        """Highest epoch or file number that this node has or promised."""
         return max(self.promise.epoch, self.position.epoch, *self.files.list(), 0)
 
     @property
     def leads(self) -> bool:
-        """Elected, and made master."""
+        """Return whether this node is elected and was made master."""
         term = self.term
         return term is not None and not term.is_over and term.is_taken
 
     def say_problem(self, problem: str) -> None:
-        """``problem``: "" when there is none any more."""
+        """Set and log the problem; "" when there is none any more."""
         if problem != self.problem:
             self.problem = problem
             if problem:
@@ -197,18 +198,18 @@ class NodeState:
     # ---- the journal
 
     def scan(self, *, has_lost_power: bool = False) -> None:
-        """Read what stands in the own journal. ``has_lost_power``: since this store ran last."""
+        """Read the own journal. ``has_lost_power``: since this store ran last."""
         standing = self.copy.scan()
         if standing.damage is not None and has_lost_power:
-            # Of batches that were written and not synced one may be there without that before it: only in the last
-            # file, for each is synced before the next is begun.
+            # Of written batches that were not synced, a later one may be on the disk without an earlier one, but only
+            # in the last file: each file is synced before the next is begun.
             log.warning("not all was on the disk at the power loss: %s; what stands behind it goes", standing.damage)
             self.copy.end_tail()
             standing = self.copy.scan()
         self.end_founding()
         promise = self.promise
         if standing.position == BEFORE_ALL and promise.set is not None and promise.founding is None:
-            # A header was on this disk: what it confirmed since is gone with it.
+            # A header was on this disk: what it confirmed since is lost.
             self.set_whole(False)  # prove: missing-copy-is-not-whole
             self.say_problem(f"nothing is left of the journal of set {promise.set}: it is fetched from another node")
         if standing.damage is not None:
@@ -216,13 +217,13 @@ class NodeState:
             self.say_problem(f"the copy of the journal is damaged, and is fetched again: {standing.damage}")
 
     def end_founding(self) -> None:
-        """Where a header of the set is on this disk, it says who votes, and no longer the founding: were the journal
-        lost, this node would be no voter. Durable on return."""
+        """End the founding when a header of the set is on this disk: then the header names the voters. If the journal
+        were lost after that, this node would be no voter. Durable on return."""
         header, promise = self.header, self.promise
         if header is not None and promise.founding is not None:
             self.note(replace(promise, set=header.id, founding=None))
 
     def end_term(self) -> None:
-        """Be a follower again. The store writes no more."""
+        """Become a follower again. The store no longer writes."""
         self.term = None
         self.scan()

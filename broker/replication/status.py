@@ -1,6 +1,6 @@
-"""What operators and other brokers are told of a node and of its set. Nothing is decided by it.
+"""Status of a node and of its set for operators and other brokers. It decides nothing.
 
-Any thread may ask, and sees a moment's picture.
+Any thread may read it, and gets the present values.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class StatusReport:
         self._lags: dict[str, int] = {}  # of followers, in bytes
 
     def measure_lags(self) -> None:
-        """It reads files: the replica's thread does it, now and then."""
+        """Measure how far followers are behind. It reads files, so the replica's thread calls it at intervals."""
         term = self._state.term
         self._lags = {} if term is None else {store: term.lag(place) for store, place in term.marks.places().items()}
 
     def leader(self) -> Entry | None:
-        """Whoever leads, as far as this node knows."""
+        """Return the entry of the leading node, as far as this node knows."""
         master = self._follower.master
         if self._state.leads:
             return self._links.own_entry()
@@ -61,7 +61,7 @@ class StatusReport:
         return replace(entry, is_master=True, epoch=master.epoch)
 
     def others(self) -> list[Entry]:
-        """The voters that are there and do not lead."""
+        """Return the voters that are present and do not lead."""
         voters, leader = self._state.voters, self.leader()
         stores = () if voters is None else voters.ids
         return [
@@ -71,8 +71,8 @@ class StatusReport:
         ]
 
     def overview(self) -> Mapping[str, Any]:
-        """The status of this node, and under ``members`` what is known of each of the set and of who would join, this
-        node included: its entry in the directory, its vote, what it said last."""
+        """Return the status of this node. ``members`` holds each known member and each node that could join, this node
+        included: its entry in the directory, its vote, its last status."""
         own, voters, settings = self.status(), self._state.voters, self._state.settings
         store_here = self._state.store
         entries = {entry.store: entry for entry in self._links.entries()}
@@ -99,7 +99,7 @@ class StatusReport:
         return {**own, "broker": settings.broker, "members": sorted(members, key=lambda each: str(each["node"]))}
 
     def status(self) -> Mapping[str, Any]:
-        """For `tandemmq replication status`."""
+        """Return the status for `tandemmq replication status`."""
         state, master = self._state, self._follower.master
         term, voters, header, leads = state.term, state.voters, state.header, state.leads
         followers = {}
@@ -125,7 +125,7 @@ class StatusReport:
             "promised": state.promise.epoch,
             "position": list(state.position),
             "final": list(term.marks.final if term is not None else max(self._follower.final, self._leader.final)),
-            # A master's may be on the disks of others alone.
+            # A master's final place may be on the disks of others alone.
             "final_here": list(self._follower.final if term is None else min(term.marks.final, term.marks.synced)),
             "voters": {} if voters is None else {each: voters.name(each) for each in voters.ids},
             "is_voter": state.is_voter,

@@ -1,6 +1,6 @@
-"""The journal on its way to one follower: read from files while it is behind, handed over as it is written when not.
+"""Stream of the journal to one follower: read from files while it is behind, otherwise handed over as it is written.
 
-Nothing is buffered but what the socket has not taken yet, and that is bounded (docs/formats/replication.md).
+Only what the socket has not taken yet is buffered, and that is bounded (docs/formats/replication.md).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from tandemmq.store.threads import Threads
 
 log = logging.getLogger(__name__)
 
-#: Of a file, at once: what was read stays in the processor's cache until it is sent, and with who receives it until it
-#: is checked and written. A longer one is moved through memory four times.
+#: Bytes of a file read at once: they stay in the processor's cache until they are sent, and at the receiver until they
+#: are checked and written. A longer piece would move through memory four times.
 CHUNK_BYTES: Final = 256 << 10
-#: A follower for which more waits is behind.
+#: A follower with more waiting bytes is behind.
 WAITING_BYTES_MAX: Final = 8 << 20
-#: So much, and no less than two files, a follower is sent beyond what it has said that it has: it waits in the memory
-#: of one or the other.
+#: Limit of the bytes, and at least two files, that are sent beyond what the follower has reported: they wait in the
+#: memory of either node.
 WINDOW_BYTES: Final = 64 << 20
-#: Looks again so soon whether the replica, which may wait for a disk, has ended the stream of a link that ended.
+#: Interval of the check whether the replica, which may wait for a disk, has ended the stream of an ended link.
 ENDED_SECONDS: Final = 0.05
-#: Looks again whether it should end.
+#: Interval of the check whether the stream must end.
 PATIENCE_SECONDS: Final = 1.0
 
 
 class Journal(Protocol):
-    """What a stream asks of the master's journal. Any thread."""
+    """The master's journal, as a stream reads it. Any thread."""
 
     @property
     def files(self) -> JournalFiles: ...
@@ -46,25 +46,27 @@ class Journal(Protocol):
 
     @property
     def pace(self) -> Pace:
-        """Of what is read from files, for all followers."""
+        """Pace of what is read from files, shared by all followers."""
         ...
 
     @property
     def written(self) -> Place:
-        """Up to where the master has written."""
+        """Place up to which the master has written."""
         ...
 
     def end_of(self, file: int) -> int | None:
-        """Where a file ends that is not written any more; None for the one that is. JournalMissing: it is gone."""
+        """Return the end of a file that is no longer written; None for the present one. Raises JournalMissing if it is
+        gone."""
         ...
 
     def after(self, file: int) -> int | None:
-        """The next file that is there; None: there is none."""
+        """Return the next existing file; None: there is none."""
         ...
 
 
 class Stream:
-    """One follower's. ``sent``: up to where the bytes were handed to its link. Its thread ends with ``end``."""
+    """Stream to one follower. ``sent``: place up to which bytes were handed to its link. Its thread ends with
+    ``end``."""
 
     def __init__(
         self, link: Link, journal: Journal, start: Place, lacking: Sequence[int], threads: Threads, *, rate: int
@@ -79,7 +81,7 @@ class Stream:
         self._guard = threads.lock()
         self._wake = threads.event()
         self._is_over = False
-        # Beyond what the follower has said: (where a batch or file ends, bytes sent in all by then).
+        # Beyond what the follower has reported: (end of a batch or file, bytes sent in all by then).
         self._under_way: deque[tuple[Place, int]] = deque()
         self._window = WINDOW_BYTES
         self._sent_bytes = 0
@@ -91,7 +93,8 @@ class Stream:
         self._thread.start()
 
     def end(self) -> None:
-        """Any thread; at once. Nothing is sent once this has returned: what comes on that link next is another's."""
+        """End the stream; any thread; at once. After return this stream sends nothing: the link belongs to the next
+        stream."""
         with self._guard:
             self._is_over = True
             self.is_live = False
@@ -103,7 +106,7 @@ class Stream:
         return self._is_over
 
     def wrote(self, messages: Sequence[Bytes], place: Place) -> None:
-        """The master wrote this, up to ``place``. The storage thread; never blocks."""
+        """Send what the master wrote up to ``place``. The storage thread; never blocks."""
         with self._guard:
             if not self.is_live:  # prove: ended-stream-sends-nothing
                 return
@@ -117,8 +120,8 @@ class Stream:
         self._wake.set()
 
     def had(self, place: Place) -> None:
-        """The follower has everything up to there, in the order of the stream; (0, 0): one of the files that it lacked.
-        The network's thread."""
+        """Note that the follower has everything up to there, in the order of the stream; (0, 0): one of the files that
+        it lacked. The network's thread."""
         under_way = self._under_way
         if place == NOWHERE:
             if under_way:
@@ -139,7 +142,7 @@ class Stream:
             self._under_way.append(((message.file, message.end), self._sent_bytes))
 
     def sealed(self, file: int, end: int) -> None:
-        """The master goes on in another file."""
+        """Note that the master continues in another file."""
         with self._guard:
             if self.is_live:
                 self.link.send(Sealed(self._journal.epoch, file, end))
@@ -170,13 +173,14 @@ class Stream:
         following = self._journal.after(file)
         if following is not None:
             for given_up in range(file + 1, following) if file else ():
-                # A former stream may have sent a part of it, which nobody would end.
+                # A former stream may have sent a part of it, which would never be sealed.
                 self._tell(Skipped(self._journal.epoch, given_up))
             with self._guard:
                 self.sent = (following, 0)
 
     def _send_file(self, file: int, offset: int) -> bool:
-        """Send what there is of it; whether that was all of a file that is not written any more."""
+        """Send the present bytes of the file. Return whether it is complete: all was sent, and it is no longer
+        written."""
         journal = self._journal
         try:
             end = journal.end_of(file)
@@ -185,12 +189,12 @@ class Stream:
             self._tell(Skipped(journal.epoch, file))
             return True
         try:
-            # No read-ahead: megabytes of it would stand before a sync in the disk's queue.
+            # No read-ahead: megabytes of it would delay a sync in the disk's queue.
             journal.files.disk.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             length = journal.files.disk.fstat(fd).st_size
             until = journal.written[1] if end is None else end
             if end is None and journal.written[0] != file:
-                return False  # it was ended this moment
+                return False  # it was sealed this moment
             while offset < until and not self._is_over:
                 data = read_fully(journal.files.disk, fd, min(CHUNK_BYTES, until - offset), offset)
                 if not data:
@@ -225,7 +229,7 @@ class Stream:
             if not self._has_room:
                 self._has_more.wait(PATIENCE_SECONDS)
         while not self._is_over and not self.link.wait_sent(CHUNK_BYTES, PATIENCE_SECONDS):
-            self._threads.sleep(ENDED_SECONDS)  # a link that ended comes back at once, and its stream ends later
+            self._threads.sleep(ENDED_SECONDS)  # an ended link comes back at once, and its stream ends later
         self._tell(message)
         self._note(message)
         if shall_take:

@@ -1,10 +1,11 @@
-"""The real network: TCP, and TLS where it is wanted. One thread has all sockets.
+"""The real network: TCP, and TLS where it is configured. One thread owns all sockets.
 
-It accepts, dials again and again those it was told to, and carries out handshakes; what is up it reads, and hands to
-the listener. Nothing on it waits: names are resolved on threads of their own, and sockets do not block.
+It accepts connections, dials the given addresses again and again, and carries out handshakes. It reads links that are
+up, and hands their messages to the listener. Nothing on this thread waits: names are resolved on threads of their own,
+and sockets do not block.
 
-Of each store at most one link of each direction is up. A newer one takes the place of an older one, since a peer that
-lost its power leaves a connection that looks alive.
+For each store at most one link of each direction is up. A newer link replaces an older one, since a peer that lost its
+power leaves a connection that looks alive.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ from tandemmq.store.threads import OS_THREADS, Thread, Threads
 logger = logging.getLogger(__name__)
 
 THREAD_NAME: Final = "tandemmq-replication"
-# Of connections that did not prove anything yet; beyond it the oldest one ends.
+# Limit of connections that proved nothing yet; beyond it the oldest one ends.
 UNPROVED_MAX: Final = 64
-# A peer whose host is gone is noticed after so long, whether or not something is to be sent to it.
+# The loss of a peer's host is noticed after this time, whether or not something is to be sent to it.
 KEEPALIVE_IDLE_SECONDS: Final = 3
 KEEPALIVE_INTERVAL_SECONDS: Final = 2
 KEEPALIVE_COUNT: Final = 3
 UNACKNOWLEDGED_SECONDS_MAX: Final = 10
-# While the process has no descriptor for a connection more.
+# Pause while the process has no descriptor for another connection.
 ACCEPT_PAUSE_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What encrypts: for those who dial us, and for those whom we dial."""
+    """TLS contexts: for incoming and for outgoing connections."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
@@ -64,7 +65,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class TcpSettings:
-    """``hostname``: what others are told to dial. ``token``: empty, and anybody may join."""
+    """Settings of the network. ``hostname``: the advertised name. ``token``: if it is empty, any node may join."""
 
     host: str
     port: int
@@ -72,7 +73,7 @@ class TcpSettings:
     token: bytes = b""
     tls: Tls | None = None
     handshake_seconds_max: float = HANDSHAKE_SECONDS_MAX
-    # A connection to a host that does not answer is given up, and tried again with a new SYN, so that it is there soon
+    # A connection to a host that does not answer is given up and tried again with a new SYN, so that it is up soon
     # after the network is: the kernel would wait longer from one SYN to the next.
     connect_seconds_max: float = 1.5
     pause_seconds_min: float = 0.1
@@ -80,7 +81,7 @@ class TcpSettings:
 
 
 class _Target:
-    """A store that is to be connected to; one attempt at a time."""
+    """A store to connect to; one attempt at a time."""
 
     def __init__(self, store: str, address: str) -> None:
         self.store = store
@@ -91,7 +92,7 @@ class _Target:
         self.is_resolving = False
         self.failures = 0
         self.next_at = 0.0
-        self.trouble = ""  # told last
+        self.trouble = ""  # last logged reason
         self.is_former = False  # it refused CHALLENGE: the next attempt begins with HELLO
 
     def is_due(self, now: float) -> bool:
@@ -104,7 +105,7 @@ class _Target:
 
 
 class TcpNetwork:
-    """See ``network.Network``."""
+    """Network over TCP; see ``network.Network``."""
 
     def __init__(self, settings: TcpSettings, threads: Threads = OS_THREADS) -> None:
         self._settings = settings
@@ -115,11 +116,11 @@ class TcpNetwork:
         self._wakes, self._waker = socket.socketpair()
         self._is_woken = False
         self._is_ending = False
-        self._accepts_at: float | None = None  # None: it does accept
+        self._accepts_at: float | None = None  # None: it accepts now
         self._links: dict[TcpLink, None] = {}  # all, by age
         self._up: dict[tuple[str, bool], TcpLink] = {}  # by store and direction
         self._targets: dict[str, _Target] = {}
-        self._limited = LimitedLog(logger)  # of what anybody can cause
+        self._limited = LimitedLog(logger)  # for events that any host can cause
         self._listener: Listener
         self._server: socket.socket | None = None
         self._thread: Thread | None = None
@@ -149,7 +150,7 @@ class TcpNetwork:
             end.close()
 
     def _call(self, act: Callable[[], object]) -> None:
-        """On the network's thread, soon."""
+        """Call ``act`` on the network's thread, soon."""
         self._calls.append(act)
         if not self._is_woken:
             self._is_woken = True
@@ -179,7 +180,7 @@ class TcpNetwork:
 
     def _woken(self, _: int) -> None:
         self._wakes.recv(64)
-        self._is_woken = False  # before the calls are looked at: who calls from now on wakes us again
+        self._is_woken = False  # before the calls are run: a call that is added from now on wakes this thread again
 
     def _patience(self) -> float | None:
         times = [link.deadline for link in self._links if link.deadline is not None]
@@ -199,10 +200,10 @@ class TcpNetwork:
             self._accepts_at = None
             self._selector.register(self._server, selectors.EVENT_READ, self._accept)
 
-    # ---- those who dial us
+    # ---- incoming connections
 
     def _accept(self, _: int) -> None:
-        assert self._server is not None, "somebody connects to the socket that listens"
+        assert self._server is not None, "a connection comes to the socket that listens"
         try:
             sock, address = self._server.accept()
         except OSError as error:
@@ -224,7 +225,7 @@ class TcpNetwork:
             return
         self._guarded(link, partial(self._connected, link))
 
-    # ---- those whom we dial
+    # ---- outgoing connections
 
     def _dial(self, addresses: dict[str, str]) -> None:
         for store in self._targets.keys() - addresses.keys():
@@ -237,13 +238,13 @@ class TcpNetwork:
             if former is not None and former.address == address:
                 continue
             target = self._targets[store] = _Target(store, address)
-            if former is not None:  # its link stays until there is another one: it may be the only way
+            if former is not None:  # its link stays until there is another one: it may be the only working one
                 target.link, target.linked_address = former.link, former.linked_address
                 if former.attempt is not None:
                     self._finish(former.attempt, "its address has changed")
 
     def _resolve(self, target: _Target) -> None:
-        """A name server may not answer for long: so not on this thread."""
+        """Resolve the name on another thread, since a name server may not answer for long."""
         try:
             host, port = split_address(target.address)
         except ValueError as error:
@@ -263,7 +264,7 @@ class TcpNetwork:
     def _resolved(self, target: _Target, found: list[Any] | str) -> None:
         target.is_resolving = False
         if self._targets.get(target.store) is not target:
-            return  # meanwhile it is elsewhere, or not to be dialed
+            return  # meanwhile its address changed, or it is no longer dialed
         if isinstance(found, str):
             self._failed(target, found)
             return
@@ -309,7 +310,7 @@ class TcpNetwork:
         self._call(partial(self._attend, link))
 
     def _attend(self, link: TcpLink) -> None:
-        """Somebody closed it, or gave it something to send that the socket did not take."""
+        """Handle a link that was closed, or that got bytes to send that the socket did not take."""
         if link.stage is Stage.DOWN:
             return
         if link.ended_by is not None:
@@ -328,12 +329,12 @@ class TcpNetwork:
             self._guarded(link, partial(self._go_on, link, events))
 
     def _guarded(self, link: TcpLink, act: Callable[[], object]) -> None:
-        """Whatever goes wrong with one link ends that one."""
+        """Call ``act``. An error of one link ends that link only."""
         try:
             act()
         except FrameError as error:
             link.send(Refused(str(error)))
-            self._finish(link, f"what it sent cannot be meant: {error}")
+            self._finish(link, f"it sent an invalid frame: {error}")
         except OSError as error:
             self._finish(link, _words(error))
         except Exception as error:
@@ -402,14 +403,15 @@ class TcpNetwork:
             link.send(message)
 
     def _may_be_plain(self, store: str) -> bool:
-        """Whether a node of that store may be of a former version, which begins with HELLO. Without a token, anybody
-        may join, and learns names anyway."""
+        """Return whether a node of that store may be of an older version, which begins with HELLO. Without a token any
+        node may join, and learns names anyway."""
         if not self._settings.token:
             return True
         return self._listener.knows(store) and not self._is_introduced(store)
 
     def _is_introduced(self, store: str) -> bool:
-        """Whether a link to it is up that began with an introduction: it runs this version, or a later one."""
+        """Return whether a link to the store is up that began with an introduction: it runs this version, or a later
+        one."""
         links = (self._up.get((store, is_ours)) for is_ours in (True, False))
         return any(each is not None and each.handshake is not None and each.handshake.is_introduced for each in links)
 
@@ -417,7 +419,7 @@ class TcpNetwork:
         if link.target not in (None, hello.store):
             return f"store {link.target} was dialed, and this is {hello.store}"
         life = max((other.member.life for other in self._up.values() if other.member.store == hello.store), default=0)
-        # The listener hears an older life, too, or it would not know that two processes live.
+        # The listener hears an older life, too, or it would not know that two processes are alive.
         # prove: an-older-life-is-heard order later-life-is-linked
         if (refusal := self._listener.admits(hello, is_proved)) is not None:
             return refusal
@@ -493,7 +495,7 @@ class TcpNetwork:
             except Exception:
                 logger.exception("the end of the link to %s could not be handled", link.member.node)
         elif not link.is_ours:
-            # Of who knows the token one line for each host: two may have copies of one disk.
+            # For peers that know the token, one line for each host: two may have copies of one disk.
             is_proved = link.handshake is not None and link.handshake.is_proved
             who = link.peer.rpartition(":")[0] if is_proved else ""
             text = f"the connection from {link.peer} ended before its handshake: {reason}"
@@ -504,7 +506,7 @@ class TcpNetwork:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Of "host:port"; an IPv6 address has brackets. Raises ValueError."""
+    """Split "host:port"; an IPv6 address has brackets. Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(f"{address!r} is no host:port")
@@ -544,7 +546,7 @@ def _is_numeric(host: str) -> bool:
 
 
 def _resolve(host: str, port: int) -> list[Any] | str:
-    """What getaddrinfo(3) says, or why it says nothing."""
+    """Return the result of getaddrinfo(3), or the reason for an error."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM) or f"{host} has no address"
     except (OSError, UnicodeError) as error:

@@ -1,10 +1,10 @@
-"""One connection to a member over TCP: bytes that wait to be sent, TLS, and the messages in what arrives.
+"""A connection to a member over TCP: bytes that wait to be sent, TLS, and the received messages.
 
 ``send`` writes at once when nothing waits, on the thread that calls it: a batch does not wait for another thread. What
-the socket does not take waits in order, and the network's thread sends it on. Data is not copied on its way: a message
-is a head and its data, given to the socket together.
+the socket does not take waits in order, and the network's thread sends it on. Data is not copied: a message is a head
+and its data, given to the socket together.
 
-With TLS one thread at a time uses the socket, for reading, too: OpenSSL asks for it.
+With TLS one thread at a time uses the socket, for reading, too: OpenSSL requires it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tandemmq.broker.replication.introduction import Introduction
 from tandemmq.broker.replication.messages import HANDSHAKE_BYTES_MAX, FrameReader, Message, encode_parts
 from tandemmq.broker.replication.network import Member
 
-RECEIVED_BYTES_MAX: Final = 256 << 10  # by one call
-BUFFERS_MAX: Final = 64  # of one call that sends
-# What OpenSSL did not take it has to be given again, so pieces are always cut at the same places.
+RECEIVED_BYTES_MAX: Final = 256 << 10  # in one call
+BUFFERS_MAX: Final = 64  # in one call that sends
+# OpenSSL must get the bytes that it did not take again, so pieces are always cut at the same places.
 TLS_PIECE_BYTES: Final = 64 << 10
 
 
@@ -37,10 +37,10 @@ class Stage(Enum):
 
 
 class TcpLink:
-    """``attend``: have the network's thread look at this link; from any thread.
+    """A connection to a member. ``attend`` makes the network's thread look at this link; from any thread.
 
-    ``member`` is there when it is up. What other modules than the network use is in ``network.Link``; the rest is used
-    on the network's thread.
+    ``member`` is set when the link is up. Other modules than the network use only what is in ``network.Link``; the rest
+    is used on the network's thread.
     """
 
     member: Member
@@ -49,14 +49,14 @@ class TcpLink:
         self, sock: socket.socket, *, target: str | None, peer: str, attend: Callable[[TcpLink], object]
     ) -> None:
         self.sock = sock
-        self.target = target  # the store that was dialed; None: it dialed us
-        self.peer = peer  # for logs: where it is
+        self.target = target  # the store that was dialed; None: the peer dialed us
+        self.peer = peer  # address of the peer, for logs
         self.stage = Stage.CONNECTING
-        self.deadline: float | None = None  # it is up by then
+        self.deadline: float | None = None  # time by which the link must be up
         self.up_at = 0.0
         self.handshake: Introduction | None = None
         self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
-        self.ended_by: str | None = None  # why: somebody closed it, or the socket failed
+        self.ended_by: str | None = None  # reason: a close, or a failure of the socket
         self._attend = attend
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -96,7 +96,7 @@ class TcpLink:
                     self._flush()
                     if not self._waiting and self.ended_by is None:
                         return
-        if is_first:  # else the network's thread waits for the socket anyway
+        if is_first:  # otherwise the network's thread waits for the socket anyway
             self._attend(self)
 
     def wait_sent(self, below: int, timeout: float) -> bool:
@@ -117,7 +117,7 @@ class TcpLink:
 
     @property
     def wants_to_write(self) -> bool:
-        """Bytes wait for the socket to take them."""
+        """Return whether bytes wait for the socket to take them."""
         return bool(self._waiting) and not self._must_read_first
 
     def flush(self) -> None:
@@ -127,7 +127,8 @@ class TcpLink:
                 self._flush()
 
     def receive(self) -> int | None:
-        """Have ``reader`` take what has arrived: how many bytes, 0 at the end, None if nothing has. Raises OSError."""
+        """Feed ``reader`` with received bytes. Return their number, 0 at the end, None if there are none. Raises
+        OSError."""
         reader = self.reader
         try:
             if isinstance(self.sock, ssl.SSLSocket):
@@ -146,7 +147,8 @@ class TcpLink:
             self._must_read_first = False
 
     def _decrypt(self, sock: ssl.SSLSocket) -> bytes:
-        """One call gives out one record of TLS at most, which is little."""
+        """Decrypt what has come. One call of ``recv`` returns at most one small TLS record, so it is called several
+        times."""
         parts: list[bytes] = []
         have = 0
         with self._lock:
@@ -160,7 +162,7 @@ class TcpLink:
         return b"".join(parts)
 
     def shut(self, reason: str) -> None:
-        """No byte moves any more."""
+        """Close the socket: no byte is sent or received after that."""
         with self._lock:
             self._end(reason)
             self.stage = Stage.DOWN
@@ -176,7 +178,7 @@ class TcpLink:
         self._changed.notify_all()
 
     def _put(self, parts: tuple[bytes | bytearray | memoryview, ...], sent: int) -> None:
-        """Behind what waits: these, but for so many bytes of them."""
+        """Queue these parts without their first ``sent`` bytes."""
         for part in parts:
             if sent < len(part):
                 self._waiting.append(memoryview(part)[sent:])
@@ -184,7 +186,7 @@ class TcpLink:
             sent = max(0, sent - len(part))
 
     def _transmit(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        """How much of it the socket took."""
+        """Return how many bytes the socket took."""
         try:
             if isinstance(self.sock, ssl.SSLSocket):
                 return self.sock.send(buffers[0][:TLS_PIECE_BYTES])

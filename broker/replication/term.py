@@ -1,6 +1,7 @@
-"""One term of one master of a set: what it writes, who has it, who still answers (docs/formats/replication.md).
+"""A term of one master of a set: what it writes, which followers have it, which still answer
+(docs/formats/replication.md).
 
-The storage thread writes and waits; the network's thread tells of HAVEs and ALIVE answers; the replica's thread begins
+The storage thread writes and waits; the network's thread notes HAVEs and ALIVE answers; the replica's thread begins
 streams. One guard is held for moments only.
 """
 
@@ -34,16 +35,16 @@ from tandemmq.store.writer.journal_end import NoProof
 
 log = logging.getLogger(__name__)
 
-#: Who waits for followers shows this often that it lives.
+#: A master that waits for followers calls ``alive`` at this interval.
 PATIENCE_SECONDS: Final = 0.1
 LINEAGE_MAX: Final = 1_000
 DEPOSED: Final = "this node leads no more"
 
 
 class Term:
-    """``epoch`` is the number of its first file. ``header``: what its headers say of the set.
+    """A term of one master. ``epoch`` is the number of its first file. ``header``: the set's part of its headers.
 
-    ``granted`` is when, by the clock, the promises were asked for that elected it, by store.
+    ``granted``: for each store whose promise elected it, the time on the clock at which the promise was requested.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class Term:
         self.lease_seconds = LEASE * timeout_seconds
         self.pace = Pace(threads.monotonic)
         self.is_over = False
-        self.is_taken = False  # by the lock thread, until it lets go
+        self.is_taken = False  # by the lock thread, until it releases it
         self.has_begun = False
         self.has_ended = threads.event()
-        self.is_let_go = False  # the store ended it by itself: nobody lost it
+        self.is_let_go = False  # the store ended the term itself: it was not lost
         self.streams: dict[str, Stream] = {}
         self._store = store
         self._threads = threads
@@ -78,8 +79,8 @@ class Term:
         self._guard = threads.lock()
         self._changed = threads.event()
         self._wanted: tuple[Place, bool] | None = None
-        self._free: dict[str, int] = {}  # what others said is free on their volumes
-        # How far the disk of each follower was by what it said on links before this one.
+        self._free: dict[str, int] = {}  # bytes that others reported free on their volumes
+        # How far the disk of each follower was, by its reports on links before this one.
         self._acknowledged: dict[str, tuple[Link, Place]] = {}
         self._wrote_at = 0.0
         self._told = NOWHERE
@@ -88,14 +89,15 @@ class Term:
         self._headers = HeaderReader(files)
         self._reading = threads.lock()
         self._needed: Callable[[], tuple[int, ...]] = tuple
-        self._next: SetHeader | None = None  # with other voters, once a file begins with it
-        self._said = header  # by the newest header, which may not be written yet
+        self._next: SetHeader | None = None  # with other voters, until a file begins with it
+        self._said = header  # content of the newest header, which may not be written yet
 
     # ---- the lease
 
     @property
     def lease_from(self) -> float:
-        """Since when, by the clock, a quorum is known to follow: it was asked then, and has answered."""
+        """Time on the clock since which a quorum is known to follow: a question was sent then, and the quorum has
+        answered."""
         now = self._threads.boottime()
         voters = self.marks.voters
         answered = [now if each == self._store else self._answered.get(each, -1e9) for each in voters.ids]
@@ -107,7 +109,7 @@ class Term:
         return not self.is_over and self._threads.boottime() - self.lease_from < self.lease_seconds
 
     def live_stores(self) -> set[str]:
-        """This node, and the followers that have caught up and answered within the lease. Any thread."""
+        """Return this node, and the followers that have caught up and answered within the lease. Any thread."""
         oldest = self._threads.boottime() - self.lease_seconds
         streams = list(self.streams.items())
         return {self._store} | {
@@ -115,11 +117,11 @@ class Term:
         }
 
     def ask_alive(self, milliseconds: int) -> None:
-        """Ask all followers whether they still follow, and for so long will follow nobody else."""
+        """Ask all followers whether they still follow; an answer binds them to this node for ``milliseconds``."""
         self.tell(self.alive(milliseconds))
 
     def alive(self, milliseconds: int) -> Alive:
-        """The question. Any thread."""
+        """Return the next ALIVE. Any thread."""
         number = next(self._numbers)
         self._asked[number] = self._threads.boottime()  # prove: lease-from-before-asking
         self._asked.pop(number - 1_000, None)
@@ -131,12 +133,13 @@ class Term:
             self._answered[store] = max(asked_at, self._answered.get(store, asked_at))
 
     def tell(self, message: Message) -> None:
-        """All followers."""
+        """Send a message to all followers."""
         for stream in list(self.streams.values()):
             stream.link.send(message)
 
     def lag(self, place: Place) -> int:
-        """How many bytes of the journal lie behind ``place``, at most: of a file whose end is not known, all count."""
+        """Return the bytes of the journal behind ``place``, at most: of a file whose end is unknown, all bytes
+        count."""
         file, end = place
         last, written = self.marks.written
         lag = -end if file else 0
@@ -155,11 +158,11 @@ class Term:
     # ---- followers
 
     def lineage(self) -> Lineage:
-        """Where each epoch ended, this one so far."""
+        """Return the end of each epoch; of this epoch, the present end."""
         return (*self.header.lineage, (self.epoch, *self.marks.written))
 
     def add(self, stream: Stream) -> None:
-        """After ``drop`` of an older one of that store."""
+        """Add a stream, after ``drop`` of an older one of that store."""
         self.streams[stream.link.member.store] = stream
         stream.start()
 
@@ -168,8 +171,7 @@ class Term:
             self.drop(stream.link.member.store)
 
     def drop(self, store: str) -> None:
-        """Nothing more is sent to that follower, and what it had in memory does not count: it may have been started
-        again."""
+        """End the follower's stream. What it had in memory no longer counts: it may have been restarted."""
         stream = self.streams.pop(store, None)
         if stream is not None:
             stream.end()
@@ -177,12 +179,13 @@ class Term:
             self.marks.lost(store)  # prove: memory-of-a-former-life
 
     def returned(self, link: Link, common: Place, known: Place) -> Place:
-        """A follower came that has everything up to ``common``: how far its disk was by what its store said on former
-        links, and by what is ``known`` of former terms. If that was more, it counts for what it has now. The replica's
+        """Note a follower that has everything up to ``common``. Return how far its disk was, by its reports on former
+        links and by what is ``known`` of former terms. If that was more, only what it has now counts. The replica's
         thread."""
         store = link.member.store
         former, acknowledged = self._acknowledged.get(store, (None, known))
-        # A FOLLOW may come late. Before the first one of a link no HAVE came on it: all places are of former ones.
+        # A FOLLOW may come late. Before the first FOLLOW of a link no HAVE came on it, so all places come from former
+        # links.
         if former is link:  # prove: own-haves-are-no-former-ones "former is link" -> "False"
             return acknowledged
         with self._guard:
@@ -201,14 +204,14 @@ class Term:
         return acknowledged
 
     def _still_there(self, common: Place, acknowledged: Place) -> Place:
-        """The last place up to ``acknowledged`` that this journal still has. Files that the state does not need are
-        given up: a follower that removed them lacks nothing. NOWHERE: all behind ``common`` was given up."""
+        """Return the last place up to ``acknowledged`` that this journal still has. Files that the state does not need
+        are given up: a follower that removed them lacks nothing. NOWHERE: all behind ``common`` was given up."""
         for file in reversed(self.files.list()):
             if common[0] <= file <= acknowledged[0]:
                 try:
                     end = self.end_of(file)
                 except FileNotFoundError:
-                    continue  # it is given up now
+                    continue  # it was given up just now
                 # prove: files-between-are-not-given-up "min(acknowledged, (file, end))" -> "NOWHERE"
                 return acknowledged if end is None else min(acknowledged, (file, end))
         return NOWHERE
@@ -217,7 +220,7 @@ class Term:
         return self.streams.get(link_store)
 
     def have(self, link: Link, message: Have) -> None:
-        """A follower has more. The network's thread."""
+        """Note that a follower has more. The network's thread."""
         store = link.member.store
         stream = self.streams.get(store)
         if stream is None or stream.link is not link:  # prove: have-of-this-life
@@ -235,8 +238,8 @@ class Term:
             self._changed.set()
 
     def tell_final(self) -> None:
-        """Tell followers what is final, if that is news. The replica's thread, now and then: only their standbys wait
-        for it, and a frame for each batch would wake every one of them twice."""
+        """Tell followers the final place, if it has changed. The replica's thread calls it at intervals: only their
+        standbys wait for it, and a frame for each batch would wake every follower twice."""
         final = self.marks.final
         if final > self._told:
             self._told = final
@@ -247,7 +250,7 @@ class Term:
 
     @property
     def free_bytes(self) -> int | None:
-        """A quorum has so much free, this node not counted; None: it is the only voter."""
+        """Free bytes that a quorum has, this node not counted; None: this node is the only voter."""
         voters = self.marks.voters
         if len(voters.ids) == 1:
             return None
@@ -257,7 +260,8 @@ class Term:
     # ---- the storage thread
 
     def begin(self, needed: Callable[[], tuple[int, ...]]) -> None:
-        """All that was there is read; the header comes next. ``needed``: the files that the state needs."""
+        """Begin to write: all former records are read, and the header comes next. ``needed`` returns the files that the
+        state needs."""
         with self._guard:
             if self.is_over:  # prove: deposed-begins-nothing
                 raise Deposed(self.epoch, DEPOSED)
@@ -265,7 +269,7 @@ class Term:
             self.has_begun = True
 
     def needed_files(self) -> tuple[int, ...]:
-        """What the state needs."""
+        """Return the files that the state needs."""
         return self._needed()
 
     def wrote(self, file: int, offset: int, data: bytes | bytearray, end: int) -> None:
@@ -320,7 +324,7 @@ class Term:
             self._after_change()
 
     def settle(self, place: Place, *, must_be_final: bool, alive: Callable[[], object]) -> None:
-        """Returns when all up to there is confirmed, or final. Raises Deposed, and NoProof without a lease."""
+        """Wait until all up to there is confirmed, or final. Raises Deposed, and NoProof without a lease."""
         while True:
             with self._guard:
                 if self.is_over:  # prove: deposed-confirms-nothing
@@ -338,34 +342,35 @@ class Term:
             self._changed.wait(PATIENCE_SECONDS)
 
     def said_next(self) -> SetHeader:
-        """What the header of the next file says, which is made now. The storage thread."""
+        """Return the set's part of the header of the next file, which is made now. The storage thread."""
         with self._guard:
             self._said = self._next or self.header
             return self._said
 
     @property
     def is_settled(self) -> bool:
-        """Whether the list of voters is final, and so is the first batch of this epoch."""
+        """Return whether the list of voters and the first batch of this epoch are final."""
         before = max(self._changed_at, self.marks.first or (self.epoch, 1))
         is_changing = self._next is not None or self._said is not self.header
         # prove: change-waits-for-the-one-before "self.marks.final >= before" -> "True"
         return not is_changing and self.marks.final >= before
 
     def propose(self, voters: Voters) -> None:
-        """The next file begins with these. Raises ChangeRefused while what was there before is not final."""
+        """Propose the voters for the header of the next file. Raises ChangeRefused while the former change is not
+        final."""
         with self._guard:
             if not self.is_settled:
                 raise ChangeRefused("the change before it, or the first batch of this epoch, is not final yet")
             self._next = SetHeader(self.header.id, voters.ids, voters.names, self.header.lineage)
 
     def give_up_change(self) -> None:
-        """The file with the proposed voters did not come about."""
+        """Withdraw the proposal: its file was not begun."""
         with self._guard:
             if self._next is not None:
                 self._next, self._changed_at = None, NOWHERE
 
     def end_unbegun(self) -> None:
-        """Nobody is to begin it; who has begun ends it himself."""
+        """End a term that has not begun. If it has begun, the store ends it."""
         with self._guard:
             if self.has_begun:
                 return
@@ -373,13 +378,13 @@ class Term:
         self.end()
 
     def depose(self) -> None:
-        """Nothing is confirmed any more once this has returned. Any thread."""
+        """Confirm nothing any more once this has returned. Any thread."""
         with self._guard:
             self.is_over = True
         self._changed.set()
 
     def end(self) -> None:
-        """The store writes no more."""
+        """End the term: the store no longer writes."""
         with self._guard:
             self.is_let_go = self.is_let_go or not self.is_over
         self.depose()
@@ -394,7 +399,7 @@ class Term:
         return self.marks.written
 
     def end_of(self, file: int) -> int | None:
-        """As ``stream.Journal``."""
+        """Return the end of a file; see ``stream.Journal``."""
         if file == self.marks.written[0]:
             return None
         end = self._ends.get(file)
@@ -417,11 +422,11 @@ class Term:
         return end
 
     def after(self, file: int) -> int | None:
-        """As ``stream.Journal``."""
+        """Return the next file; see ``stream.Journal``."""
         last = self.marks.written[0]
         return next((each for each in self.files.list() if file < each <= last), None)
 
 
 def header_of_term(set_id: str, voters: Voters, lineage: Iterable[tuple[int, int, int]]) -> SetHeader:
-    """What the headers of a new epoch say of the set. ``lineage``: where each former epoch ended."""
+    """Return the set's part of the headers of a new epoch. ``lineage``: the end of each former epoch."""
     return SetHeader(set_id, voters.ids, voters.names, tuple(lineage)[-LINEAGE_MAX:])

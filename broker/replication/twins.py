@@ -1,9 +1,10 @@
-"""Two directories with one store id, whose processes both live: a cloned disk. No member may let one of them in.
+"""Two directories with one store id whose processes are both alive: a cloned disk. No member may admit either of them.
 
-One directory has one process at a time, so of two processes of one store either all of the one is before the other, or
-there are two directories. A process is known by its life and its address. Whoever completes a handshake proves that it
-lived when that was begun, or later; a handshake ends within HANDSHAKE_SECONDS_MAX. So a process that is heard more than
-TWIN_SECONDS after another one was heard first lived after that one did. If that is so both ways, both live.
+One directory has one process at a time. So of two processes of one store, either all of one is before the other, or
+there are two directories. Life and address identify a process. A completed handshake proves that the peer was alive
+when the handshake began, or later; a handshake ends within HANDSHAKE_SECONDS_MAX. So a process that is heard more than
+TWIN_SECONDS after another one was first heard was alive after the other one was. If that holds both ways, both are
+alive.
 """
 
 # proofs: twins
@@ -21,9 +22,9 @@ from tandemmq.broker.replication.network import Link
 
 log = logging.getLogger(__name__)
 
-#: Longer than a handshake takes, also by a clock that runs more slowly.
+#: Longer than a handshake takes, even by a slower clock.
 TWIN_SECONDS: Final = HANDSHAKE_SECONDS_MAX + 1.0
-#: Who was not heard of for so long is gone. A process that is refused dials again each second.
+#: A process that was not heard for this long is gone. A refused process dials again each second.
 SILENT_SECONDS: Final = 30.0
 
 Process = tuple[int, str]  # life and address
@@ -31,8 +32,8 @@ Process = tuple[int, str]  # life and address
 
 @dataclass(slots=True)
 class _Heard:
-    """``first`` and ``last``: when, by the clock, it completed a handshake. ``left_at``: when a link to it went last.
-    ``links``: that are up now."""
+    """History of one process, as it was heard. ``first`` and ``last``: when, by the clock, it completed a handshake.
+    ``left_at``: when a link to it last ended. ``links``: those that are up now."""
 
     node: str
     first: float
@@ -45,35 +46,32 @@ class _Heard:
 
 
 class Twins:
-    """What one member heard of the processes of each store. The network's thread; ``problem`` any thread.
-
-    ``now``: the clock by which handshakes end, in seconds.
-    """
+    """Processes of each store, as one member heard them. The network's thread; ``problem`` any thread."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._heard: dict[str, dict[Process, _Heard]] = {}
-        self._told: dict[str, tuple[str, float]] = {}  # by store: who uses it, and when that was seen last
+        self._told: dict[str, tuple[str, float]] = {}  # by store: the report, and when the twins were last seen
 
     @property
     def problem(self) -> str:
-        """Which stores are used by two nodes; "": none is."""
+        """Report of the stores that two nodes use; "": none."""
         now = self._now()
         return "; ".join(told for told, at in list(self._told.values()) if now - at < SILENT_SECONDS)
 
     def refusal(self, store: str) -> str | None:
-        """Why nodes of this store are refused: two of them live. None: at most one lives."""
+        """Return why nodes of this store are refused: two of them are alive. None: at most one is."""
         told, at = self._told.get(store, ("", 0.0))
         return told if told and self._now() - at < SILENT_SECONDS else None
 
     def heard(self, hello: Hello) -> None:
-        """This node completed a handshake now, and knows the token."""
+        """Note that this node completed a handshake now, and knows the token."""
         now, store = self._now(), hello.store
         heard = self._alive(store, now)
         one = heard.setdefault((hello.life, hello.address), _Heard(hello.node, now, now, now, []))
         one.last = now
         others = [each for each in heard.values() if each is not one]
-        # Of two that are known, the one that starts again is another process, at its address.
+        # If both are known and one restarts, it is another process at the same address.
         elsewhere = any(address != hello.address for _, address in heard)
         # prove: a-known-twin-is-not-let-in-by-a-start "elsewhere" -> "False"
         told = self.refusal(store) if elsewhere else None
@@ -87,12 +85,12 @@ class Twins:
             return
         self._told.pop(store, None)
         if now > one.first + TWIN_SECONDS:
-            # Whoever of them lives dials again, and is heard; whoever is gone is not missed.
+            # A process that is alive dials again, and is heard; a process that is gone is not missed.
             silent = [each for each in others if now > each.first + TWIN_SECONDS]
             _hang_up(silent, "another node has its store id")  # prove: a-linked-twin-comes-again
 
     def knows(self, hello: Hello) -> bool:
-        """Whether this process was heard, and is not silent since."""
+        """Return whether this process was heard, and has not been silent since."""
         return (hello.life, hello.address) in self._heard.get(hello.store, {})
 
     def link_up(self, link: Link) -> None:
@@ -107,7 +105,7 @@ class Twins:
                 heard.left_at = self._now()  # its handshake was as long ago as before
 
     def _alive(self, store: str, now: float) -> dict[Process, _Heard]:
-        """Those of one store, without those that are silent; so of all stores that are no longer heard of."""
+        """Return the processes of one store. Removes silent processes of all stores first."""
         for each, heard in list(self._heard.items()):
             kept = {process: one for process, one in heard.items() if not one.is_silent(now)}
             if kept:
@@ -128,7 +126,7 @@ def _told(store: str, heard: dict[Process, _Heard]) -> str:
 
 
 def _both_live(one: _Heard, other: _Heard) -> bool:
-    """Each was heard in a handshake that was begun after the other one was heard first."""
+    """Return whether each was heard in a handshake that began after the other one was first heard."""
     # prove: twins-are-both-alive " and other.last > one.first + TWIN_SECONDS"
     return one.last > other.first + TWIN_SECONDS and other.last > one.first + TWIN_SECONDS
 

@@ -1,6 +1,6 @@
-"""Giving votes: what this node answers to who would stand, its promise, and the end of what it was given for.
+"""Votes of this node: its answers to candidates, its promise, and the end of a granted term.
 
-All on the replica's thread (docs/formats/replication.md, rules 2, 4 and 10). What is answered, says ``election``.
+All runs on the replica's thread (docs/formats/replication.md, rules 2, 4 and 10). ``election`` decides the answers.
 """
 
 # proofs: replication-rules
@@ -21,7 +21,7 @@ class Voter:
         self._state = state
         self._follower = follower
         self._candidate = candidate
-        self._deferred_at = float("-inf")  # to somebody of a lower weight
+        self._deferred_at = float("-inf")  # to a node of a lower weight
 
     def _view(self) -> View:
         state = self._state
@@ -57,7 +57,7 @@ class Voter:
         reason = self._refusal_to_promise(asker, message)
         term = state.term
         if reason is None and term is not None:
-            # From here on it confirms nothing; only now its position holds still.
+            # From here on the term confirms nothing: only now its position is stable.
             term.depose()  # prove: deposed-before-the-position-is-taken
             reason = self._refusal_to_promise(asker, message)  # prove: deposed-compares-again
         if reason is None:
@@ -74,7 +74,7 @@ class Voter:
         )
 
     def resigned(self, link: Link, message: Resign) -> None:
-        """Who leads, or was granted an epoch, gives it up."""
+        """Handle the resignation of the leader, or of the candidate that was granted an epoch."""
         state, store, master = self._state, link.member.store, self._follower.master
         of = state.promise.candidate if master is None else master.link.member.store
         if message.epoch != state.promise.epoch or store != of:

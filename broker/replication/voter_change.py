@@ -1,4 +1,4 @@
-"""What an operator may ask of a master: one voter more or less, and who is to lead next."""
+"""Changes that an operator may request of a master: add or remove a voter, and choose the next leader."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tandemmq.broker.replication.voters import Voters
 
 
 def with_voter(term: Term, wanted: str) -> Voters:
-    """``wanted``, here and below: a store id, or the name of a node that is unique among those known. Raises
-    ChangeRefused."""
+    """Return the voters with one more. ``wanted``, here and below: a store id, or the name of a node that is unique
+    among those known. Raises ChangeRefused."""
     voters = term.marks.voters
     learners = {store: each for store, each in list(term.streams.items()) if store not in voters}
     stream = _only_one(wanted, learners, "learner that follows")
@@ -22,7 +22,8 @@ def with_voter(term: Term, wanted: str) -> Voters:
 
 
 def without_voter(term: Term, wanted: str, own: str) -> Voters:
-    """``own``: the master. Followers are known by the names that they have now. Raises ChangeRefused."""
+    """Return the voters without ``wanted``. ``own``: the master. Followers are known by their present names. Raises
+    ChangeRefused."""
     streams = list(term.streams.items())
     voters = term.marks.voters.renamed({store: each.link.member.node for store, each in streams})
     found = [each for each in voters.ids if wanted in (each, voters.name(each))]
@@ -37,8 +38,8 @@ def without_voter(term: Term, wanted: str, own: str) -> Voters:
 
 
 def _with_live_quorum(term: Term, changed: Voters) -> Voters:
-    """The new list of voters. Raises ChangeRefused if no quorum of it is alive and has caught up: the set would have no
-    master."""
+    """Return the changed voters. Raises ChangeRefused if no quorum of them is alive and has caught up: the set would
+    have no master."""
     live = term.live_stores()
     if not changed.have_quorum(live):  # prove: change-keeps-a-live-quorum
         missing = ", ".join(changed.name(each) for each in changed.ids if each not in live)
@@ -50,7 +51,7 @@ def _with_live_quorum(term: Term, changed: Voters) -> Voters:
 
 
 def next_leader(term: Term, wanted: str, known: Known) -> str:
-    """A follower that can be elected when this node leads no more; its store id. Raises ChangeRefused."""
+    """Return the store id of the follower that can be elected when this node no longer leads. Raises ChangeRefused."""
     stream = _only_one(wanted, dict(term.streams), "follower")
     store, name = stream.link.member.store, stream.link.member.node
     if store not in term.marks.voters:
@@ -65,7 +66,7 @@ def next_leader(term: Term, wanted: str, known: Known) -> str:
 def _only_one(wanted: str, streams: Mapping[str, Stream], kind: str) -> Stream:
     found = [each for store, each in streams.items() if wanted in (store, each.link.member.node)]
     if len(found) != 1:
-        there = ", ".join(f"{each.link.member.node} ({store})" for store, each in streams.items()) or "nobody"
+        there = ", ".join(f"{each.link.member.node} ({store})" for store, each in streams.items()) or "no node"
         raise ChangeRefused(f"{wanted} is no {kind}; there is {there}")
     return found[0]
 

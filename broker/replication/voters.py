@@ -1,4 +1,4 @@
-"""Whose promises and disks count, and how many of them are enough. Pure."""
+"""The voters: their promises and disks count, and a quorum of them is enough. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Voters:
-    """The stores that count, and what people call their nodes."""
+    """The stores that count, and the display names of their nodes."""
 
     ids: tuple[str, ...]
-    names: Mapping[str, str]  # store id -> node; for people, it decides nothing
+    names: Mapping[str, str]  # store id -> node; a display name, it decides nothing
 
     def __post_init__(self) -> None:
         assert len(set(self.ids)) == len(self.ids), "a voter counts once"
@@ -25,31 +25,31 @@ class Voters:
 
     @property
     def quorum(self) -> int:
-        """More than half. Two quorums of these voters share a store, and so do a quorum of these and one of a list
-        that has one store more or one less."""
+        """More than half of the voters. Two quorums of these voters share a store, and so do a quorum of these and a
+        quorum of a list with one store more or less."""
         return len(self.ids) // 2 + 1  # prove: more-than-half " + 1"
 
     def have_quorum(self, stores: Collection[str]) -> bool:
-        """Whether enough voters are among ``stores``; who is no voter does not count."""
+        """Return whether enough voters are among ``stores``; other stores do not count."""
         return sum(store in stores for store in self.ids) >= self.quorum
 
     def name(self, store: str) -> str:
-        """What people call it: its node, or the beginning of its id."""
+        """Return the display name of a store: its node, or the beginning of its id."""
         return self.names.get(store, store[:8])
 
     def renamed(self, nodes: Mapping[str, str]) -> Voters:
-        """These, by the names that ``nodes`` has for them; a store that is not in it keeps its name."""
+        """Return these voters with the names in ``nodes``; a store that is not in it keeps its name."""
         return Voters(self.ids, {**self.names, **{store: nodes[store] for store in self.ids if store in nodes}})
 
     def add(self, store: str, node: str) -> Voters:
-        """These and one more, who was none."""
-        assert store not in self.ids, "who is a voter is not added"
+        """Return these voters and one more, which was none."""
+        assert store not in self.ids, "a voter is not added again"
         return Voters((*self.ids, store), {**self.names, store: node})
 
     def remove(self, store: str) -> Voters:
-        """These without one, who was one and not the last."""
-        assert store in self.ids, "who is no voter is not removed"
-        assert len(self.ids) > 1, "somebody has to vote"
+        """Return these voters without one, which was a voter and not the last."""
+        assert store in self.ids, "only a voter is removed"
+        assert len(self.ids) > 1, "at least one voter remains"
         return Voters(
             tuple(voter for voter in self.ids if voter != store),
             {voter: node for voter, node in self.names.items() if voter != store},
@@ -58,7 +58,7 @@ class Voters:
 
 @dataclass(frozen=True, slots=True)
 class Founding:
-    """A set that is to be: its id and its first voters."""
+    """A set to be founded: its id and its first voters."""
 
     set: str
     voters: Voters
@@ -72,6 +72,6 @@ T = TypeVar("T", bound=Ordered)
 
 
 def quorum_th(values: Iterable[T], quorum: int) -> T | None:
-    """The greatest value that at least ``quorum`` of them reach. None if there are not so many."""
+    """Return the greatest value that at least ``quorum`` of them reach. None if there are fewer values."""
     ordered = sorted(values, reverse=True)  # prove: reached-by-a-quorum ", reverse=True"
     return ordered[quorum - 1] if len(ordered) >= quorum else None

@@ -4,11 +4,12 @@
     /default/orders/nodes              stays
     /default/orders/nodes/<store id>   JSON of an Entry and a nonce; goes with the session of the node that made it
 
-One thread watches: it lists all entries, writes our own where it is missing or old, and waits for the next watch.
-Each turn is whole in itself, so whatever was missed meanwhile, by a lost session or a server set back, is found then.
+One thread watches: it lists all entries, writes our own if it is missing or old, and waits for the next watch. Each
+turn is complete in itself, so it finds whatever a lost session or a server restored to an older state hid.
 
 A node of our store id that we did not make is either from our former process, which has ended, or from a copy of our
-store directory, which runs. It is replaced once; if it comes back, its owner lives, and that is told as a problem.
+store directory, which runs. It is replaced once; if it comes back, its owner is alive, and that is reported as a
+problem.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from tandemmq.locker.contract import BootClock, LockRefused, LockUnavailable
 from tandemmq.locker.zookeeper.session import ZooKeeperSession
 from tandemmq.store.threads import OS_THREADS, Threads
 
-#: Who proves the password to the servers; an ACL names a user and a password.
+#: User whose password is proved to the servers; an ACL names a user and a password.
 USER: Final = "tandemmq"
-#: Every call ends by then.
+#: Limit of each call.
 CALL_SECONDS_MAX: Final = 2.0
 CONNECT_SECONDS_MAX: Final = 2.0
-#: What `end` waits for: the call that is under way, and the end of the session.
+#: Limit of the wait in `end`: for the call under way, and for the end of the session.
 END_SECONDS_MAX: Final = 4.0
-#: Between attempts while the servers cannot be asked.
+#: Pause between attempts while the servers are unavailable.
 RETRY_SECONDS: Final = 0.2
-#: Everything is listed so often at least, though nothing was heard.
+#: All entries are listed at least at this interval, even without an event.
 LIST_SECONDS_MAX: Final = 10.0
-#: A session that is not heard of for its length is given up for a new one; then after twice as long, up to this.
+#: A session without contact for its own length is replaced by a new one; the next one after twice as long, up to this.
 PATIENCE_SECONDS_MAX: Final = 60.0
-#: A directory of more members, or one larger entry, is not ours.
+#: A directory with more members, or with a larger entry, is not ours.
 ENTRIES_MAX: Final = 64
 ENTRY_BYTES_MAX: Final = 64 << 10
 
@@ -47,7 +48,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperPlace:
-    """`[replication]`: HOST:PORT,…; where the sets of these servers lie; the broker's name; what is asked for."""
+    """Values of `[replication]`: HOST:PORT,…; the path of all sets on these servers; the broker's name; the requested
+    session time-out."""
 
     hosts: str
     path: str
@@ -66,7 +68,7 @@ class ZooKeeperPlace:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A node as it was read. ``entry`` is None for what no member wrote."""
+    """A node as it was read. ``entry`` is None if its content is not a member's."""
 
     entry: Entry | None
     nonce: str
@@ -76,7 +78,7 @@ class _Found:
 
 
 class ZooKeeperDirectory:
-    """A `Directory`. Needs the extra `zookeeper`; raises UnknownLocker without."""
+    """A `Directory` in ZooKeeper. Needs the extra `zookeeper`; raises UnknownLocker without it."""
 
     def __init__(self, place: ZooKeeperPlace, threads: Threads = OS_THREADS) -> None:
         self._place = place
@@ -89,7 +91,7 @@ class ZooKeeperDirectory:
         self._timeout_seconds = place.session_timeout_seconds
         self._own: Entry | None = None
         self._others: tuple[Entry, ...] = ()
-        self._problem: str | None = "nobody was asked yet"
+        self._problem: str | None = "no server was reached yet"
         self._told: tuple[Entry, ...] = ()
         self._replaced: set[str] = set()  # nonces, a few in the life of a process
         self._failing_since: float | None = None
@@ -146,16 +148,16 @@ class ZooKeeperDirectory:
             except (LockUnavailable, LockRefused) as error:
                 self._failed(str(error))
                 pause = RETRY_SECONDS
-            except Exception as error:  # kazoo's own mistakes: who does not see the directory goes on without
+            except Exception as error:  # an error of kazoo itself: the node continues without the directory
                 log.exception("%s", self.where)
-                self._failed(f"{self.where} cannot be asked: {error!r}")
+                self._failed(f"{self.where} is unavailable: {error!r}")
                 pause = RETRY_SECONDS
             self._tell()
             self._wake.wait(pause)
         self._session.close()
 
     def _turn(self) -> str | None:
-        """Read everything, and write our own entry if it is not there as it should be. Returns the problem, if any."""
+        """Read everything, and write our own entry if it is missing or wrong. Return the problem, if any."""
         self._session.connect(CONNECT_SECONDS_MAX)
         self._timeout_seconds = round(self._session.timeout_seconds, 3)
         found = self._list()
@@ -166,7 +168,7 @@ class ZooKeeperDirectory:
         return None if own is None else self._write(own, found.get(own.store))
 
     def _list(self) -> dict[str, _Found]:
-        """All nodes by store id. From here on a change of any wakes us."""
+        """Return all nodes by store id. From here on a change of any node wakes us."""
         from kazoo.exceptions import NoNodeError
 
         try:
@@ -179,7 +181,7 @@ class ZooKeeperDirectory:
             try:
                 content, status = self._call("get", f"{self._place.nodes}/{name}", watch=self._changed)
             except NoNodeError:
-                continue  # it went: the watch on its parent has woken us
+                continue  # it was removed: the watch on its parent has woken us
             entry, nonce = decode(content)
             if entry is not None and entry.store != name:
                 entry = None
@@ -187,14 +189,16 @@ class ZooKeeperDirectory:
         return found
 
     def _make_parents(self) -> None:
-        """`zk_path` belongs to all sets that share it, so anybody may add to it; what lies below our name is ours."""
+        """Make the parent nodes. `zk_path` belongs to all sets that share it, so any client may add to it; what is
+        below our name is ours."""
         from kazoo.security import OPEN_ACL_UNSAFE
 
         self._call("ensure_path", self._place.path, OPEN_ACL_UNSAFE)
         self._call("ensure_path", self._place.nodes)
 
     def _write(self, own: Entry, found: _Found | None) -> str | None:
-        """What is written now is read, and compared, by the next turn: the watch wakes us."""
+        """Write our own entry if it is missing or old. The next turn reads and compares what is written now: the watch
+        wakes us."""
         from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
         path, content = f"{self._place.nodes}/{own.store}", encode(own, self._nonce)
@@ -221,7 +225,7 @@ class ZooKeeperDirectory:
         return self._session.call(verb, *arguments, seconds_max=CALL_SECONDS_MAX, **options)
 
     def _changed(self, event: object) -> None:
-        """On kazoo's thread: a node, the list of nodes or the connection is not what it was."""
+        """Wake the thread. On kazoo's thread: a node, the list of nodes or the connection has changed."""
         self._wake.set()
 
     def _failed(self, problem: str) -> None:
@@ -230,7 +234,8 @@ class ZooKeeperDirectory:
         if self._failing_since is None:
             self._failing_since = now
         elif now - self._failing_since > self._patience_seconds:
-            # Servers that were set back refuse a client that has seen more than they have, for as long as it lives.
+            # Servers restored to an older state refuse a client that has seen more than they have, for the life of that
+            # client.
             session, self._session = self._session, self._new_session()
             session.close()
             self._failing_since = now
@@ -248,13 +253,13 @@ class ZooKeeperDirectory:
 
 
 def encode(entry: Entry, nonce: str) -> bytes:
-    """The content of a node. ``nonce`` tells one life of one process from all others."""
+    """Return the content of a node. ``nonce`` identifies one life of one process."""
     return json.dumps({**asdict(entry), "nonce": nonce}, ensure_ascii=False, sort_keys=True).encode()
 
 
 def decode(content: bytes | None) -> tuple[Entry | None, str]:
-    """Who wrote this, and the nonce. Never fails: what cannot be read, no member wrote. Keys that are not known come
-    from a newer member, and are passed over."""
+    """Return the entry and the nonce in ``content``. Never fails: no member wrote what cannot be read. Unknown keys
+    come from a newer member, and are ignored."""
     if content is None or len(content) > ENTRY_BYTES_MAX:
         return None, ""
     try:

@@ -1,7 +1,7 @@
 """Kubernetes' Lease by plain HTTPS: read, create, replace; each an atomic step at the API server.
 
-What is replaced must be the version that was read: the server compares `resourceVersion`, and says 409 when somebody
-was quicker. Unknown parts of an object go back as they came.
+The replaced version must be the one that was read: the server compares `resourceVersion`, and answers 409 when another
+client was quicker. Unknown parts of an object are sent back unchanged.
 """
 
 # proofs: kubernetes-lock
@@ -27,10 +27,10 @@ BODY_BYTES_MAX: Final = 1 << 20
 API_VERSION: Final = "coordination.k8s.io/v1"
 HOLDER_ANNOTATION: Final = "tandemmq/holder"
 
-#: Answers that time does not mend: no or a wrong token, no rights, an object that the server does not accept.
+#: Answers that time does not mend: a missing or wrong token, missing rights, an object that the server does not accept.
 _REFUSALS: Final = frozenset({400, 401, 403, 405, 415, 422})
-# A connection that lay idle was closed by the other side: what was sent on it was not read, or it was, and its version
-# will tell when it is sent again.
+# The other side closed an idle connection: it did not read the request, or it did, and the version shows that when the
+# request is sent again.
 _STALE: Final = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
@@ -42,12 +42,12 @@ class Lease:
 
     @property
     def identity(self) -> str:
-        """The holder; empty: the lease is free."""
+        """Identity of the holder; empty: the lease is free."""
         return str(self._spec.get("holderIdentity") or "")
 
     @property
     def uid(self) -> str:
-        """Which object this is: one that was deleted and made anew by the same name has another."""
+        """Unique id of the object: an object that was deleted and made anew with the same name has another."""
         return str((self.content.get("metadata") or {}).get("uid") or "")
 
     @property
@@ -60,14 +60,14 @@ class Lease:
 
     @property
     def renewal(self) -> tuple[object, ...]:
-        """Another one means that its holder did something, as client-go sees it."""
+        """Fields that change when the holder does something, as client-go sees it."""
         spec = self._spec
         keys = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
         return tuple(spec.get(key) for key in keys)
 
     @property
     def holder_line(self) -> str:
-        """What a broker of ours wrote beside; empty: nothing."""
+        """Line that a broker of ours wrote in the annotation; empty: none."""
         return str((self.content.get("metadata", {}).get("annotations") or {}).get(HOLDER_ANNOTATION) or "")
 
     @property
@@ -76,7 +76,7 @@ class Lease:
         return spec
 
     def changed(self, holder_line: str, **spec: object) -> Lease:
-        """The same object with these parts of its spec, and this line; an empty line takes it away."""
+        """Return the same object with these parts of its spec, and this line; an empty line removes it."""
         made = copy.deepcopy(dict(self.content))
         made["spec"] = {**(made.get("spec") or {}), **spec}
         annotations = made.setdefault("metadata", {}).get("annotations") or {}
@@ -88,20 +88,21 @@ class Lease:
 
 
 def new_lease(namespace: str, name: str) -> Lease:
-    """A free lease that does not exist yet."""
+    """Return a free lease that does not exist yet."""
     return Lease({"apiVersion": API_VERSION, "kind": "Lease", "metadata": {"name": name, "namespace": namespace}})
 
 
 def micro_time(seconds: float) -> str:
-    """RFC 3339 with six digits, as the API's MicroTime wants it."""
+    """Format a time by RFC 3339 with six digits, as the API's MicroTime requires."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class LeaseApi:
-    """One Lease at one API server, over one connection, for one thread at a time. The next call connects anew.
+    """A Lease at an API server, over one connection, for one thread at a time. After `close` the next call connects
+    anew.
 
-    Every wait for the server is bounded by `seconds_max`. LockUnavailable: it may have happened or not. LockRefused: it
-    did not, and will not.
+    Every wait for the server is bounded by `seconds_max`. LockUnavailable: the request may have been carried out or
+    not. LockRefused: it was not, and will not be.
     """
 
     def __init__(self, where: str, server: str, namespace: str, name: str, token_file: str, ca_file: str) -> None:
@@ -115,25 +116,26 @@ class LeaseApi:
         self._token = ""
 
     def read(self, seconds_max: float) -> Lease | None:
-        """None: there is none."""
+        """Return the Lease; None: there is none."""
         status, answer = self._ask("GET", f"{self._path}/{self._name}", None, seconds_max)
         return None if status == http.client.NOT_FOUND else Lease(answer)
 
     def create(self, lease: Lease, seconds_max: float) -> Lease | None:
-        """As it stands now; None: there is one already. LockRefused when there is no such namespace."""
+        """Create the Lease, and return it as it is now; None: there is one already. LockRefused when there is no such
+        namespace."""
         status, answer = self._ask("POST", self._path, lease, seconds_max)
         if status == http.client.NOT_FOUND:
             raise LockRefused(f"{self._where} refuses us: 404, {answer.get('message')}")
         return None if status == http.client.CONFLICT else Lease(answer)
 
     def replace(self, lease: Lease, seconds_max: float) -> Lease | None:
-        """As it stands now; None: it is not there, or was changed since it was read."""
+        """Replace the Lease, and return it as it is now; None: it is gone, or was changed since it was read."""
         status, answer = self._ask("PUT", f"{self._path}/{self._name}", lease, seconds_max)
         is_ours = status not in (http.client.CONFLICT, http.client.NOT_FOUND)  # prove: replaced-what-was-read
         return Lease(answer) if is_ours else None
 
     def close(self) -> None:
-        """Hang up. Never raises."""
+        """Close the connection. Never raises."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -141,7 +143,7 @@ class LeaseApi:
     # The wire
 
     def _ask(self, verb: str, path: str, lease: Lease | None, seconds_max: float) -> tuple[int, dict[str, Any]]:
-        """Status and object; only what `read`, `create` and `replace` have a meaning for comes back."""
+        """Return status and object; only a status that `read`, `create` and `replace` handle is returned."""
         deadline = time.monotonic() + seconds_max
         try:
             status, body = self._exchange(verb, path, lease, deadline)
@@ -157,13 +159,13 @@ class LeaseApi:
             number = error.errno if isinstance(error, OSError) else None
             if isinstance(error, TimeoutError):
                 what, number = f"no answer within {seconds_max:g} s", errno.ETIMEDOUT
-            raise LockUnavailable(f"{self._where} cannot be asked: {what}", number) from error
+            raise LockUnavailable(f"{self._where} is unavailable: {what}", number) from error
         text = answer.get("message") if isinstance(answer, dict) else None
         if status in _REFUSALS:
             raise LockRefused(f"{self._where} refuses us: {status}, {text}")
         is_meant = status in (http.client.OK, http.client.CREATED, http.client.NOT_FOUND, http.client.CONFLICT)
         if not is_meant or not isinstance(answer, dict):
-            raise LockUnavailable(f"{self._where} cannot be asked: {status}, {text}")
+            raise LockUnavailable(f"{self._where} is unavailable: {status}, {text}")
         return status, answer
 
     def _exchange(self, verb: str, path: str, lease: Lease | None, deadline: float) -> tuple[int, bytes]:
@@ -180,8 +182,8 @@ class LeaseApi:
     def _exchange_once(
         self, connection: http.client.HTTPSConnection, verb: str, path: str, lease: Lease | None, deadline: float
     ) -> tuple[int, bytes]:
-        # Tokens are replaced every hour or so, by rewriting the file. Meanwhile it may be empty; the server would
-        # refuse that for good, and the former token holds on.
+        # Tokens are replaced every hour or so, by rewriting the file. It may be empty meanwhile; the server would
+        # refuse an empty token for good, and the former token stays valid.
         with open(self._token_file, encoding="ascii") as file:
             self._token = file.read().strip() or self._token
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}

@@ -2,19 +2,19 @@
 
     holderIdentity         <name>_<nonce>; empty: free. The nonce is new in each life of a lock.
     leaseDurationSeconds   lock_acquire_sleep_interval, in whole seconds
-    acquireTime, renewTime by this host's clock, for people and to be seen to change
+    acquireTime, renewTime by this host's clock, for readers, and to show a change
     leaseTransitions       one more with each new holder
     annotation             tandemmq/holder, JSON: holder, epoch, pid, host, admin, since, nonce
 
 The rule is client-go's: clocks are never compared. A standby that has seen the Lease unchanged for its duration *by its
-own boot clock* may replace it, and the server lets one do so. Our proof counts from before the renewal was sent,
-and any standby's waiting begins after it arrived, so that no standby may take what we can still prove.
+own boot clock* may replace it, and the server accepts only one replacement. Our proof counts from before the renewal
+was sent, and any standby's waiting begins after it arrived, so no standby may take what we can still prove.
 
-A renewal that was answered with a conflict is examined: somebody changed a label, or our last answer was lost, and
-it is still ours; or it is not.
+A renewal that was answered with a conflict is examined: a client changed a label, or our last answer was lost, and the
+Lease is still ours; or it is not.
 
-A Lease is known by its uid, and not by its name alone: if the object was deleted and made anew (`kubectl apply` of what
-was saved), it may say our name, and another broker may have had the lock meanwhile.
+A Lease is identified by its uid, not by its name alone: if the object was deleted and made anew (`kubectl apply` of a
+saved copy), it may hold our name, although another broker had the lock meanwhile.
 """
 
 # proofs: kubernetes-lock
@@ -46,12 +46,12 @@ from tandemmq.locker.options import Options
 
 logger = logging.getLogger(__name__)
 
-#: An API server has more to do than to be asked by us.
+#: Few polls: an API server has other work.
 POLLS_PER_LEASE: Final = 10
 POLL_SECONDS_MAX: Final = 1.0
-#: Letting go may take so long, for each of two calls; then the lease ends by itself.
+#: Limit of each of the two calls of a release; then the lease ends by itself.
 RELEASE_SECONDS_MAX: Final = 1.0
-#: How often a conflict is examined in one renewal.
+#: Number of conflicts examined in one renewal.
 WRITES_MAX: Final = 3
 NONCE_BITS: Final = 48
 
@@ -61,7 +61,8 @@ REQUEST_MS: Final = 2_000.0
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
-    """`[locker.kubernetes]`, with what a pod finds in itself where the operator said nothing."""
+    """Values of `[locker.kubernetes]`, with what a pod finds in its environment for values that the operator did not
+    set."""
 
     server: str
     namespace: str
@@ -72,7 +73,7 @@ class KubernetesSettings:
 
     @classmethod
     def of(cls, request: LockRequest, environment: Mapping[str, str] = os.environ) -> KubernetesSettings:
-        """Raises LockSettingsError."""
+        """Read the settings of a request. Raises LockSettingsError."""
         options = Options(request.options, "kubernetes")
         token_file = options.text("token_file") or f"{ACCOUNT}/token"
         settings = cls(
@@ -107,7 +108,7 @@ def _own_namespace(account: str) -> str:
 
 @dataclass(slots=True)
 class _Watch:
-    """Since when, by our boot clock, a Lease stands as it does, and how often its holder was seen to renew it."""
+    """Time on our boot clock since which a Lease is unchanged, and number of renewals seen of its holder."""
 
     renewal: tuple[object, ...] | None = None
     identity: str = ""
@@ -115,21 +116,21 @@ class _Watch:
     renewals: int = 0
 
     def see(self, lease: Lease, now_seconds: float) -> None:
-        """`now_seconds` is read after the Lease was."""
+        """Note the Lease. `now_seconds` is read after the Lease was."""
         if lease.renewal == self.renewal:
             return
         self.renewals = self.renewals + 1 if lease.identity == self.identity else 0
         self.renewal, self.identity, self.since_seconds = lease.renewal, lease.identity, now_seconds
 
     def has_ended(self, lease: Lease, now_seconds: float, usual_seconds: float) -> bool:
-        """This Lease, as it stands, has expired."""
+        """Return whether this Lease, as it is, has expired."""
         length = usual_seconds if lease.duration_seconds is None else lease.duration_seconds
         is_same = lease.renewal == self.renewal
         return is_same and now_seconds - self.since_seconds > length  # prove: kubernetes-lease-stood-unchanged
 
 
 class KubernetesLeaseLocker(LeasedLocker):
-    """One Lease. Needs a service account that may get, create and update it; no clocks that agree."""
+    """Lock in a Lease. Needs a service account that may get, create and update it; needs no synchronized clocks."""
 
     kind = "kubernetes-lease"
 
@@ -138,10 +139,10 @@ class KubernetesLeaseLocker(LeasedLocker):
         self._kubernetes = KubernetesSettings.of(request)
         self._api = self._open()
         self._guard = threading.Lock()
-        self._asking = self._open()  # for other threads than the lock's; under the guard
+        self._asking = self._open()  # for threads other than the lock's; under the guard
         self._watch = _Watch()
-        self._identity = ""  # in this life; from the first try on it may stand in the Lease
-        self._left = ""  # of a former life, that we could not take out of the Lease when we let go
+        self._identity = ""  # in this life; from the first try on it may be in the Lease
+        self._left = ""  # of a former life, which could not be removed from the Lease at the release
         self._lease: Lease | None = None  # as we wrote it last
         self._uid = ""  # of the object that we took
 
@@ -152,7 +153,7 @@ class KubernetesLeaseLocker(LeasedLocker):
 
     @property
     def lease_seconds(self) -> float:
-        """In whole seconds, as the API has it."""
+        """Length of the lease in whole seconds, as the API requires."""
         return max(1.0, math.ceil(self.settings.lock_acquire_sleep_interval_seconds))
 
     @property
@@ -172,7 +173,7 @@ class KubernetesLeaseLocker(LeasedLocker):
         if lease is None:
             return self._take(new_lease(self._kubernetes.namespace, self._kubernetes.lease), is_new=True)
         self._watch.see(lease, self.clock.now())
-        # Our own identity stands there after a try, or a release, that was not answered.
+        # Our own identity is there after a try, or a release, that was not answered.
         is_ours = lease.identity in (self._identity, self._left)
         if is_ours or not lease.identity or self._watch.has_ended(lease, self.clock.now(), self.lease_seconds):
             return self._take(lease, is_new=False)
@@ -204,7 +205,7 @@ class KubernetesLeaseLocker(LeasedLocker):
         return True
 
     def _stand_behind(self, lease: Lease) -> None:
-        """Raises LockRefused when a living broker with our own name has it."""
+        """Note a Lease with another holder. Raises LockRefused when a live broker with our own name has it."""
         holder = holder_in(lease)
         is_namesake = holder is not None and holder.name == self.request.holder.name
         self._finds(is_namesake)
@@ -218,14 +219,14 @@ class KubernetesLeaseLocker(LeasedLocker):
             return False
         try:
             known_at = self._renew()
-        except LockRefused as refusal:  # whether it is ours is unknown all the same: rights do not hold a lock
+        except LockRefused as refusal:  # whether it is ours is still unknown: rights do not hold a lock
             raise LockUnavailable(str(refusal)) from refusal
         self._is_lost = known_at is None
         self._proof = NO_PROOF if known_at is None else self._proof_since(known_at)
         return not self._is_lost
 
     def _renew(self) -> float | None:
-        """When it was asked that made it ours for another while; None: it is not ours."""
+        """Renew the Lease. Return the time from which it is ours for another period; None: it is not ours."""
         assert self._holder is not None, "an owner has said who it is"
         for _ in range(WRITES_MAX):
             # prove: kubernetes-renews-own " or self._lease.identity != self._identity"
@@ -241,7 +242,7 @@ class KubernetesLeaseLocker(LeasedLocker):
                 self._lease = written
                 return known_at  # prove: kubernetes-renewed-before "known_at" -> "self.clock.now()"
             self._lease = self._api.read(self.call_seconds_max) or new_lease("", "")
-        raise LockUnavailable(f"{self.where} cannot be asked: it is changed by somebody else all the time")
+        raise LockUnavailable(f"{self.where} is unavailable: another client changes it all the time")
 
     def release(self) -> None:
         identity, self._identity = self._identity, ""
@@ -260,7 +261,7 @@ class KubernetesLeaseLocker(LeasedLocker):
             self._guard.release()
 
     def _free(self, identity: str) -> None:
-        """As client-go does: no holder, for a second."""
+        """Free the Lease as client-go does: no holder, for a second."""
         seconds_max = min(self.call_seconds_max, RELEASE_SECONDS_MAX)
         lease = self._api.read(seconds_max)
         if lease is None or lease.identity != identity:
@@ -270,10 +271,10 @@ class KubernetesLeaseLocker(LeasedLocker):
             lease.changed("", holderIdentity="", leaseDurationSeconds=1, acquireTime=now, renewTime=now), seconds_max
         )
 
-    # Telling
+    # Reporting
 
     def holder(self) -> Holder | None:
-        """Any thread may ask."""
+        """Return the holder. Any thread may call it."""
         mine = self._mine
         if mine is not None:
             return mine
@@ -291,12 +292,12 @@ class KubernetesLeaseLocker(LeasedLocker):
 
 
 def encode(holder: Holder, identity: str) -> str:
-    """What stands in the annotation of a Lease that `identity` has."""
+    """Return the annotation of a Lease whose holder is `identity`."""
     return json.dumps(holder.line(since=holder.since_ms, nonce=identity.rpartition("_")[2]))
 
 
 def holder_in(lease: Lease) -> Holder | None:
-    """The holder that the Lease names; None: it is free. An annotation by another holder does not count."""
+    """Return the holder that the Lease names; None: it is free. An annotation by another holder does not count."""
     if not lease.identity:
         return None
     try:

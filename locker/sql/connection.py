@@ -1,7 +1,7 @@
-"""One connection to a database that SQLAlchemy knows, for a lock: bounded in time, reconnected when lost, its errors
-told apart.
+"""A connection to a database that SQLAlchemy knows, for a lock: bounded in time, reconnected when lost, its errors
+classified.
 
-No pool: a lock's connection is its own. Each statement is committed when it returns, unless `begin` was said before.
+No pool: a lock's connection is its own. Each statement is committed when it returns, unless `begin` was called before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Parameters = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a statement returned, and how many rows it hit."""
+    """Rows that a statement returned, and the number of rows that it hit."""
 
     rows: list[tuple[Any, ...]]
     count: int
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Which database, and how it is connected to: with which bounds, and under what name it lists us."""
+    """A database and its connection: time bounds, and the name under which the database lists us."""
 
     url: URL = field(repr=False)
     dialect: Dialect
@@ -45,16 +45,16 @@ class Database:
 
     @property
     def where(self) -> str:
-        """The URL without password and options."""
+        """URL without password and options."""
         return self.url.set(password=None, query={}).render_as_string()
 
     def with_suffix(self, suffix: str) -> Database:
-        """Another SQLite file beside this one."""
+        """Return another SQLite file beside this one."""
         assert self.dialect is SQLITE, "a database on a server has no file"
         return replace(self, url=self.url.set(database=f"{self.url.database}{suffix}"))
 
     def engine(self) -> Engine:
-        """Raises UnknownLocker when the driver is not installed."""
+        """Return an engine. Raises UnknownLocker when the driver is not installed."""
         arguments = self.dialect.connect(self.bounds, self.client_name)
         options = {key: value for key, value in arguments.items() if key not in self.url.query}
         try:
@@ -70,7 +70,8 @@ class Database:
 
 
 def database(data_source: object, bounds: Bounds, client_name: str) -> Database:
-    """The database that `locker.data_source` names. Raises LockSettingsError, whose text has no password in it."""
+    """Return the database that `locker.data_source` names. Raises LockSettingsError, whose text contains no
+    password."""
     if not isinstance(data_source, str) or not data_source:
         raise LockSettingsError("data_source", data_source, _EXPECTED_URL)
     try:
@@ -81,7 +82,7 @@ def database(data_source: object, bounds: Bounds, client_name: str) -> Database:
     if "+" not in url.drivername:
         url = url.set(drivername=dialect.driver)
     if dialect is SQLITE and url.database in (None, "", ":memory:"):
-        raise LockSettingsError("data_source", data_source, "sqlite:////path: a database in memory locks nobody out")
+        raise LockSettingsError("data_source", data_source, "sqlite:////path: a database in memory excludes no broker")
     return Database(url, dialect, bounds, client_name)
 
 
@@ -97,10 +98,10 @@ def _bound(engine: Engine, seconds: float) -> None:
 
 
 class Session:
-    """A connection, opened at the first statement and again after it was lost. For one thread at a time."""
+    """Connection that is opened at the first statement and again after it was lost. For one thread at a time."""
 
     def __init__(self, database: Database, where: str | None = None) -> None:
-        """`where` is what errors speak of, if it is more than the database."""
+        """Prepare the connection. `where` is the name in errors, if it is more than the database."""
         self.database = database
         self.where = where or database.where
         self._engine = database.engine()
@@ -112,11 +113,12 @@ class Session:
 
     @property
     def is_connected(self) -> bool:
-        """As far as we know: the server was not asked."""
+        """Return whether there is a connection as far as is known: the server is not queried."""
         return self._connection is not None
 
     def execute(self, statement: str, parameters: Parameters | None = None) -> Answer:
-        """Raises LockBusy and LockRefused, after which the connection stands, or LockUnavailable, and it does not."""
+        """Execute a statement. Raises LockBusy and LockRefused, which keep the connection, or LockUnavailable, which
+        closes it."""
         try:
             return self._execute(self._connected(), statement, parameters or {})
         except DBAPIError as error:
@@ -126,7 +128,7 @@ class Session:
             raise raised from error
 
     def begin(self) -> None:
-        """What follows is one transaction, until `rollback`."""
+        """Begin a transaction, which lasts until `rollback`."""
         self.execute(self.dialect.begin)
 
     def rollback(self) -> None:
@@ -140,7 +142,7 @@ class Session:
             self.close()
 
     def close(self) -> None:
-        """Hang up at once; a transaction that is open ends with it. Never raises."""
+        """Close the connection at once; an open transaction ends with it. Never raises."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -155,7 +157,7 @@ class Session:
             try:
                 connection = self._engine.connect()
             except (TypeError, ValueError, RuntimeError) as error:
-                # What drivers raise for options that they do not know, and for a log-in that they cannot do.
+                # Errors of drivers for options that they do not know, and for a log-in that they cannot do.
                 raise LockRefused(f"{self.where}: {error}") from error
             try:
                 is_mariadb = bool(getattr(self._engine.dialect, "is_mariadb", False))

@@ -1,16 +1,16 @@
-"""`database`: one long transaction that holds row 1 of a table, as ActiveMQ's DefaultDatabaseLocker.
+"""`database`: one long transaction that holds row 1 of a table, like ActiveMQ's DefaultDatabaseLocker.
 
-The lock lives as long as the transaction, and that as long as the connection: a master that loses its connection has
-lost the lock, and nothing brings it back. No session waits for the row inside the database: a standby asks, and gets
-the answer at once. That is `FOR UPDATE NOWAIT`, and `BEGIN IMMEDIATE` in SQLite, where the whole file is the lock.
+The lock lasts as long as the transaction, and the transaction as long as the connection: a master that loses its
+connection has lost the lock for good. No session waits for the row inside the database: a standby polls, and gets the
+answer at once. That is `FOR UPDATE NOWAIT`, and `BEGIN IMMEDIATE` in SQLite, where the whole file is the lock.
 
 A master writes a stamp into the row, which stays uncommitted, and proves its ownership by reading it again: only the
-transaction that wrote it sees it. ActiveMQ writes the time anew at each keep-alive; over weeks in one transaction that
-would leave millions of dead rows behind.
+transaction that wrote it sees it. ActiveMQ writes the time anew at each keep-alive; in one transaction over weeks that
+would leave millions of dead rows.
 
 When a master dies its host closes the connection and the lock is free at once. When it hangs, or its network is gone,
-nobody closes anything. So this session is set to end after a silence; a master that is silent
-for less has known before that its proof was out.
+nothing closes the connection. So the session is set to end after a silence; the proof of a silent master expires before
+that.
 """
 
 # proofs: row-lock
@@ -48,8 +48,8 @@ NAMELESS = "a broker that has left no name"
 
 
 class DatabaseLocker(Locker):
-    """A handle of row 1. `database` is where the lock is, `names` where the holder's name is kept: the same, or for
-    SQLite a second file. Each has a connection of its own."""
+    """Handle of row 1. `database` has the lock, `names` the holder's name: the same, or for SQLite a second file. Each
+    has a connection of its own."""
 
     kind = "database"
 
@@ -99,7 +99,7 @@ class DatabaseLocker(Locker):
         return True
 
     def _take(self) -> int:
-        """The stamp that we wrote. The transaction stays open."""
+        """Lock the row, and return the stamp that was written. The transaction stays open."""
         try:
             self._lock_row()
         except LockRefused:
@@ -123,7 +123,7 @@ class DatabaseLocker(Locker):
         return stamp
 
     def _lock_row(self) -> None:
-        """Raises LockBusy when somebody else has it, LockRefused when there is no such row."""
+        """Lock the row. Raises LockBusy when another session has it, LockRefused when there is no such row."""
         self._session.begin()
         options = self._statements
         override = options.overrides.get("lock_create_statement")
@@ -148,7 +148,8 @@ class DatabaseLocker(Locker):
         return not self._is_lost
 
     def _is_still_mine(self, stamp: int) -> bool:
-        """Our transaction still sees what it wrote. Whoever lost the connection or the transaction lost the lock."""
+        """Return whether our transaction still sees its stamp. If the connection or the transaction is lost, the lock
+        is lost."""
         if not self._session.is_connected:
             return False  # prove: lost-connection-is-a-lost-lock
         try:
@@ -163,7 +164,7 @@ class DatabaseLocker(Locker):
         return is_ours and self._inode() == self._file  # prove: same-database-file " and self._inode() == self._file"
 
     def _inode(self) -> Identity | None:
-        """Of SQLite's file: one who deletes or replaces it takes the lock away from its holder."""
+        """Return the identity of SQLite's file: deleting or replacing the file takes the lock away from its holder."""
         if self._database.dialect is not SQLITE:
             return None
         try:
@@ -190,10 +191,10 @@ class DatabaseLocker(Locker):
             self._asking.pop().close()
         self._has_created = False
 
-    # Telling
+    # Reporting
 
     def holder(self) -> Holder | None:
-        """Any thread may ask: each that asks has connections of its own while it does."""
+        """Return the holder. Any thread may call it: each calling thread uses connections of its own meanwhile."""
         signature = self._signature
         if signature is not None and not self._is_lost:
             return signature.holder
@@ -208,7 +209,7 @@ class DatabaseLocker(Locker):
 
     @property
     def _was_refused_lately(self) -> bool:
-        """A poll has just said that somebody has it."""
+        """Return whether a poll has just found that another broker has the lock."""
         refused_at = self.refused_at_seconds
         return refused_at is not None and self.clock.now() - refused_at < 2 * self.poll_seconds
 
@@ -217,14 +218,14 @@ class DatabaseLocker(Locker):
         return round(1000 * min(self._proof_seconds(), 10 * PROOF_SECONDS_MIN))
 
     def _write_name(self) -> None:
-        # With all rows locked, row 2 is too, and by ourselves.
+        # With all rows locked, row 2 is locked, too, by ourselves.
         if self._signature is not None and (self._statements.one_row or self._database is not self._names):
             self._holder_row.write(self._signature.text, self._name_valid_ms)
             self._name_written_at = self.clock.now()
 
 
 class _Question:
-    """Who has the lock, asked by one who does not want it."""
+    """Query for the holder of the lock, by a broker that does not want the lock."""
 
     def __init__(self, database: Database, names: Database, statements: Statements) -> None:
         self._session = Session(database)
@@ -232,8 +233,8 @@ class _Question:
         self._statements = statements
 
     def holder(self, is_held: bool) -> Holder | None:
-        """None: it is free. `is_held`: it is known to be held. The test takes the lock for a moment, in which no other
-        session gets it. Raises LockUnavailable."""
+        """Return the holder; None: the lock is free. `is_held`: it is known to be held. The test takes the lock for a
+        moment, in which no other session gets it. Raises LockUnavailable."""
         if not is_held and self._is_free():
             return None
         row = self._row.read()

@@ -1,4 +1,4 @@
-"""What differs between databases: drivers, time limits, clocks, and how a row is locked."""
+"""Differences between databases: drivers, time limits, clocks, and how a row is locked."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sqlalchemy import URL
 
 from tandemmq.locker.contract import LockSettingsError
 
-#: psycopg rounds less up to this.
+#: Lower limit of the time-out: psycopg rounds smaller values up to this.
 POSTGRES_CONNECT_SECONDS_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long a database may take, in seconds.
+    """Time limits of a database, in seconds.
 
-    connect   until a connection stands
+    connect   until there is a connection
     query     until a statement is answered
     lock      that a statement waits for a lock of others; 0: hardly at all
-    silence a session that is idle for longer inside a transaction is ended by the server; None: never
+    silence   after which the server ends a session that is idle inside a transaction; None: never
     """
 
     connect_seconds: float
@@ -33,9 +33,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One kind of database.
+    """A kind of database.
 
-    driver     SQLAlchemy's name of dialect and driver; `extra` of ours installs it
+    driver     SQLAlchemy's name of dialect and driver; our `extra` installs it
     now_ms     an expression: ms since 1970, UTC, when it is evaluated and not when the transaction began
     begin      opens a transaction that ROLLBACK ends
     no_wait    behind a SELECT: lock the row, or fail at once
@@ -91,13 +91,13 @@ def _mysql_prepare(bounds: Bounds, is_mariadb: bool) -> list[str]:
 
 
 def _sqlite_connect(bounds: Bounds, _name: str) -> dict[str, Any]:
-    # A connection may be closed by another thread than the one that opened it; it is never used by two at once.
+    # A connection may be closed by a thread other than the one that opened it; two threads never use it at once.
     return {"timeout": bounds.lock_seconds, "check_same_thread": False}
 
 
 def _sqlite_prepare(_bounds: Bounds, _is_mariadb: bool) -> list[str]:
-    # All brokers that share the file are on one host. What they wrote survives them; who holds a lock need not survive
-    # the host, and a disk that is busy with messages must not make a master late.
+    # All brokers that share the file are on one host. Their writes survive the brokers. The holder of the lock need not
+    # survive the host, and a disk that is busy with messages must not make a master late.
     return ["PRAGMA synchronous = OFF"]
 
 
@@ -114,7 +114,7 @@ POSTGRES: Final = Dialect(
     _postgres_connect,
     _postgres_prepare,
 )
-#: SYSDATE, since NOW is the time when a statement began, which may have waited for a lock since.
+#: SYSDATE, since NOW is the time when a statement began, which may have waited for a lock.
 MYSQL: Final = Dialect(
     "mysql+pymysql",
     "mysql",
@@ -138,7 +138,7 @@ _BY_NAME: Final = {"postgresql": POSTGRES, "mysql": MYSQL, "mariadb": MYSQL, "sq
 
 
 def dialect_of(url: URL) -> Dialect:
-    """Raises LockSettingsError for a database that there is no dialect for here."""
+    """Return the dialect of the database. Raises LockSettingsError for a database without one."""
     name = url.get_backend_name()
     if name not in _BY_NAME:
         raise LockSettingsError("data_source", f"{name}://…", "postgresql, mysql, mariadb or sqlite before the ://")

@@ -1,12 +1,12 @@
-"""What a database's error means for a lock, by SQLSTATE or by number, never by its text.
+"""Translation of a database's errors for a lock, by SQLSTATE or by number, never by the text.
 
-    LockBusy         somebody else has the row just now
-    LockRefused      waiting does not mend it: rights, password, no such database, table or column, not SQL, or it is
+    LockBusy         another session has the row just now
+    LockRefused      time does not mend it: rights, password, no such database, table or column, not SQL, or it is
                      there already
     LockUnavailable  all else: no connection, no answer in time, shutting down, read-only replica, deadlock
 
-PostgreSQL gives an SQLSTATE, but for a connection that failed before it stood. PyMySQL gives MySQL's number, sqlite3
-SQLite's result code.
+PostgreSQL gives an SQLSTATE, except for a connection that failed while it was opened. PyMySQL gives MySQL's number,
+sqlite3 SQLite's result code.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tandemmq.locker.sql.states import (
 
 
 class LockBusy(LockUnavailable):
-    """Somebody else has locked the row, or the file, at this moment."""
+    """Another session has locked the row, or the file, at this moment."""
 
 
 def translate(error: DBAPIError, where: str) -> LockUnavailable | LockRefused:
-    """The error to raise instead, with what the database said and its SQLSTATE."""
+    """Return the error to raise instead, with the database's text and its SQLSTATE."""
     driver: Any = error.orig
     text = f"{where}: {_text(driver)}"
     state: str | None = getattr(driver, "sqlstate", None)
@@ -48,7 +48,8 @@ def translate(error: DBAPIError, where: str) -> LockUnavailable | LockRefused:
 
 
 def _mysql(number: int, state: str | None, text: str) -> LockUnavailable | LockRefused:
-    """Older drivers give the number alone; and one SQLSTATE, HY000, stands for most of what can happen."""
+    """Translate an error of MySQL. Older drivers give the number alone, and the SQLSTATE HY000 stands for most
+    errors."""
     if number in MYSQL_BUSY:
         return LockBusy(text, sqlstate=state)
     if number in MYSQL_REFUSED:
@@ -63,14 +64,15 @@ def _sqlite(code: int, text: str) -> LockUnavailable | LockRefused:
 
 
 def _was_asked_for_a_password(driver: Any) -> bool:
-    """libpq keeps the SQLSTATE of a failed connection to itself. But a server that is starting, stopping or full says
-    so before it asks for a password: one that asked, and then ended it, does not want us or has no such database."""
+    """Return whether the server asked for a password. libpq does not give the SQLSTATE of a failed connection. But a
+    server that is starting, stopping or full refuses before it asks for a password: if it asked, and then closed the
+    connection, it refuses us or has no such database."""
     connection = getattr(driver, "pgconn", None)
     return connection is not None and bool(connection.used_password or connection.needs_password)
 
 
 def _text(driver: Any) -> str:
-    """What the driver says, on one line."""
+    """Return the driver's text, on one line."""
     arguments = driver.args if driver is not None else ()
     text = str(arguments[-1]) if arguments else type(driver).__name__
     return " ".join(text.split())

@@ -1,9 +1,9 @@
-"""The holder of a lock that is one long transaction: its writes are invisible to others, so the name stands in row 2.
+"""The holder of a lock that is one long transaction: its writes are invisible to others, so the name is in row 2.
 
-    ID 2   TIME until when the name is to be believed, by the database's clock   BROKER_NAME as locker.sql.lease has it
+    ID 2   TIME until which the name is valid, by the database's clock   BROKER_NAME as locker.sql.lease has it
 
-Written by a connection of its own, each statement committed. It is a courtesy: where it cannot be written, standbys
-know that somebody has the lock, and not who. ActiveMQ leaves rows other than 1 alone.
+Written on a connection of its own, each statement committed. The row is optional: if it cannot be written, standbys
+know that a broker has the lock, but not its name. ActiveMQ leaves rows other than 1 alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class SqlHolderRow:
-    """Row 2 of the table. Never raises, but for `read`. For one thread at a time."""
+    """Row 2 of the table. Only `read` raises. For one thread at a time."""
 
     def __init__(self, session: Session, statements: Statements, may_create: bool) -> None:
         self._session = session
@@ -28,14 +28,14 @@ class SqlHolderRow:
         self._may_create = may_create
 
     def write(self, name: str, valid_ms: int) -> None:
-        """This name is to be believed from now on for `valid_ms`."""
+        """Write this name, valid from now on for `valid_ms`."""
         try:
             self._write(name, valid_ms)
         except LockError as error:
             logger.debug("the holder's name is not written: %s", error)
 
     def clear(self, name: str) -> None:
-        """No name from now on, if it is this one."""
+        """Remove the name, if it is this one."""
         sql = self._sql
         clear = f"UPDATE {sql.table} SET {sql.name} = NULL, {sql.time} = 0 WHERE {sql.id} = 2 AND {sql.name} = :name"
         try:
@@ -44,7 +44,7 @@ class SqlHolderRow:
             logger.debug("the holder's name is not cleared: %s", error)
 
     def read(self) -> LeaseRow | None:
-        """The row, or None when it is not there. Raises LockUnavailable."""
+        """Return the row, or None when it is not there. Raises LockUnavailable."""
         sql, now = self._sql, self._session.dialect.now_ms
         try:
             rows = self._session.execute(

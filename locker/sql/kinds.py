@@ -1,4 +1,4 @@
-"""The database locks, built from what `[locker]` says. Imports SQLAlchemy, so it is imported when one is wanted."""
+"""The database locks, built from the settings of `[locker]`. Imports SQLAlchemy, so it is imported only when needed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSetting
 from tandemmq.locker.sql.lease_table import SqlLeaseTable
 from tandemmq.locker.sql.statements import Statements
 
-#: A question to the database ends within half a lease, so that there is time for another; within these bounds.
+#: A query ends within half a lease, so that there is time for another; within these bounds.
 QUERY_SECONDS_MIN: Final = 0.25
 QUERY_SECONDS_MAX: Final = 5.0
 CONNECT_SECONDS_MIN: Final = 1.0
-#: `database`: so many questions may fail within a proof; and a session that is silent for so much of one is ended.
+#: Kind `database`: number of queries that may fail within a proof, and the silence, in proofs, after which a session is
+#: ended.
 QUERIES_PER_PROOF: Final = 4
 SILENCE_PER_PROOF: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
-    """What `[locker]` says to both kinds: which database, how long it may take, its table and its statements."""
+    """Settings of `[locker]` for both kinds: the database, its time limits, its table and its statements."""
 
     data_source: object
     query_seconds: float | None
@@ -35,7 +36,7 @@ class DatabaseSettings:
 
     @classmethod
     def read(cls, options: Options, statements: object) -> DatabaseSettings:
-        """Raises LockSettingsError."""
+        """Read the settings. Raises LockSettingsError."""
         query_ms = options.number("query_timeout", 0.0)
         return cls(
             data_source=options.text("data_source"),
@@ -51,7 +52,8 @@ class DatabaseSettings:
 
 
 def lease_database_locker(request: LockRequest) -> LeaseDatabaseLocker:
-    """Raises LockSettingsError, and UnknownLocker when the driver is not installed. Connects to nothing yet."""
+    """Make a locker. Raises LockSettingsError, and UnknownLocker when the driver is not installed. Does not connect
+    yet."""
     options, statements = _options(request)
     settings = DatabaseSettings.read(options, statements)
     lease = LeaseSettings.read(options, request.holder.name)
@@ -66,7 +68,8 @@ def lease_database_locker(request: LockRequest) -> LeaseDatabaseLocker:
 
 
 def database_locker(request: LockRequest) -> DatabaseLocker:
-    """Raises LockSettingsError, and UnknownLocker when the driver is not installed. Connects to nothing yet."""
+    """Make a locker. Raises LockSettingsError, and UnknownLocker when the driver is not installed. Does not connect
+    yet."""
     options, statements = _options(request)
     settings = DatabaseSettings.read(options, statements)
     options.end()
@@ -74,16 +77,16 @@ def database_locker(request: LockRequest) -> DatabaseLocker:
     usual_seconds = QUERY_SECONDS_MAX if math.isinf(proof_seconds) else proof_seconds / QUERIES_PER_PROOF
     silence_seconds = None if math.isinf(proof_seconds) else proof_seconds * SILENCE_PER_PROOF
     names = _database(settings, settings.bounds(usual_seconds), request)
-    # Who polls does not wait for the holder; who writes a name waits for the other's statement.
+    # A poll does not wait for the holder; writing a name waits for the other session's statement.
     lock = replace(names, bounds=replace(names.bounds, lock_seconds=0.0, silence_seconds=silence_seconds))
     if lock.dialect is SQLITE:
-        # The file that is locked cannot be written to by a second connection.
+        # A second connection cannot write to the locked file.
         names = names.with_suffix("-holder")
     return DatabaseLocker(request, lock, names, settings.statements, settings.create_tables_on_startup)
 
 
 def _options(request: LockRequest) -> tuple[Options, object]:
-    """The keys beside `type`, and the table [locker.statements]."""
+    """Return the keys beside `type`, and the table [locker.statements]."""
     settings = dict(request.options)
     statements = settings.pop("statements", None)
     return Options(settings), statements

@@ -2,17 +2,17 @@
 
     ID            1
     TIME          when the lease ends, in ms since 1970 by the database's clock; NULL or past: free
-    BROKER_NAME   who has it
+    BROKER_NAME   its holder
 
-That is ActiveMQ's table ACTIVEMQ_LOCK, without a column more. What we want to know beside the name stands in
-BROKER_NAME, so that an ActiveMQ broker reads a foreign name there, and we read a plain one as ActiveMQ's:
+This is ActiveMQ's table ACTIVEMQ_LOCK, without an additional column. Our other values are in BROKER_NAME, too, so an
+ActiveMQ broker reads a foreign name there, and we read a plain name as ActiveMQ's:
 
     name|epoch|nonce|lease in ms|since in ms|pid|host|admin URL
 
-The nonce is new in each life of a lock: one who was master before the row went through other hands does not find
-itself in it, nor does another broker that was given the same name.
+The nonce is new in each life of a lock: a broker that was master before the row had other holders does not find itself
+in it, nor does another broker with the same name.
 
-Nothing here knows SQL: `LeaseTable` is what a database has to be able to do, each verb in one atomic step.
+Nothing here knows SQL: `LeaseTable` is the interface that a database must provide, each verb in one atomic step.
 """
 
 # proofs: lease
@@ -36,7 +36,7 @@ _NONCE_BITS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """The row as it was read, and the database's clock at that moment."""
+    """Row as it was read, and the database's clock at that moment."""
 
     name: str | None
     ends_ms: int | None
@@ -48,13 +48,13 @@ class LeaseRow:
 
     @property
     def remaining_seconds(self) -> float:
-        """Until the lease ends, by the database's clock; 0 when it is free."""
+        """Seconds until the lease ends, by the database's clock; 0 when it is free."""
         return 0.0 if self.is_free or self.ends_ms is None else (self.ends_ms - self.now_ms) / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a broker of ours writes into BROKER_NAME."""
+    """Value that a broker of ours writes into BROKER_NAME."""
 
     holder: Holder
     nonce: str
@@ -62,7 +62,8 @@ class Signature:
 
     @property
     def text(self) -> str:
-        """At most SIGNATURE_CHARACTERS_MAX characters: a long admin URL is left out first, then the host is cut."""
+        """Value of BROKER_NAME, at most SIGNATURE_CHARACTERS_MAX characters: a long admin URL is left out first, then
+        the host is cut."""
         text = self._text(self.holder.host or "", self.holder.admin or "")
         if len(text) > SIGNATURE_CHARACTERS_MAX:
             text = self._text(self.holder.host or "", "")
@@ -78,7 +79,7 @@ class Signature:
 
 
 def read_signature(text: str) -> Signature | None:
-    """Who wrote this into BROKER_NAME; None: no broker of ours did."""
+    """Return the signature in BROKER_NAME; None: no broker of ours wrote it."""
     parts = text.split(_SEPARATOR)
     if len(parts) != _FIELDS:
         return None
@@ -91,11 +92,11 @@ def read_signature(text: str) -> Signature | None:
 
 
 def holder_in(row: LeaseRow) -> Holder | None:
-    """The holder of the lease by the row; None: it is free."""
+    """Return the holder of the lease by the row; None: it is free."""
     if row.is_free:
         return None
     signature = read_signature(row.name or "")
-    return signature.holder if signature is not None else Holder(row.name or "somebody who left no name")
+    return signature.holder if signature is not None else Holder(row.name or "a broker that left no name")
 
 
 def _number(text: str) -> int | None:
@@ -103,19 +104,19 @@ def _number(text: str) -> int | None:
 
 
 class LeaseTable(Protocol):
-    """The one row, as the broker asks for it. Each verb is one atomic, committed step, bounded in time, by the
-    database's clock. LockUnavailable: it may have happened or not. LockRefused: it did not, and will not.
+    """Interface of the one row. Each verb is one atomic, committed step, bounded in time, by the database's clock.
+    LockUnavailable: the step may have happened or not. LockRefused: it did not, and will not.
 
     For one thread at a time.
     """
 
     @property
     def where(self) -> str:
-        """The row in words, without a password."""
+        """Name of the row, without a password."""
         ...
 
     def read(self) -> LeaseRow:
-        """The row as committed now. Makes the table first when it is missing and may be made."""
+        """Return the row as committed now. Makes the table first when it is missing and may be made."""
         ...
 
     def obtain(self, name: str, lease_ms: int) -> bool:
@@ -123,25 +124,27 @@ class LeaseTable(Protocol):
         ...
 
     def renew(self, name: str, lease_ms: int, known_as: Sequence[str]) -> bool:
-        """The same if the row names one of `known_as` and has not ended. False: it names another, or has ended."""
+        """Write `name` likewise if the row names one of `known_as` and has not ended. False: it names another, or has
+        ended."""
         ...
 
     def take_over(self, name: str, lease_ms: int, seen: LeaseRow) -> bool:
-        """The same if the row's name and end are still as in `seen`, whatever the clock says. False: they are not."""
+        """Write `name` likewise if the row's name and end are still as in `seen`, whatever the clock says. False: they
+        are not."""
         ...
 
     def free(self, known_as: Sequence[str]) -> None:
-        """Make the row free if it says one of `known_as`; else nothing."""
+        """Make the row free if it names one of `known_as`; otherwise do nothing."""
         ...
 
     def close(self) -> None:
-        """Hang up; the next verb connects again. Never raises, and any thread may ask."""
+        """Close the connection; the next verb connects again. Never raises; any thread."""
         ...
 
 
 @dataclass(slots=True)
 class Watch:
-    """What a standby has seen of a row by its own boot clock: since when it stands unchanged, how often it changed."""
+    """Row as a standby has seen it, by its own boot clock: since when it is unchanged, and how often it changed."""
 
     name: str | None = None
     ends_ms: int | None = None
@@ -150,7 +153,7 @@ class Watch:
     nonce: str | None = None
 
     def see(self, row: LeaseRow, now_seconds: float) -> None:
-        """`now_seconds` is read after the row was."""
+        """Note the row. `now_seconds` is read after the row was."""
         if (row.name, row.ends_ms) == (self.name, self.ends_ms):
             return
         signature = read_signature(row.name or "")
@@ -164,10 +167,10 @@ class Watch:
 
 
 def new_nonce(chance: random.Random) -> str:
-    """As long as it takes for no two lives of a lock to have the same."""
+    """Return a nonce, long enough that no two lives of a lock have the same."""
     return f"{chance.getrandbits(_NONCE_BITS):0{_NONCE_BITS // 4}x}"
 
 
 def signature_of(holder: Holder, name: str, nonce: str, lease_ms: int) -> Signature:
-    """The signature of a new life: its epoch is not known yet."""
+    """Return the signature of a new life: its epoch is not known yet."""
     return Signature(replace(holder, name=name, epoch=None), nonce, lease_ms)

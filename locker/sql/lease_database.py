@@ -1,17 +1,17 @@
-"""`lease-database`: a lease on one row, that its holder extends before it ends, as ActiveMQ's LeaseDatabaseLocker.
+"""`lease-database`: a lease on one row, which its holder extends before it ends, like ActiveMQ's LeaseDatabaseLocker.
 
-Unlike there, the database's clock alone says when a lease ends, for everybody; extending asks that the row is still
-ours *and* that it has not ended; and whoever could not extend knows by its own boot clock, read before the call, when
-it has to stop. A failed question is not an answer: then the proof grows old.
+Unlike there, only the database's clock decides when a lease ends, for all brokers; extending requires that the row is
+still ours *and* that it has not ended; and a broker that cannot extend knows by its own boot clock, read before the
+call, when it must stop. A failed call is no answer: the proof grows old.
 
 Two clocks can go wrong. A database's clock that is set forward ends leases early: two brokers believe that they are
-master, until the first asks again or its proof ends; the journal's fence keeps the store safe. One that is set back
-would let a dead master keep its lease for as long; so a standby that saw one of ours unchanged for its length, by
-its own boot clock, takes the row by compare-and-set.
+master, until the first one calls again or its proof ends; the journal's fence keeps the store safe. One that is set
+back would let a dead master keep its lease for as long; so a standby that saw a lease of our kind unchanged for its
+length, by its own boot clock, takes the row by compare-and-set.
 
-Two brokers with one name are not both masters, because of the nonce in the row. The second is refused, once it has
-seen that the first is alive: its row changes. A row that does not change was left by a former life of ours, and is
-waited out.
+Two brokers with one name are not both masters, because of the nonce in the row. The second is refused, once it has seen
+that the first is alive: its row changes. A row that does not change was left by a former life of ours; we wait until it
+ends.
 """
 
 # proofs: lease
@@ -43,20 +43,20 @@ from tandemmq.locker.sql.lease import (
 
 logger = logging.getLogger(__name__)
 
-#: A row of ours unchanged for its lease and this part of it more, by our own clock, has expired.
+#: A row of ours that is unchanged for its lease and this part of it more, by our own clock, has expired.
 SLACK: Final = 0.25
-#: A standby asks again after this at the earliest, also when a lease is about to end.
+#: A standby polls again after this at the earliest, also when a lease is about to end.
 POLL_SECONDS_MIN: Final = 0.01
-#: A lease is given up with so many tries.
+#: Number of tries to release a lease.
 RELEASES_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """What `[locker]` says to this kind, but for the database.
+    """Settings of `[locker]` for this kind, without the database.
 
     lease_holder_id                  the name in the row; default: the broker's
-    max_allowable_diff_from_db_time  more between the database's clock and ours is warned of; 0: no check
+    max_allowable_diff_from_db_time  warn of a larger difference between the database's clock and ours; 0: no check
     """
 
     lease_holder_id: str
@@ -64,7 +64,7 @@ class LeaseSettings:
 
     @classmethod
     def read(cls, options: Options, name: str) -> LeaseSettings:
-        """Raises LockSettingsError."""
+        """Read the settings. Raises LockSettingsError."""
         holder_id = options.text("lease_holder_id", name) or name
         is_plain = holder_id.isascii() and holder_id.isprintable() and not {"|", " "} & set(holder_id)
         if not is_plain or len(holder_id) > NAME_CHARACTERS_MAX:
@@ -74,10 +74,10 @@ class LeaseSettings:
 
 
 class LeaseDatabaseLocker(LeasedLocker):
-    """A lease of `lock_acquire_sleep_interval`, extended every `lock_keep_alive_period`.
+    """Lease of `lock_acquire_sleep_interval`, extended every `lock_keep_alive_period`.
 
-    `settings` and `open_table` are given by `locker.kinds` from the request; the simulator gives its own. A table is
-    opened for the thread of the lock, and one more for each thread that asks for the holder meanwhile.
+    `locker.kinds` makes `settings` and `open_table` from the request; the simulator gives its own. A table is opened
+    for the thread of the lock, and one more for each thread that reads the holder meanwhile.
     """
 
     kind = "lease-database"
@@ -95,8 +95,8 @@ class LeaseDatabaseLocker(LeasedLocker):
         self._table = open_table()
         self._asking: list[LeaseTable] = []
         self._wall_clock = wall_clock
-        self._signature: Signature | None = None  # of this life; it may stand in the row from the first try on
-        self._known_as: tuple[str, ...] = ()  # what may stand in the row of ours, the newest last
+        self._signature: Signature | None = None  # of this life; it may be in the row from the first try on
+        self._known_as: tuple[str, ...] = ()  # signatures of ours that may be in the row, the newest last
         self._watch = Watch()
         self._remaining_seconds = math.inf
         self._clocks_differ = False
@@ -107,7 +107,7 @@ class LeaseDatabaseLocker(LeasedLocker):
 
     @property
     def poll_seconds(self) -> float:
-        """Often enough to lose little, and just when the lease that was seen last ends."""
+        """Seconds between polls: short enough to lose little time, and ending when the lease last seen ends."""
         return max(min(super().poll_seconds, self._remaining_seconds), POLL_SECONDS_MIN)
 
     # Taking it
@@ -144,7 +144,7 @@ class LeaseDatabaseLocker(LeasedLocker):
         return row
 
     def _me(self, row: LeaseRow) -> str:
-        """Our signature, the same in every try of this life: an answer may be lost, and the row be ours."""
+        """Return our signature, the same in every try of this life: an answer may be lost, and the row be ours."""
         if self._signature is None:
             nonce = new_nonce(self.request.random)
             holder = replace(self.request.holder, since_ms=row.now_ms)
@@ -153,7 +153,8 @@ class LeaseDatabaseLocker(LeasedLocker):
         return self._signature.text
 
     def _is_left(self, row: LeaseRow) -> bool:
-        """It was not extended in time, by our own clock. An ActiveMQ broker does not write how long its leases are."""
+        """Return whether the lease was not extended in time, by our own clock. An ActiveMQ broker does not write the
+        length of its leases."""
         signature = read_signature(row.name or "")
         if signature is None:
             return False
@@ -161,7 +162,8 @@ class LeaseDatabaseLocker(LeasedLocker):
         return self._watch.unchanged_seconds(self.clock.now()) > patience_seconds  # prove: left-lease-stood-unchanged
 
     def _wait_for(self, row: LeaseRow) -> None:
-        """Somebody else has it. Raises LockRefused, at this poll or the next, when that is a living namesake."""
+        """Note that another broker has the lease. Raises LockRefused, at this poll or the next, when that is a live
+        namesake."""
         self._remaining_seconds = row.remaining_seconds or math.inf
         signature = read_signature(row.name or "")
         is_namesake = signature is not None and signature.holder.name == self._lease.lease_holder_id
@@ -198,7 +200,7 @@ class LeaseDatabaseLocker(LeasedLocker):
             self._asking.pop().close()
 
     def _free(self, known_as: tuple[str, ...]) -> None:
-        """Once more when it fails: a connection that was lost meanwhile shows at the first try."""
+        """Free the row, with one more try: a connection that was lost meanwhile shows at the first try."""
         for tries_left in reversed(range(RELEASES_MAX)):
             try:
                 self._table.free(known_as)
@@ -207,10 +209,10 @@ class LeaseDatabaseLocker(LeasedLocker):
                 if not tries_left:
                     logger.warning("%s is not released, and ends by itself: %s", self.where, error)
 
-    # Telling
+    # Reporting
 
     def holder(self) -> Holder | None:
-        """Any thread may ask: each that asks has a connection of its own while it does."""
+        """Return the holder. Any thread may call it: each calling thread uses a connection of its own meanwhile."""
         mine = self._mine
         if mine is not None:
             return mine

@@ -1,8 +1,8 @@
 """The row of a lease in a real database: locker.sql.lease.LeaseTable in SQL.
 
-Each verb is one statement, committed by itself, and the database's clock is read inside it. Where the operator's own
-statements stand instead of ours, the clock is asked before and bound as a parameter, as ActiveMQ binds its own: then
-"now" is a little early and so is the lease's end.
+Each verb is one statement, committed by itself, and the database's clock is read inside it. With the operator's own
+statements, the clock is read before and bound as a parameter, as ActiveMQ does: then "now" is a little early, and so is
+the lease's end.
 """
 
 # proofs: lease-table
@@ -25,7 +25,7 @@ SECOND_MS: Final = 1000
 
 
 class SqlLeaseTable:
-    """Row 1 of the table that `statements` names, made at its first reading if `may_create` and it is missing."""
+    """Row 1 of the table that `statements` names; made at its first reading if `may_create` and it is missing."""
 
     def __init__(self, database: Database, statements: Statements, may_create: bool) -> None:
         self.where = f"row 1 of {statements.table} in {database.where}"
@@ -96,7 +96,7 @@ class SqlLeaseTable:
         sql = override.sql if override is not None else f"SELECT {self._now}"
         rows = self._session.execute(sql).rows
         if not rows:
-            raise LockRefused(f"{self.where}: the database was asked for its clock and answered nothing")
+            raise LockRefused(f"{self.where}: the statement for the database's clock returned no row")
         return _milliseconds(rows[0][0])
 
     def _row(self) -> LeaseRow | None:
@@ -113,7 +113,8 @@ class SqlLeaseTable:
         override = self._sql.overrides.get("lease_obtain_statement")
         if override is not None:
             now = self._asked_clock()
-            # "Before now" is "ended"; before one more than the end that was seen is "ended, or not extended since".
+            # "Before now" means "ended"; before one more than the end that was seen means "ended, or not extended
+            # since".
             limit = now if seen is None or seen.ends_ms is None else seen.ends_ms + 1
             return self._hits(override, name, _end_ms(now, lease_ms), limit)
         spec = self._sql
@@ -157,15 +158,15 @@ class SqlLeaseTable:
 
 
 def _end_ms(now_ms: int, lease_ms: int) -> int:
-    """When a lease ends that begins now. A clock that shows whole seconds may be late by one: what it hides is added,
-    or the lease would end before the proof that rests on it."""
+    """Return when a lease ends that begins now. A clock that shows whole seconds may be late by one: that second is
+    added, or the lease would end before the proof that rests on it."""
     hidden_ms = SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0  # prove: whole-seconds-hide-some "SECOND_MS - 1" -> "0"
     return now_ms + lease_ms + hidden_ms
 
 
 def create_schema(session: Session, statements: Statements) -> None:
-    """Make table and row. Errors because they exist already are ignored; whether all is there shows in the next
-    statement. Raises LockUnavailable."""
+    """Make table and row. Errors because they already exist are ignored; the next statement shows whether all is there.
+    Raises LockUnavailable."""
     for statement in statements.schema:
         try:
             session.execute(statement)
@@ -175,13 +176,13 @@ def create_schema(session: Session, statements: Statements) -> None:
 
 
 def read_row(values: Sequence[Any], now: object) -> LeaseRow:
-    """A row from name and end as the driver gave them, and the database's clock in any of its forms."""
+    """Make a row from name and end as the driver gave them, and from the database's clock in any of its forms."""
     name, ends = values[0], values[1]
     return LeaseRow(None if name is None else str(name), None if ends is None else int(ends), _milliseconds(now))
 
 
 def _milliseconds(value: object) -> int:
-    """What a database calls its time: a number in ms, or a date; without a zone it is UTC, as sessions are set."""
+    """Convert the database's time: a number in ms, or a date; without a zone it is UTC, as sessions are set."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL that answer within a time, or not at all.
+"""Connections to PostgreSQL that answer within a time limit, or not at all.
 
-A server's own time limits do not help when the network, a proxy or the server's machine swallows what is sent, and
-libpq waits for ever then. psycopg lets its caller wait, in steps; so the limit is kept here.
+The server's own time limits do not help when the network, a proxy or the server's machine drops what is sent: libpq
+then waits for ever. psycopg lets its caller wait, in steps; so the limit is kept here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Wait = Generator[Any, Any, Value]
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Any statement ends within `answer_seconds`; what did not is OperationalError, and the connection is of no use."""
+    """Connection on which any statement ends within `answer_seconds`; a later one raises OperationalError, and the
+    connection cannot be used any more."""
 
     answer_seconds: float = 30.0
 
@@ -26,7 +27,8 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def _bounded(waiting: Wait[Value], seconds: float) -> Wait[Value]:
-    """psycopg resumes what waits at each step, a tenth of a second, though nothing has come."""
+    """Run ``waiting`` with a time limit. psycopg resumes it at each step, a tenth of a second, even if nothing has
+    come."""
     deadline = time.monotonic() + seconds
     try:
         wanted = next(waiting)

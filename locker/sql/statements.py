@@ -1,8 +1,8 @@
-"""The statements of the database locks, and what `[locker.statements]` may say instead.
+"""The statements of the database locks, and their replacements in `[locker.statements]`.
 
-The names are those of ActiveMQ's `Statements`, in snake_case, and so is what they mean: a statement that was overridden
-for an ActiveMQ broker can be copied as it stands, with its parameters `?` in ActiveMQ's order. Table and columns go
-into SQL as they are written, unquoted as ActiveMQ writes them, so that both find the same table in every database.
+Names and meanings are those of ActiveMQ's `Statements`, in snake_case: a statement that was overridden for an ActiveMQ
+broker can be copied unchanged, with its parameters `?` in ActiveMQ's order. Table and columns go into SQL unchanged and
+unquoted, as in ActiveMQ, so both find the same table in every database.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tandemmq.locker.options import Options
 
 TABLE: Final = "ACTIVEMQ_LOCK"
 
-#: How many parameters each statement has in ActiveMQ, and which.
+#: Parameters of each statement in ActiveMQ.
 PARAMETERS: Final = {
     "lock_create_statement": (),
     "lock_update_statement": ("time",),
@@ -29,13 +29,13 @@ PARAMETERS: Final = {
 _CREATE: Final = "create_lock_schema_statements"
 _NAME: Final = (re.compile(r"[\w$.\"`\[\]-]*"), "a name as it stands in SQL, with its quotes if it needs any")
 _TYPE: Final = (re.compile(r"[\w(), ]+"), "an SQL type, like VARCHAR(250)")
-# A text in quotes, or a parameter: the first is stepped over.
+# A quoted text, or a parameter: quoted text is skipped.
 _QUOTED_OR_PARAMETER: Final = re.compile(r"('[^']*')|(\?)|(:)")
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A statement of the operator's, with named parameters p0, p1, … for its `?`."""
+    """Statement of the operator, with named parameters p0, p1, … for its `?`."""
 
     sql: str
     count: int
@@ -67,7 +67,7 @@ def _override(key: str, sql: str) -> Override:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Names and types as they go into SQL, and the statements that are to be used instead of ours."""
+    """Names and types as they go into SQL, and the statements to use instead of ours."""
 
     table: str = TABLE
     id: str = "ID"
@@ -81,7 +81,7 @@ class Statements:
 
     @classmethod
     def read(cls, options: Options, values: object) -> Statements:
-        """From the keys beside `type` and the table [locker.statements]. Raises LockSettingsError."""
+        """Read the keys beside `type` and the table [locker.statements]. Raises LockSettingsError."""
         if values is not None and not isinstance(values, Mapping):
             raise LockSettingsError("statements", values, "a table")
         inside = dict(values or {})
@@ -107,7 +107,7 @@ class Statements:
 
     @property
     def schema(self) -> tuple[str, ...]:
-        """What makes the table and its row, one statement after the other."""
+        """Statements that make the table and its row, one after the other."""
         return self.create or (
             f"CREATE TABLE {self.table}( {self.id} {self.number_type} NOT NULL, {self.time} {self.number_type}, "
             f"{self.name} {self.text_type}, PRIMARY KEY ({self.id}) )",
@@ -120,7 +120,7 @@ class Statements:
 
 
 def _twice(options: Options, inner: Options, key: str) -> str | None:
-    """A key that may stand in [locker] and in [locker.statements], but may not say two things."""
+    """Return a key that may be in [locker] and in [locker.statements], but not with two values."""
     beside, inside = options.text(key), inner.text(f"statements.{key}")
     if beside is not None and inside is not None and beside != inside:
         raise LockSettingsError(f"statements.{key}", inside, f"the same as locker.{key}, {beside!r}; leave one out")
@@ -135,7 +135,7 @@ def _checked(key: str, text: str | None, allowed: tuple[re.Pattern[str], str] = 
 
 
 def _texts(values: object) -> tuple[str, ...]:
-    """A list of statements, or one text with ';' between them."""
+    """Return a list of statements from a list, or from one text with ';' between them."""
     parts = values.split(";") if isinstance(values, str) else values
     if parts is None:
         return ()

@@ -1,6 +1,7 @@
-"""Which SQLSTATEs and numbers of a database mean that it refuses a lock, and which that somebody else has it.
+"""Tables of SQLSTATEs and numbers: those with which a database refuses a lock, and those for a lock that another
+session has.
 
-What stands in none of these tables is the world's failure: the lock could not be asked.
+Any other code is an error of the environment: the lock is unavailable.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ REFUSED_CLASSES: Final = frozenset({"23", "28", "3D", "3F", "42"})
 #: lock_not_available.
 BUSY_STATES: Final = frozenset({"55P03"})
 
-#: MySQL's and MariaDB's numbers, with the SQLSTATE that goes with each.
+#: Numbers of MySQL and MariaDB, with the SQLSTATE of each.
 MYSQL_REFUSED: Final = {
     1044: "42000",  # access denied to the database
     1045: "28000",  # access denied to the user

@@ -3,38 +3,38 @@
     /tandemmq/lock                                   `path`, stays
     /tandemmq/lock/broker-<nonce>-0000000007         JSON: holder, epoch, pid, host, admin, since, nonce
 
-A node lives as long as its session, and a session as long as it contacts the servers: `lock_acquire_sleep_interval`,
-within the bounds of the servers (by default not under twice, nor over twenty times their tickTime of 2 s). Who is
-first stays first until its node goes: numbers only grow, and a node before ours can only vanish.
+A node lasts as long as its session, and a session as long as it contacts the servers: `lock_acquire_sleep_interval`,
+within the bounds of the servers (by default not under twice, nor over twenty times their tickTime of 2 s). The first
+stays first until its node goes: numbers only grow, and a node before ours can only vanish.
 
-Only a listing that contains our own node says who is before us: all numbers lower than ours were given before it was
-made, so whoever is not in that listing has gone, or is behind us.
+Only a listing that contains our own node shows which nodes are before us: all numbers lower than ours were given before
+it was made, so a node that is not in that listing has gone, or is behind us.
 
-Our node is the one that our session made (its ephemeralOwner), known from then on by the transaction that made it (its
-czxid), and not by its name: a node that was deleted and made anew (a snapshot that was copied back by an export and an
-import) may have our name and content, and another broker may have been first meanwhile.
+Our node is the one that our session made (its ephemeralOwner), identified from then on by the transaction that made it
+(its czxid), and not by its name: a node that was deleted and made anew (a snapshot that was copied back by an export
+and an import) may have our name and content, and another broker may have been first meanwhile.
 
-**Proof** is a write to our own node, since a write goes by the leader, which refuses those of an ended session. A
-read would be answered by any server, also by one that was cut off and does not know yet that we are deposed.
+**Proof** is a write to our own node, since a write goes by the leader, which refuses those of an ended session. Any
+server would answer a read, even one that was cut off and does not know yet that we are deposed.
 
-How long it holds. The leader ends a session that was silent for its length. The write does not count
-as hearing; that we asked for something, our server tells the leader with its next answer to a PING, every half tick
-(locker.zookeeper.touches). In the worst case it is cut off from the leader right after it has passed our write on. So a
-renewal is a `sync` and then the write, begun at t:
+Its length. The leader ends a session that was silent for its length. The write does not count as contact; our server
+reports our requests to the leader with its next answer to a PING, every half tick (locker.zookeeper.touches). In the
+worst case it is cut off from the leader right after it has passed our write on. So a renewal is a `sync` and then the
+write, begun at t:
 
 1. The leader's answer to the sync comes to our server behind a PING that left the leader at t - half a tick or later.
 2. Our server answered that PING before it answered us, and so before it passed the write on, by the same connection:
-   the leader has read it. It names all that we asked for before t - half a tick.
+   the leader has read it. It names all our requests before t - half a tick.
 3. So the leader counts from the last request that was answered before t - half a tick, or a later one; or from when we
-   connected. Of requests we have kept the times, and know that one: it is not assumed that our calls came in time.
+   connected. We keep the times of requests, and know that one: it is not assumed that our calls came in time.
 
     until = (the last request answered before t - session / 4) + session x (1 - MARGIN)
 
 A session is two ticks or longer (minSessionTimeout), so half a tick is a quarter of it at most. MARGIN is for clocks
-that run unlike ours and a leader that is late with its PINGs. Where renewals come in time the last request is the
-renewal before, so until = t + session x (1 - 1/4 - MARGIN) - lock_keep_alive_period. A proof has to outlast one more
-period and the renewal behind it (session / 8): that is what a period is allowed to be. Sessions end by themselves
-while a broker sleeps, and what it proved is older than that when it wakes up.
+that run unlike ours and a leader that is late with its PINGs. If renewals come in time, the last request is the renewal
+before, so until = t + session x (1 - 1/4 - MARGIN) - lock_keep_alive_period. A proof must outlast one more period and
+the renewal behind it (session / 8): that limits the period. Sessions end while a broker's host sleeps, and its proof is
+older than that when it wakes up.
 """
 
 # proofs: zookeeper-lock
@@ -60,15 +60,17 @@ from tandemmq.locker.leased import CALL_SECONDS_MAX, MARGIN, LeasedLocker
 from tandemmq.locker.options import Options
 from tandemmq.locker.zookeeper.session import ZooKeeperSession
 
-#: Our server tells the leader of us every half tick, which is this part of a session at most; see the top of this file.
+#: Our server reports to the leader every half tick, which is this part of a session at most; see the top of this file.
 HALF_TICK: Final = 1 / 4
-#: A renewal takes this part of a session at most.
+#: Limit of a renewal, as a part of a session.
 RENEWAL: Final = 1 / 8
-#: Of a session, this may lie between two renewals: a proof outlasts the next one.
+#: Limit of the time between two renewals, as a part of a session: a proof outlasts the next renewal.
 PERIOD_MAX: Final = (1 - MARGIN - HALF_TICK - RENEWAL) / 2
-#: A session that outlives its process ends after its length, rounded up to a tick: behind twice that somebody lives.
+#: A session that outlives its process ends after its length, rounded up to a tick: after twice its length, the owner of
+#: the session is alive.
 NAMESAKE_LEASES: Final = 2
-#: A foreign write to our node changes its version; this often in a call we check that our content is still there.
+#: A foreign write to our node changes its version; at most this often in a call we check that our content is still
+#: there.
 WRITES_MAX: Final = 2
 PATH: Final = "/tandemmq/lock"
 CONNECT_MS: Final = 5_000.0
@@ -78,7 +80,8 @@ SEQUENCE_DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """`[locker.zookeeper]`: HOST:PORT,…; the node that the brokers of one pair share; USER:PASSWORD, if any."""
+    """Settings of `[locker.zookeeper]`: HOST:PORT,…; the node that the brokers of one pair share; USER:PASSWORD, if
+    any."""
 
     hosts: str
     path: str = PATH
@@ -87,7 +90,7 @@ class ZooKeeperSettings:
 
     @classmethod
     def of(cls, request: LockRequest) -> ZooKeeperSettings:
-        """Raises LockSettingsError."""
+        """Read the settings of a request. Raises LockSettingsError."""
         options = Options(request.options, "zookeeper")
         hosts = options.text("hosts")
         if hosts is None:
@@ -104,7 +107,8 @@ class ZooKeeperSettings:
 
 
 class ZooKeeperLocker(LeasedLocker):
-    """The first in the queue under one node. Needs the extra `zookeeper`; the clocks of the brokers do not matter."""
+    """Lock of the first in the queue under one node. Needs the extra `zookeeper`; the clocks of the brokers do not
+    matter."""
 
     kind = "zookeeper"
 
@@ -120,8 +124,8 @@ class ZooKeeperLocker(LeasedLocker):
         self._node = ""
         self._version = 0
         self._made_by = 0  # the transaction that made our node
-        self._known: dict[str, Holder] = {}  # who is behind a node: that never changes
-        self._namesakes: dict[str, float] = {}  # nodes that have our name, and since when we see them
+        self._known: dict[str, Holder] = {}  # the broker of a node: that never changes
+        self._namesakes: dict[str, float] = {}  # nodes with our name, and since when we see them
 
     @property
     def where(self) -> str:
@@ -129,7 +133,7 @@ class ZooKeeperLocker(LeasedLocker):
 
     @property
     def lease_seconds(self) -> float:
-        """As the servers granted it, as soon as that is known."""
+        """Length of a session, as the servers granted it, as soon as that is known."""
         return self._session.timeout_seconds
 
     # Taking it
@@ -173,7 +177,8 @@ class ZooKeeperLocker(LeasedLocker):
         return True
 
     def _refuse_a_short_session(self) -> None:
-        """What we asked for is long enough; the servers have bounds of their own."""
+        """Refuse a session that the servers granted too short: what we requested is long enough, but the servers have
+        limits."""
         lease = self.lease_seconds
         if not self._outlasts_a_period(lease):
             raise LockRefused(
@@ -191,7 +196,7 @@ class ZooKeeperLocker(LeasedLocker):
         return sorted((name for name in names if _is_ours(name)), key=_number)
 
     def _find_mine(self, queue: Sequence[str]) -> str | None:
-        """The first node of ours, even one whose creation was never answered: then there may be two."""
+        """Return the first node of ours, even one whose creation was never answered: then there may be two."""
         return next((node for node in queue if self._nonce and f"-{self._nonce}-" in node), None)
 
     def _enter(self) -> None:
@@ -209,7 +214,7 @@ class ZooKeeperLocker(LeasedLocker):
         )
 
     def _remove_left(self, node: str) -> bool:
-        """True: it was ours, in a session that we have let go."""
+        """Remove the node of a session that we have released. True: the node was ours."""
         from kazoo.exceptions import NoNodeError
 
         if not self._left or f"-{self._left}-" not in node:
@@ -221,7 +226,7 @@ class ZooKeeperLocker(LeasedLocker):
         return True
 
     def _stand_behind(self, ahead: Sequence[str]) -> None:
-        """Raises LockRefused when a living broker with our own name is in front of us."""
+        """Note the brokers in front of us. Raises LockRefused when a live broker with our own name is among them."""
         now = self.clock.now()
         holders = {node: holder for node in ahead if (holder := self._holder_of(node)) is not None}
         ours = [node for node, holder in holders.items() if holder.name == self.request.holder.name]
@@ -242,7 +247,7 @@ class ZooKeeperLocker(LeasedLocker):
             is_renewed = not self._session.is_lost and self._renew(self._holder, self._renewal_seconds_max)
             self._is_lost = not is_renewed or self._session.is_lost
         except (LockUnavailable, LockRefused) as error:
-            if not self._session.is_lost:  # also when rights were taken away: they do not hold a lock
+            if not self._session.is_lost:  # also when rights were removed: they do not hold a lock
                 raise LockUnavailable(str(error)) from error
             self._is_lost = True
         proof = self._proof_since(known_at)  # prove: node-renewed-before "known_at" -> "self.clock.now()"
@@ -250,11 +255,11 @@ class ZooKeeperLocker(LeasedLocker):
         return not self._is_lost
 
     def _renew(self, holder: Holder, seconds_max: float) -> bool:
-        """Write our node through the leader. False: it is gone, or another's."""
+        """Write our node through the leader. False: it is gone, or another broker's."""
         from kazoo.exceptions import BadVersionError, NoNodeError
 
         until = self.clock.now() + seconds_max
-        # After this answer our server has all that the leader said before; see the top of this file.
+        # After this answer our server has all that the leader sent before; see the top of this file.
         self._session.call("sync", self._node, seconds_max=seconds_max)  # prove: leader-heard-before-write
         content = encode(holder, self._nonce)
         for _ in range(WRITES_MAX):
@@ -264,7 +269,7 @@ class ZooKeeperLocker(LeasedLocker):
             except NoNodeError:
                 return False
             except BadVersionError:
-                # A write of ours that was not answered, or one of another broker: the content says which.
+                # Either a write of ours that was not answered, or one of another client: the content shows which.
                 found = self._read(self._node)
                 if found is None or nonce_in(found[0]) != self._nonce:  # prove: node-is-still-ours
                     return False
@@ -273,10 +278,10 @@ class ZooKeeperLocker(LeasedLocker):
                 self._version, self._holder = status.version, holder
                 # prove: node-that-was-made-once "status.czxid == self._made_by" -> "True"
                 return bool(status.czxid == self._made_by)
-        raise LockUnavailable(f"{self.where} cannot be asked: our node is written by somebody else all the time")
+        raise LockUnavailable(f"{self.where} is unavailable: another client writes our node all the time")
 
     def _read(self, node: str) -> tuple[bytes, Any] | None:
-        """Content and status (kazoo's ZnodeStat); None: there is none."""
+        """Return content and status (kazoo's ZnodeStat); None: there is no such node."""
         from kazoo.exceptions import NoNodeError
 
         try:
@@ -286,7 +291,7 @@ class ZooKeeperLocker(LeasedLocker):
         return content, status
 
     def release(self) -> None:
-        """Closes the session: the servers remove its nodes at once."""
+        """Close the session: the servers remove its nodes at once."""
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -302,27 +307,28 @@ class ZooKeeperLocker(LeasedLocker):
         lease = self.settings.lock_acquire_sleep_interval_seconds
         return ZooKeeperSession(self.where, self._zookeeper.hosts, lease, self._zookeeper.digest, self.clock)
 
-    # Telling
+    # Reporting
 
     def holder(self) -> Holder | None:
-        """Any thread may ask."""
+        """Return the holder. Any thread."""
         mine = self._mine
         if mine is not None:
             return mine
         return next((holder for holder in self._holders() if holder.since_ms is not None), None)
 
     def waiters(self) -> list[Holder]:
-        """Any thread may ask."""
+        """Return the waiting brokers. Any thread."""
         return [holder for holder in self._holders() if holder.since_ms is None]
 
     def _holders(self) -> list[Holder]:
-        """Everybody in the queue, as of now."""
+        """Return all brokers in the queue, as of now."""
         self._session.connect(self._zookeeper.connect_seconds)
         contents = [self._read(f"{self._zookeeper.path}/{node}") for node in self._queue()]
         return [decode(content[0]) for content in contents if content is not None]
 
     def _holder_of(self, node: str) -> Holder | None:
-        """Whose node it is, not what it knows by now; None: it went. Of the lock's thread."""
+        """Return the broker of a node as it was first read, without later changes; None: the node went. Of the lock's
+        thread."""
         if node not in self._known:
             content = self._read(f"{self._zookeeper.path}/{node}")
             if content is None:
@@ -331,7 +337,7 @@ class ZooKeeperLocker(LeasedLocker):
         return self._known[node]
 
     def _proof_since(self, known_at_seconds: float) -> Proof:
-        """What a renewal proves that was begun then; the top of this file says why."""
+        """Return the proof of a renewal that began then; the top of this file gives the reason."""
         lease = self.lease_seconds
         told_at = known_at_seconds - lease * HALF_TICK  # prove: half-a-tick-before " - lease * HALF_TICK"
         until = self._session.counted_since(told_at) + lease * (1 - MARGIN)  # prove: node-margin " * (1 - MARGIN)"
@@ -344,7 +350,7 @@ class ZooKeeperLocker(LeasedLocker):
         return min(self.lease_seconds * RENEWAL, CALL_SECONDS_MAX)
 
     def _outlasts_a_period(self, lease_seconds: float) -> bool:
-        """In a session of this length a proof lasts until the next one is there."""
+        """Return whether a proof lasts until the next one in a session of this length."""
         return self.settings.lock_keep_alive_period_seconds <= lease_seconds * PERIOD_MAX
 
     @property
@@ -361,21 +367,21 @@ def _expected_period(lease_seconds: float) -> str:
 
 
 def encode(holder: Holder, nonce: str) -> bytes:
-    """The content of a node. `since` is there for the one that owns the lock, and null for those that wait."""
+    """Return the content of a node. `since` is set for the owner of the lock, and null for those that wait."""
     return json.dumps(holder.line(since=holder.since_ms, nonce=nonce), ensure_ascii=False).encode()
 
 
 def decode(content: bytes) -> Holder:
-    """Who wrote this. Never fails: what we cannot read, we did not write."""
+    """Return the broker that wrote a node. Never fails: content that cannot be read was not written by us."""
     try:
         line = json.loads(content)
         return Holder.of_line(line, line["since"])
     except (ValueError, KeyError, TypeError):
-        return Holder("somebody who is no broker of ours", since_ms=0)
+        return Holder("an unknown client of ZooKeeper", since_ms=0)
 
 
 def nonce_in(content: bytes) -> str | None:
-    """Of which life of which broker this is; None: of none."""
+    """Return the nonce of the life that wrote the node; None: there is none."""
     try:
         return str(json.loads(content)["nonce"])
     except (ValueError, KeyError, TypeError):

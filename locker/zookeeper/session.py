@@ -1,4 +1,4 @@
-"""A session with ZooKeeper, by kazoo: every call is bounded, and fails as a lock does.
+"""A session with ZooKeeper, by kazoo: every call is bounded, and fails like a call of a lock.
 
 kazoo connects, and connects anew, on threads of its own. No caller waits for it longer than its bound: neither a start
 nor a stop hangs on a server that does not answer. A call that timed out may still take effect later.
@@ -22,19 +22,20 @@ CLOSE_SECONDS_MAX: Final = 1.0
 #: Pauses between kazoo's attempts to connect.
 RETRY_SECONDS_MIN: Final = 0.05
 RETRY_SECONDS_MAX: Final = 0.5
-#: Who has waited for the servers once waits no longer than this for them to come back: kazoo goes on trying anyway.
+#: Limit of the wait for the servers to come back after the first wait: kazoo continues to try anyway.
 BACK_SECONDS_MAX: Final = 0.5
 
-#: kazoo's. It warns at every attempt to connect; that the servers do not answer we say ourselves, and once.
+#: The logger of kazoo. kazoo warns at every attempt to connect; we report once that the servers do not answer.
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.ERROR)
 
 
 class ZooKeeperSession:
-    """One client of ZooKeeper. Any thread may ask; nothing happens before `connect`."""
+    """Client of ZooKeeper. Any thread may call it; nothing happens before `connect`."""
 
     def __init__(self, where: str, hosts: str, timeout_seconds: float, digest: str | None, clock: Clock) -> None:
-        """`timeout_seconds` is what we ask for; the servers have bounds of their own, see `timeout_seconds`."""
+        """Make the client. `timeout_seconds` is our request; the servers have limits of their own, see
+        `timeout_seconds`."""
         self._where = where
         self._clock = clock
         self._touches = Touches()
@@ -49,27 +50,28 @@ class ZooKeeperSession:
 
     @property
     def timeout_seconds(self) -> float:
-        """After which silence the servers end the session, and its nodes: as agreed at the last connecting."""
+        """Seconds of silence after which the servers end the session and remove its nodes: as agreed at the last
+        connect."""
         return self._asked_seconds if self._negotiated_seconds is None else self._negotiated_seconds
 
     @property
     def is_lost(self) -> bool:
-        """The session ended, and its nodes with it, or cannot go on. It does not come back."""
+        """Return whether the session ended, and its nodes with it, or cannot go on. It does not come back."""
         return self._lost.is_set()
 
     @property
     def number(self) -> int | None:
-        """By which the servers name it as the owner of its nodes; None: there is no session yet."""
+        """Number by which the servers name the session as the owner of its nodes; None: there is no session yet."""
         client_id = self._client.client_id
         return None if client_id is None else int(client_id[0])
 
     def counted_since(self, told_at_seconds: float) -> float:
-        """See locker.zookeeper.touches; by the clock that was given."""
+        """Return the time since which the leader counts (locker.zookeeper.touches), by the clock of this session."""
         return self._touches.counted_since(told_at_seconds)
 
     def connect(self, seconds_max: float) -> None:
-        """Wait until there is a connection. Raises LockUnavailable after `seconds_max`, sooner when it was there before
-        or has been waited for; kazoo goes on trying."""
+        """Wait until there is a connection. Raises LockUnavailable after `seconds_max`, sooner when there was a
+        connection or a wait before; kazoo continues to try."""
         with self._guard:
             if self._live is None:
                 self._live = self._client.start_async()
@@ -77,11 +79,11 @@ class ZooKeeperSession:
                 seconds_max = min(seconds_max, BACK_SECONDS_MAX)
             live = self._live
         if not live.wait(seconds_max):
-            raise LockUnavailable(f"{self._where} cannot be asked: no server answered within {seconds_max:g} s")
+            raise LockUnavailable(f"{self._where} is unavailable: no server answered within {seconds_max:g} s")
 
     def call(self, verb: str, *arguments: object, seconds_max: float, **options: object) -> Any:
-        """kazoo's `<verb>_async`, waited for. NoNode, NodeExists and BadVersion are answers, and raised as kazoo has
-        them; all else is LockUnavailable, or LockRefused for want of rights."""
+        """Call kazoo's `<verb>_async`, and wait for its result. NoNode, NodeExists and BadVersion are answers, and
+        raised as kazoo's; any other error is LockUnavailable, or LockRefused for missing rights."""
         from kazoo import exceptions
         from kazoo.handlers.threading import KazooTimeoutError
 
@@ -94,14 +96,14 @@ class ZooKeeperSession:
         except (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError) as error:
             raise LockRefused(f"{self._where} refuses us: {type(error).__name__} at {verb} {arguments[0]}") from error
         except KazooTimeoutError as error:
-            raise LockUnavailable(f"{self._where} cannot be asked: no answer within {seconds_max:g} s") from error
+            raise LockUnavailable(f"{self._where} is unavailable: no answer within {seconds_max:g} s") from error
         except exceptions.KazooException as error:
-            raise LockUnavailable(f"{self._where} cannot be asked: {type(error).__name__}") from error
+            raise LockUnavailable(f"{self._where} is unavailable: {type(error).__name__}") from error
         self._touches.answered(asked_at, self._clock.now(), self.timeout_seconds)
         return answer
 
     def close(self) -> None:
-        """End the session, and with it all its nodes, at once where a server can be reached. Never raises."""
+        """End the session, and with it all its nodes, at once if a server can be reached. Never raises."""
         with self._guard:
             if self._live is None:
                 return
@@ -113,7 +115,7 @@ class ZooKeeperSession:
         try:
             self._client.stop()
             self._client.close()
-        except Exception:  # whatever kazoo meets on its way out: this client is not used again
+        except Exception:  # any error of kazoo at its end: this client is not used again
             pass
 
     def _hear(self, state: str) -> None:
@@ -121,14 +123,14 @@ class ZooKeeperSession:
             self._lost.set()
 
     def _listen_in(self) -> None:
-        """kazoo does not tell what was agreed, but for its connection's own use: two thirds of it."""
+        """Read the agreed time-out from kazoo, which keeps only two thirds of it, for its connection's own use."""
         connection = self._client._connection
         connect: Callable[..., tuple[float, float]] = connection._connect
 
         def listening(host: str, host_ip: str, port: int) -> tuple[float, float]:
             asked_at = self._clock.now()
             read_timeout_ms, connect_timeout_ms = connect(host, host_ip, port)
-            if not self.is_lost:  # else kazoo has begun another session, which says nothing of this one
+            if not self.is_lost:  # otherwise kazoo has begun another session, which shows nothing about this one
                 self._touches.connected(asked_at)
             self._negotiated_seconds = read_timeout_ms * 1.5 / 1000
             return read_timeout_ms, connect_timeout_ms

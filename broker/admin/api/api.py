@@ -1,4 +1,5 @@
-"""The API ``/api/v1``: the endpoints of all subjects, and their document. How they are checked is in endpoints."""
+"""The API ``/api/v1``: the endpoints of all subjects, and their document. The checks of requests are in
+``endpoints``."""
 
 from __future__ import annotations
 
@@ -26,9 +27,10 @@ from tandemmq.broker.net.server import Server
 
 
 class Api:
-    """``pages`` are further pages of the admin server, by their names (``GET /lock``), which the API has as well;
-    ``engine`` is that of this term, None unless master. ``users`` tells who may what, and is asked on a thread.
-    ``backups`` is where backups go, if they may be asked for. ``answers`` are those of the admin server."""
+    """The API. ``pages``: other pages of the admin server, by name (``GET /lock``), which the API offers as well;
+    ``engine`` is the engine of this term, None unless master. ``users`` returns users and rights, and is called on a
+    thread. ``backups``: directory of backups, None if they are not permitted. ``answers`` are those of the admin
+    server."""
 
     def __init__(
         self,

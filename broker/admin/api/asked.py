@@ -9,11 +9,11 @@ from pydantic import Field
 from tandemmq.broker.admin.api.endpoints import Asked
 from tandemmq.broker.admin.api.message_work import IDS_MAX, Choice
 
-#: Rows of a page.
+#: Limit of the rows of a page.
 LIMIT_MAX = 1_000
-#: Of a selector, as of STOMP's and JMS clients' in practice.
+#: Limit of a selector, like those of STOMP and JMS clients in practice.
 SELECTOR_CHARACTERS_MAX = 10_000
-#: Of the name of a destination (broker.core.names).
+#: Limit of the name of a destination (broker.core.names).
 NAME_CHARACTERS_MAX = 512
 WAIT_SECONDS_MAX = 30.0
 

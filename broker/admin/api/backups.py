@@ -1,4 +1,4 @@
-"""A backup that an operator asks for: made by a process of its own, which takes no time of the broker's."""
+"""A backup that an operator requests: made by a separate process, so that it takes no time of the broker's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 from tandemmq.broker.admin.api.tasks import Task
 from tandemmq.broker.core.commands import refusal
 
-#: Between two looks whether it is to stop.
+#: Interval of the checks whether to stop.
 LOOK_SECONDS: Final = 0.2
-#: Of what the process says.
+#: Limit of the output of the process.
 _SAID_BYTES_MAX: Final = 1 << 20
 
 
 async def back_up(directory: str, target: str, task: Task) -> None:
-    """As ``tandemmq backup`` (store.tools.backup): what is stored in ``directory`` is in ``target`` then, checked.
-    ClientError when none was made. A backup that was stopped has no manifest."""
+    """Make a backup like ``tandemmq backup`` (store.tools.backup): then ``target`` has what ``directory`` stores,
+    checked. ClientError when none was made. A backup that was stopped has no manifest."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tandemmq", "backup", target, "--data", directory, "--json"),
@@ -45,7 +45,7 @@ async def back_up(directory: str, target: str, task: Task) -> None:
     try:
         said = json.loads(saying.result())
     except ValueError:
-        said = {"error": f"it ended with {code} and said nothing"}
+        said = {"error": f"it ended with {code} without a result"}
     if code:
         raise refusal(str(said.get("error", "it failed")))
     for figure in ("messages", "files", "bytes"):

@@ -1,4 +1,4 @@
-"""The broker in figures: its connectors, its store, its set, and what other pages of the server tell."""
+"""The broker in figures: its connectors, its store, its set, and the other pages of the server."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tandemmq.broker.net.server import Server
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CHECKPOINT_SECONDS_MAX: Final = 30.0
-#: Of the counts of a status, those that are the store's.
+#: Prefixes of the counts in a status that belong to the store.
 _STORE_FIGURES: Final = ("journal_", "checkpoint", "compaction")
 
 
 class BrokerPages:
-    """``pages`` are further pages of the admin server, by their names (``GET /lock``), which the API has as well.
-    ``users`` tells who may what, and is asked on a thread."""
+    """Endpoints of the broker. ``pages``: other pages of the admin server, by name (``GET /lock``), which the API
+    offers as well. ``users`` returns users and rights, and is called on a thread."""
 
     def __init__(
         self,
@@ -68,7 +68,8 @@ class BrokerPages:
         return self._report.status()
 
     async def _get_figures(self, call: Call) -> Answer:
-        """What a figure per destination is not part of; of a standby, nothing. One at a time: it looks at all."""
+        """Return the sums without figures of single destinations; on a standby, empty. One call at a time: it visits
+        all destinations."""
         async with self._summing:
             details = await self._answers.run(self._report.details())
         return {"counts": details.get("counts", {}), **details.get("queue_sums", {})}
@@ -124,7 +125,7 @@ class BrokerPages:
         query: type[Asked] = Nothing,
         body: type[Asked] | None = None,
     ) -> Endpoint:
-        """What another page of the server answers (``of``; None: that of the same path)."""
+        """Return the endpoint of another page of the server (``of``; None: the page with the same path)."""
         page = self._pages[f"{method} {of or path}"]
 
         async def ask(call: Call) -> web.StreamResponse:
@@ -134,12 +135,12 @@ class BrokerPages:
 
 
 class _Store(Asked):
-    """Which store, where there are several."""
+    """Query for one of several stores."""
 
     store: asked.Name | None = None
 
 
 class _Why(_Store):
-    """One file, or all."""
+    """Query for one file, or for all."""
 
     file: asked.Name | None = None

@@ -1,4 +1,4 @@
-"""Destinations one by one: made, shown, paused, deleted."""
+"""Endpoints for single destinations: create, show, pause, delete."""
 
 from __future__ import annotations
 

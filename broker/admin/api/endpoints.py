@@ -1,5 +1,5 @@
-"""What an endpoint of the API is: one table entry, from which its route, its checks and its part of the OpenAPI
-document are made."""
+"""Endpoint of the API: one table entry, from which its route, its checks and its part of the OpenAPI document are
+made."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from tandemmq.broker.core.commands import ClientError, ErrorKind
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "/api/v1"
-#: Of the body of a request.
+#: Limit of the body of a request.
 BODY_BYTES_MAX: Final = 64 * 1024
 
 Answer = Mapping[str, Any]
 
 
 class Asked(BaseModel):
-    """What a request says, in its query or its body: nothing but what is declared."""
+    """Content of a request, in its query or its body: only declared fields are permitted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Nothing(Asked):
-    """A request that says nothing."""
+    """A request without content."""
 
 
 class Refused(Exception):
-    """The request cannot be answered: ``status`` and why. ``more`` stands beside the reason in the answer."""
+    """A request is refused: ``status`` and the reason. ``more`` is added to the reason in the answer."""
 
     def __init__(self, status: int, reason: str, **more: Any) -> None:
         super().__init__(reason)
@@ -51,8 +51,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that was understood. ``path``: what stands in its address. ``query`` and ``body`` are what the endpoint
-    declares."""
+    """A valid request. ``path``: variables of its address. ``query`` and ``body`` are what the endpoint declares."""
 
     caller: Caller
     path: Mapping[str, str]
@@ -63,9 +62,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """``path`` without PREFIX, with names of variables in braces. ``role``: who may. ``answers``: the JSON schema of
-    what comes with 200; ``statuses``: what else may come, beside what every endpoint may answer. ``cursor``: of the
-    rows of a list that is paged (``broker.admin.encoding``)."""
+    """An endpoint. ``path`` is without PREFIX, with variables in braces. ``role``: the required role. ``answers``: the
+    JSON schema of an answer with 200; ``statuses``: further statuses, beside those of every endpoint. ``cursor``: of
+    the rows of a paged list (``broker.admin.encoding``)."""
 
     method: str
     path: str
@@ -79,7 +78,7 @@ class Endpoint:
     cursor: Cursor | None = None
 
 
-#: What a status means, in the document.
+#: Meaning of each status, in the document.
 STATUSES: Final = {
     202: "The task continues; /tasks/{id} shows its progress.",
     400: "The request is invalid.",
@@ -92,7 +91,7 @@ STATUSES: Final = {
     503: "The broker is busy; try again later.",
 }
 _EVERYWHERE: Final = (400, 401, 403, 404, 409, 503)
-#: What a refusal of the engine means here.
+#: Status for each kind of refusal by the engine.
 _OF_KIND: Final = {
     ErrorKind.SECURITY: 403,
     ErrorKind.DESTINATION: 404,
@@ -104,7 +103,7 @@ _OF_KIND: Final = {
 
 
 def status_of(error: ClientError) -> int:
-    """Of a refusal of the engine."""
+    """Return the status for a refusal by the engine."""
     return _OF_KIND.get(error.kind, 400)
 
 
@@ -133,16 +132,16 @@ TASK: Final = {
 
 
 def routes(endpoints: Sequence[Endpoint], guard: Guard, answers: Answers) -> list[web.RouteDef]:
-    """One for each."""
+    """Return one route for each endpoint."""
     return [
         web.route(each.method, PREFIX + _VARIABLE.sub(r"{\1:[^/]+}", each.path), _handler(each, guard, answers))
         for each in endpoints
     ]
 
 
-#: By itself aiohttp takes no "{" and "}" within a part of an address.
+#: Pattern of a variable. aiohttp itself takes no "{" and "}" within a part of an address.
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
-#: Clients take these parts out of an address before they send it; so they may be written with a "~" in front.
+#: Clients remove these parts from an address before they send it, so a "~" may be written in front of them.
 _DOTS: Final = re.compile(r"~+\.{1,2}")
 
 
@@ -189,13 +188,13 @@ async def _body(endpoint: Endpoint, request: web.Request) -> Asked | None:
         return None
     # A page of a foreign site cannot send this type without permission, and this server gives none.
     if request.content_type != "application/json":
-        raise Refused(415, "the body is to be JSON, with Content-Type: application/json")
+        raise Refused(415, "the body must be JSON, with Content-Type: application/json")
     try:
         said = json.loads(await request.read() or b"{}")
     except (ValueError, RecursionError):
-        raise Refused(400, "the body is no JSON") from None
+        raise Refused(400, "the body is not JSON") from None
     if not isinstance(said, dict):
-        raise Refused(400, "the body is to be an object")
+        raise Refused(400, "the body must be an object")
     return _understood(endpoint.body, said)
 
 
@@ -212,7 +211,7 @@ def _understood(model: type[Asked], said: dict[str, Any]) -> Asked:
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of all ``endpoints``."""
+    """Return the OpenAPI 3.1 document of all ``endpoints``."""
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
         paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each)

@@ -1,4 +1,4 @@
-"""What happens, told as it happens: server-sent events."""
+"""Events as they happen: server-sent events."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tandemmq.broker.admin.guard import has_login
 from tandemmq.broker.admin.roles import Role
 from tandemmq.broker.admin.sessions import Sessions
 
-#: Who watches events at the same time; and of those without a login, from one address.
+#: Limits of concurrent streams; of those without a login, also from one address.
 STREAMS_MAX: Final = 16
 STRANGERS_MAX: Final = 4
 STREAM_LOOK_SECONDS: Final = 0.5
-#: A watcher that hears nothing else hears that the broker is there.
+#: Interval at which a stream without events sends a comment that shows the broker is there.
 STREAM_SIGN_SECONDS: Final = 10.0
-#: A stream ends after this time; browsers begin the next one by themselves.
+#: A stream ends after this time; browsers begin the next one automatically.
 STREAM_SECONDS_MAX: Final = 600.0
-#: A watcher that does not take what is written for this time is hung up on.
+#: A stream whose client does not take what is written for this time is closed.
 WRITE_SECONDS_MAX: Final = 30.0
 
 
@@ -41,8 +41,8 @@ class EventStream:
         return [Endpoint("GET", "/events/stream", Role.VIEWER, "Stream events (server-sent events).", self._stream)]
 
     async def _stream(self, call: Call) -> web.StreamResponse:
-        """Each event as it comes, from the one on that follows ``Last-Event-ID``; those before are what ``/events``
-        tells. It ends with the sessions of who asks."""
+        """Send each event as it comes, beginning after ``Last-Event-ID``; ``/events`` has earlier events. The stream
+        ends with the sessions of its user."""
         address = None if has_login(call.request) else address_of(str(call.request.remote))
         if self._streams >= STREAMS_MAX:
             raise Refused(503, f"{STREAMS_MAX} watch already")
@@ -73,7 +73,7 @@ class EventStream:
         following, silent = self._following(request), 0.0
         try:
             await response.prepare(request)
-            # A stream that ends before the first event has an id to go on from, too.
+            # A stream that ends before the first event has an id to continue from, too.
             await write(f": the broker is there\nid: {self._run}.{following}\n\n")
             while request.transport is not None and loop.time() < until and self._sessions.ends_of(name) == ends:
                 await asyncio.sleep(STREAM_LOOK_SECONDS)
@@ -95,8 +95,8 @@ class EventStream:
         return response
 
     def _following(self, request: web.Request) -> int:
-        """The number of the first event that the watcher has not seen: of all of this process, if it comes from the
-        one before."""
+        """Return the number of the first event that the client has not seen: the first of this process, if its id is of
+        a former one."""
         said = request.headers.get("Last-Event-ID")
         end = self._ring.numbered()[1]
         if said is None:

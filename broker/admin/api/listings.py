@@ -1,4 +1,4 @@
-"""What there is, page by page: connections, destinations, subscriptions, consumers, producers, transactions."""
+"""Lists, page by page: connections, destinations, subscriptions, consumers, producers, transactions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Listings:
         return await self._list(call, Inventory.subscriptions)
 
     async def _delete_subscription(self, call: Call) -> Answer:
-        """As its client would do it, whose id nobody may have meanwhile."""
+        """Delete a subscription as its client would do it; meanwhile its client id is in use."""
         async with operator_client(self._term.engine(), call.caller) as operator:
             await operator.enter(Connect(call.path["client_id"]))
             await operator.do(Unsubscribe(None, durable_name=call.path["name"]))
@@ -128,7 +128,7 @@ class Listings:
 
 
 def _of_connection(row: Row) -> str:
-    """The place in their order (``broker.engine.inventory``) of what belongs to a connection."""
+    """Return the place of a row that belongs to a connection, in the order of ``broker.engine.inventory``."""
     return f"{row['connection']}/{row['id']}"
 
 

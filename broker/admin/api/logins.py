@@ -1,4 +1,4 @@
-"""Who asks: logging in and out of the console."""
+"""Log in and out of the console, and show the caller."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Logins:
         else:
             caller = await self._guard.user(call.request, said.login, said.passcode)
         if caller is None:
-            raise Refused(401, "the name or the passcode is wrong, or that is not this broker's token")
+            raise Refused(401, "wrong name or passcode, or not this broker's token")
         id, session = self._guard.sessions.begin(caller)
         response = answer({"name": caller.name, "role": caller.role.word, "csrf": session.csrf, "needs_login": False})
         is_secure = call.request.secure

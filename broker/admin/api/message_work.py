@@ -1,7 +1,7 @@
-"""What operators do to many messages: browse, move, copy, delete, purge, and retry dead letters.
+"""Operations on many messages: browse, move, copy, delete, purge, and retry dead letters.
 
-A message that is moved is added there and removed here in one operation of the store. What is with other consumers is
-not touched; what is not decided upon when a task ends goes back, and does not count as delivered.
+A moved message is added at its target and removed here in one operation of the store. Messages that other consumers
+have are not touched. Messages that were taken and not decided when a task ends go back, and do not count as delivered.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.state.state import State
 from tandemmq.store.store import Store
 
-#: How long a browse may look; what it found by then is its answer.
+#: Limit of a browse; its answer is what it found by then.
 BROWSE_SECONDS_MAX: Final = 10.0
-#: Messages that may be named in one request.
+#: Limit of the messages named in one request.
 IDS_MAX: Final = 100
-#: Messages that are held until they are rendered together.
+#: Limit of the messages that are held until they are rendered together.
 RENDERED_MAX: Final = 16
-#: Between two looks whether the messages of a trial were consumed.
+#: Interval of the checks whether the messages of a trial were consumed.
 LOOK_SECONDS: Final = 0.2
-#: How many are retried before all are, one step after the other.
+#: Numbers of messages to retry, step by step, before all others.
 TRIAL: Final = (1, 10)
 
 _numbers = itertools.count(1)
@@ -60,8 +60,8 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages of a queue: those with these ids, or those that ``selector`` takes; ``limit`` at most, the oldest
-    first. None: no such bound."""
+    """Choice of messages in a queue: those with these ids, or those that match ``selector``; at most ``limit``, the
+    oldest first. None: no limit."""
 
     selector: str | None = None
     ids: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Choice:
 
     @property
     def condition(self) -> str | None:
-        """As one selector."""
+        """Choice as one selector."""
         if not self.ids:
             return self.selector
         quoted = ", ".join("'" + id.replace("'", "''") + "'" for id in self.ids)
@@ -78,7 +78,7 @@ class Choice:
 
 
 class MessageWork:
-    """For one engine. Raises ClientError."""
+    """Operations for one engine. Raises ClientError."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         self._engine = engine
@@ -88,15 +88,15 @@ class MessageWork:
     # ---- looking
 
     async def browse(self, queue: Destination, choice: Choice, after: int, limit: int, answers: Answers) -> bytes:
-        """The JSON of a page: ``limit`` messages behind the first ``after``, of those that ``choice`` takes, or as many
-        as an answer of ``answers`` has room for. ``following``: the ``after`` of the next page; None: that was all.
-        Ends after BROWSE_SECONDS_MAX with what was found by then, once it has come behind the first ``after``."""
+        """Return the JSON of a page: ``limit`` messages after the first ``after``, of those in ``choice``, or as many
+        as fit into an answer of ``answers``. ``following``: the ``after`` of the next page; None: this is the last
+        page. Ends after BROWSE_SECONDS_MAX with what was found by then, once it has passed the first ``after``."""
         rows = Rows(answers.bytes_max)
         following: int | None = None
         waiting: list[tuple[int, Message]] = []
 
         async def render() -> int | None:
-            """The place before the first that has no room; None: all have."""
+            """Return the place before the first message that does not fit; None: all fit."""
             count = await answers.run(rendered(rows, waiting, lambda each: in_list(each[1], each[0])))
             before = waiting[count][0] - 1 if count < len(waiting) else None
             waiting.clear()
@@ -115,7 +115,7 @@ class MessageWork:
         return page_of(rows, following)
 
     async def read(self, queue: Destination, id: str, after: int) -> dict[str, Any] | None:
-        """The message of that id, behind the first ``after``; None: it was not found in BROWSE_SECONDS_MAX."""
+        """Return the message with that id, after the first ``after``; None: it was not found in BROWSE_SECONDS_MAX."""
         async for _, message in self._seen(queue, Choice(), after):
             if message is None or message.message_id == id:
                 return None if message is None else whole(message)
@@ -124,8 +124,8 @@ class MessageWork:
     async def _seen(
         self, queue: Destination, choice: Choice, after: int
     ) -> AsyncGenerator[tuple[int, Message | None], None]:
-        """What is chosen behind the first ``after``, each with its place from 1; last None, if time is over, with the
-        place up to which was looked."""
+        """Yield the chosen messages after the first ``after``, each with its place from 1; at the time limit a last
+        None, with the last place that was visited."""
         condition = choice.condition
         selector = None if condition is None else compile_selector(condition)
         loop = asyncio.get_running_loop()
@@ -154,8 +154,8 @@ class MessageWork:
         batch: int = BATCH_MAX,
         per_second: float | None = None,
     ) -> None:
-        """Take what is chosen and decide upon it, ``batch`` at a time."""
-        # Not what comes while this goes on: it might never end.
+        """Take the chosen messages and decide on them, ``batch`` at a time."""
+        # Without messages that arrive meanwhile: the task might never end.
         left = self._engine.inventory.destination(queue).get("messages", 0)
         if choice.limit is not None:
             left = min(left, choice.limit)
@@ -186,7 +186,8 @@ class MessageWork:
         await self._each(task, queue, choice, decide)
 
     async def purge(self, queue: Destination, task: Task) -> None:
-        """All that it holds. Without consumers the queue ends and begins anew, which takes no longer for very many."""
+        """Delete all messages. A queue without consumers is deleted and created again, which is quick for any
+        number."""
         self._engine.check(self._caller.principal, Operation.REMOVE, queue)
         row = self._engine.inventory.destination(queue)
         if not self._engine.consumers_of(queue) and not row["consumers_paused"] and not row["producers_paused"]:
@@ -198,7 +199,7 @@ class MessageWork:
 
     async def move(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
         if target == queue:
-            raise refusal(f"{queue} is where they are", kind=ErrorKind.DESTINATION)
+            raise refusal(f"{queue} is the queue that holds them", kind=ErrorKind.DESTINATION)
         await self._each(task, queue, choice, partial(self._move, task, "moved", partial(self._moved, target)))
 
     async def _move(
@@ -216,7 +217,7 @@ class MessageWork:
         return moves
 
     async def copy(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
-        """Copies have ids of their own, and say what they are copies of (``originalMessageId``)."""
+        """Copy messages. Copies have ids of their own, and name their originals (``originalMessageId``)."""
         condition = choice.condition
         selector = None if condition is None else compile_selector(condition)
         left = choice.limit
@@ -232,8 +233,8 @@ class MessageWork:
                     return
 
     def _moved(self, target: Destination, message: Message) -> Message:
-        """The same message elsewhere. Of copies of one message, which have one id, two may meet there: such a one gets
-        an id of its own, because the store knows a message of a queue by its id."""
+        """Return the same message for its target. Two copies of one message, which have one id, may meet there: such a
+        copy gets an id of its own, because the store identifies a message of a queue by its id."""
         if message.original_destination is None:  # prove: copies-that-move-have-ids-of-their-own
             return altered(message, destination=target)
         return self._copied(target, message)
@@ -245,11 +246,11 @@ class MessageWork:
     # ---- dead letters
 
     async def would_retry(self, queue: Destination, choice: Choice, task: Task) -> None:
-        """Counts what ``retry`` would do, by where the letters died."""
+        """Count what ``retry`` would do, by the destination where the letters died."""
         left = choice.limit
         async for _, message in self._seen(queue, choice, 0):
             if message is None:
-                task.note(f"there may be more: it looked for {BROWSE_SECONDS_MAX:.0f} s")
+                task.note(f"there may be more: the search ended after {BROWSE_SECONDS_MAX:.0f} s")
                 return
             origin = origin_of(message)
             task.count("of_unknown_origin" if origin is None else str(origin))
@@ -260,8 +261,8 @@ class MessageWork:
     async def retry(
         self, queue: Destination, choice: Choice, task: Task, *, rate: float | None, is_tried: bool, wait_seconds: float
     ) -> None:
-        """Letters go back to where they died. ``is_tried``: first one, then ten; only when those were consumed, and
-        none of them died again, all others. ``rate``: so many a second."""
+        """Return letters to the destinations where they died. ``is_tried``: first one, then ten; all others only when
+        those were consumed and none of them died again. ``rate``: messages a second."""
         steps: list[int | None] = [*TRIAL, None] if is_tried else [None]
         left = choice.limit
         for step in steps:
@@ -285,7 +286,7 @@ class MessageWork:
     async def _retry_some(
         self, queue: Destination, choice: Choice, task: Task, rate: float | None, wait_seconds: float | None
     ) -> str | None:
-        """Why no more are to be retried; None: go on. ``wait_seconds`` None: what becomes of them is not waited for."""
+        """Return why no more are to be retried; None: go on. ``wait_seconds`` None: do not wait for the outcome."""
         moved: list[Move] = []
 
         async def decide(operator: OperatorClient, taken: Sequence[Delivery]) -> None:
@@ -303,7 +304,8 @@ class MessageWork:
             return await self._outcome(moved, died, task, wait_seconds)
 
     async def _outcome(self, moved: Sequence[Move], died: Counter[str], task: Task, wait_seconds: float) -> str | None:
-        """What became of the messages of a trial, within ``wait_seconds``."""
+        """Return why a trial failed within ``wait_seconds``; None: all its messages were consumed, or the outcome is
+        unknown."""
         added = [add for move in moved for add in move.added]
         ids = {each.message.message_id for move in moved for each in (move.added or (move,))}
         end = asyncio.get_running_loop().time() + wait_seconds
@@ -314,10 +316,10 @@ class MessageWork:
                 return f"{again} of {len(ids)} that were tried died again: the others were left where they are"
             waiting = await self._waiting(added)
             if waiting is None:
-                task.note("what becomes of a trial cannot be seen here: not stored, or in several stores")
+                task.note("the outcome of a trial is unknown: its messages are not stored, or in several stores")
                 return None
             if not waiting:
-                # Its removal and its letter are one operation: what is gone and did not die was consumed.
+                # Its removal and its letter are one operation: a message that is gone and did not die was consumed.
                 if not any(died[id] for id in ids):
                     return None
                 continue
@@ -327,7 +329,7 @@ class MessageWork:
         return None
 
     async def _waiting(self, added: Sequence[AddMessage]) -> int | None:
-        """How many of those are still there; None: that cannot be told."""
+        """Return how many of the added messages are still there; None: unknown."""
         if not isinstance(self._store, Store) or not added:
             return None
         places = [(owner, each.order_key) for each in added for owner in each.owners]
@@ -339,13 +341,13 @@ class MessageWork:
 
 
 def origin_of(letter: Message) -> Destination | None:
-    """Where a dead letter died; None: it does not say."""
+    """Return the destination where a dead letter died; None: unknown."""
     origin = letter.original_destination
     return None if origin == letter.destination else origin
 
 
 def retried(letter: Message) -> Message:
-    """What a dead letter was before it died."""
+    """Return a dead letter as it was before it died."""
     properties = letter.properties or {}
     return altered(
         letter,
@@ -358,7 +360,7 @@ def retried(letter: Message) -> Message:
 
 
 def _demand_all(errors: Sequence[ClientError | None]) -> None:
-    """Raises the first."""
+    """Raise the first error."""
     for error in errors:
         if error is not None:
             raise error
@@ -369,8 +371,8 @@ def queue_of(name: str) -> Destination:
 
 
 async def takes(selector: Selector, message: Message, pace: Pace) -> bool:
-    """Whether the selector takes it. The loop has other turns between those that are expensive, one at a time for all
-    who ask."""
+    """Return whether the selector matches. Expensive matches run one at a time for all callers, with turns of the loop
+    between them."""
     if selector.is_cheap and not pace.is_full(1 + message.size // WEIGHED_BYTES):
         return selector.matches(message)
 

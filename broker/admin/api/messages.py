@@ -1,4 +1,4 @@
-"""The messages of a queue: browsed, read, moved, copied, deleted, retried."""
+"""Endpoints for the messages of a queue: browse, read, move, copy, delete, retry."""
 
 from __future__ import annotations
 
@@ -110,5 +110,5 @@ class Messages:
 def _chosen(call: Call) -> Any:
     said: asked.Chosen = call.body
     if not said.is_choice:
-        raise Refused(400, "ids, selector or limit say which messages; all of them are meant by all=true")
+        raise Refused(400, "choose messages with ids, selector or limit, or all of them with all=true")
     return said

@@ -1,4 +1,4 @@
-"""An operator as a client of the engine (broker.engine.in_process): he takes messages, and decides upon each."""
+"""An operator as a client of the engine (broker.engine.in_process): it takes messages, and decides on each."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BROWSED, InProcessClient, tell
 from tandemmq.store.records.message import Destination, Message
 
-#: Taken before anybody else (OpenWire's highest priority of a consumer).
+#: Highest priority of an OpenWire consumer: messages are taken before other consumers receive them.
 _PRIORITY: Final = 127
 TAKEN: Final = "taken"
-# A pull ends without a message where the store is slow to read: asked again while it reads.
+# A pull ends without a message while the store is slow to read: it is repeated while the store reads.
 _PULL_SECONDS: Final = 0.05
 
 _numbers = itertools.count(1)
 
 
 class Delivery:
-    """A message that was delivered to the operator, and waits for his decision under its tag."""
+    """A message that was delivered to the operator, and waits for the decision under its tag."""
 
     __slots__ = ("message", "tag")
 
@@ -34,7 +34,7 @@ class Delivery:
 
 
 class OperatorClient(InProcessClient):
-    """Use ``operator_client``. Raises ClientError for what the engine refuses."""
+    """Client of an operator; use ``operator_client``. Raises ClientError for refusals of the engine."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         self._pulled: asyncio.Future[Delivery | None] | None = None
@@ -42,8 +42,8 @@ class OperatorClient(InProcessClient):
 
     @asynccontextmanager
     async def taking(self, queue: Destination, selector: str | None) -> AsyncIterator[None]:
-        """Within it ``take`` gives messages of ``queue``, paused or not. What was not decided upon goes back, and does
-        not count as delivered."""
+        """Let ``take`` return messages of ``queue``, paused or not, within this context. Messages without a decision go
+        back, and do not count as delivered."""
         subscribe = Subscribe(
             TAKEN, queue, AckMode.RANGE, prefetch=0, selector=selector, priority=_PRIORITY, takes_paused=True
         )
@@ -55,7 +55,7 @@ class OperatorClient(InProcessClient):
                 await self.do(Unsubscribe(TAKEN, seen=0))
 
     async def take(self) -> Delivery | None:
-        """The next message; None: there is no more that is not with others."""
+        """Return the next message; None: other consumers have all the rest."""
         while True:
             pulled: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
             self._pulled = pulled
@@ -89,7 +89,7 @@ class OperatorClient(InProcessClient):
 
 @asynccontextmanager
 async def operator_client(engine: Engine, caller: Caller) -> AsyncIterator[OperatorClient]:
-    """``caller`` as a client. What he did not decide upon goes back when he leaves."""
+    """Connect ``caller`` as a client. Messages without a decision go back at the end."""
     operator = OperatorClient(engine, caller)
     try:
         yield operator

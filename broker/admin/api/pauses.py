@@ -1,7 +1,7 @@
-"""Keeps what operators paused beyond a term: each queue that is paused has a message in a queue of the broker's own
+"""Keeps the pauses of operators beyond a term: each paused queue has a message in a queue of the broker's own
 (docs/formats/pauses.md).
 
-The records are browsed when a term begins, before clients are served, and taken only to change one: nothing of them is
+The records are browsed when a term begins, before clients are served, and taken only to change one: none of them is
 held in between.
 """
 
@@ -33,7 +33,7 @@ _NEITHER: Final = (False, False)
 
 
 class PauseRecord(NamedTuple):
-    """Who is paused at the queue of that name."""
+    """Pause of the queue with that name: whether its consumers and its producers are paused."""
 
     name: str
     consumers: bool
@@ -44,7 +44,7 @@ class PauseRecord(NamedTuple):
 
     @staticmethod
     def decode(body: bytes) -> PauseRecord | None:
-        """None: no version of this broker wrote it."""
+        """Return the record; None: no version of this broker wrote the body."""
         try:
             fields = json.loads(body)
             return PauseRecord(str(fields["name"]), bool(fields["consumers"]), bool(fields["producers"]))
@@ -53,7 +53,7 @@ class PauseRecord(NamedTuple):
 
 
 class Pauses:
-    """Of one broker, over all its terms as master. On the loop. ``name`` is the broker's."""
+    """Pauses of one broker, over all its terms as master. On the loop. ``name`` is the broker's."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -62,7 +62,7 @@ class Pauses:
         self._forgetting: set[asyncio.Task[None]] = set()
 
     async def begin(self, engine: Engine) -> None:
-        """A term: pause what was paused. What cannot be read is told in the log, and goes on."""
+        """Begin a term: pause again what was paused. What cannot be read is logged, and the term goes on."""
         engine.on_pause_ended(partial(self._forget, engine))
         if engine.waiting_in(PAUSES) is None:
             return
@@ -75,7 +75,7 @@ class Pauses:
             log.error("%s cannot be read: %s", PAUSES, error.message, extra=log_events.PAUSES_UNREADABLE)
 
     def end(self) -> None:
-        """The term is over."""
+        """End the term."""
         for task in self._forgetting:
             task.cancel()
 
@@ -88,12 +88,12 @@ class Pauses:
         consumers: bool | None = None,
         producers: bool | None = None,
     ) -> None:
-        """As ``Engine.pause``. Returns when it is durable. Raises ClientError."""
+        """Pause like ``Engine.pause``; durable on return. Raises ClientError."""
         engine.pause(principal, name, consumers=consumers, producers=producers)
         await self._keep(engine, name)
 
     def _forget(self, engine: Engine, queue: Destination) -> None:
-        """It is deleted while it is paused: one that begins under its name is another."""
+        """Forget the pause of a queue that is deleted: a later queue with the same name is another one."""
         task = asyncio.get_running_loop().create_task(self._keep(engine, queue.name))
         self._forgetting.add(task)
         task.add_done_callback(self._forgotten)
@@ -105,7 +105,8 @@ class Pauses:
             log.error("%s cannot be written: %s", PAUSES, error, extra=log_events.PAUSES_UNREADABLE)
 
     async def _keep(self, engine: Engine, name: str) -> None:
-        """Have the record of a queue say how it is now, in one transaction with the end of the former one."""
+        """Replace the record of a queue by its present state, in one transaction with the removal of the former
+        record."""
         async with self._writing, operator_client(engine, TOKEN_HOLDER) as client, client.taking(PAUSES, None):
             former: list[int] = []
             while (delivery := await client.take()) is not None:
@@ -127,7 +128,7 @@ class Pauses:
 
 
 async def _apply(engine: Engine, client: OperatorClient, message: Message) -> None:
-    """A queue that is empty is in no journal: it begins again."""
+    """Pause the queue of a record. The journal does not know an empty queue, so the queue is created again."""
     record = PauseRecord.decode(message.body)
     if record is None:
         log.error("%s: %r is no record", PAUSES, message.body[:80], extra=log_events.PAUSES_UNREADABLE)

@@ -1,4 +1,4 @@
-"""What takes longer than a request: tasks, and backups, which are some."""
+"""Work that takes longer than a request: tasks, among them backups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tandemmq.store.records.message import Destination
 
 
 class Running:
-    """``backups`` is where backups go, if they may be asked for."""
+    """Tasks of a broker. ``backups``: directory of backups, None if they are not permitted."""
 
     def __init__(self, report: Report, backups: str | None) -> None:
         self._report = report
@@ -48,13 +48,14 @@ class Running:
     async def begin(
         self, call: Call, kind: str, queue: Destination, work: Callable[[Task], Awaitable[None]], **facts: Any
     ) -> web.Response:
-        """Answers as soon as the task is over, or with what it did so far. Raises Refused if it was refused by then."""
+        """Begin a task. Answer when the task is over, or after the wait with its progress. Raises Refused if it was
+        refused by then."""
         task = self._tasks.begin(kind, str(queue), call.caller, work, **facts)
         return await _unless_refused(task, call.body.wait)
 
     async def _back_up(self, call: Call) -> web.Response:
         if self._backups is None:
-            raise Refused(409, "admin.backup_directory is not set: it says where backups go")
+            raise Refused(409, "admin.backup_directory is not set: it is the directory for backups")
         target = os.path.join(self._backups, call.body.name)
         directory = self._report.directory
         task = self._tasks.begin("backup", target, call.caller, lambda task: back_up(directory, target, task))
@@ -82,13 +83,13 @@ class Running:
 
 
 class _WaitingQuery(Asked):
-    """How long the answer may take, while the task is not over."""
+    """Query with the longest wait for a task that is not over."""
 
     wait: asked.Wait = 0.0
 
 
 async def _unless_refused(task: Task, seconds: float) -> web.Response:
-    """As ``_within``. Raises Refused if the task was by then."""
+    """Answer like ``_within``. Raises Refused if the task was refused by then."""
     response = await _within(task, seconds)
     if task.refusal is not None:
         raise Refused(status_of(task.refusal), task.error or "", task=task.row())
@@ -96,7 +97,7 @@ async def _unless_refused(task: Task, seconds: float) -> web.Response:
 
 
 async def _within(task: Task, seconds: float) -> web.Response:
-    """The task when it is over, or after ``seconds``."""
+    """Answer with the task when it is over, or after ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             await task.over.wait()

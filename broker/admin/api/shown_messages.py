@@ -16,25 +16,26 @@ from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import BodyKind, Message
 
-#: Of a body that is shown, and of one in a list.
+#: Limit of a body that is shown, and of one in a list.
 BODY_BYTES_MAX: Final = 256 * 1024
 PREVIEW_CHARACTERS_MAX: Final = 120
 PREVIEW_BYTES_MAX: Final = 4 * PREVIEW_CHARACTERS_MAX
-#: Of the properties of a message: how many are shown, and the length of their JSON, in a list and of one message.
+#: Limits of the shown properties of a message: their number, and the length of their JSON, in a list and of one
+#: message.
 PROPERTIES_MAX: Final = 1_000
 LISTED_BYTES_MAX: Final = 16 * 1024
 PROPERTIES_BYTES_MAX: Final = 256 * 1024
-#: Of other texts that the client chose: a property, a correlation id, a type.
+#: Limit of other texts that the client chose: a property, a correlation id, a type.
 TEXT_CHARACTERS_MAX: Final = 4_096
-#: Encoded properties that are longer are not decoded: 64 KiB of short ones take 10 ms.
+#: Longer encoded properties are not decoded: 64 KiB of short properties take 10 ms.
 DECODED_BYTES_MAX: Final = 64 * 1024
 
 Shown = dict[str, Any]
 
 
 def headers_of(message: Message, bytes_max: int = PROPERTIES_BYTES_MAX) -> Shown:
-    """All but the body. ``bytes_max``: of the JSON of the properties. Properties that cannot be read count as none (the
-    log says so)."""
+    """Return everything except the body. ``bytes_max``: of the JSON of the properties. Unreadable properties count as
+    none (they are logged)."""
     shown, left_out = _properties(message, bytes_max)
     return {
         "id": message.message_id,
@@ -60,8 +61,8 @@ def headers_of(message: Message, bytes_max: int = PROPERTIES_BYTES_MAX) -> Shown
 
 
 def _properties(message: Message, bytes_max: int) -> tuple[Shown, int | None]:
-    """The first properties, as many as ``bytes_max`` bytes of JSON hold, and how many others there are; None: not
-    known, for they are too long to be decoded. The cause of a dead letter is the first."""
+    """Return the first properties that fit into ``bytes_max`` bytes of JSON, and the number of the others; None:
+    unknown, since they are too long to be decoded. The cause of a dead letter comes first."""
     if isinstance(message, OpenedMessage) and message.properties_bytes > DECODED_BYTES_MAX:
         return {}, None
     properties = message.properties or {}
@@ -78,20 +79,21 @@ def _properties(message: Message, bytes_max: int) -> tuple[Shown, int | None]:
 
 
 def in_list(message: Message, position: int) -> Shown:
-    """A row of a browse. ``position``: its place in the queue then, from 1."""
+    """Return a row of a browse. ``position``: the place in the queue at that time, from 1."""
     text = None
     if not _is_compressed(message):
         try:
             body, is_cut = _beginning(message, PREVIEW_BYTES_MAX)
             text = _text(message, body, is_cut=is_cut)
         except RecordDamaged:
-            pass  # as one that is no text
+            pass  # shown like a body that is no text
     preview = None if text is None else text[:PREVIEW_CHARACTERS_MAX]
     return {"position": position, **headers_of(message, LISTED_BYTES_MAX), "preview": preview}
 
 
 def whole(message: Message) -> Shown:
-    """With the body: as text where it is one, else in base64. ``problem``: why it is not shown."""
+    """Return the message with its body: as text if it is text, otherwise in base64. ``problem``: why the body is not
+    shown."""
     body, is_cut, problem = b"", False, None
     try:
         if isinstance(message, OpenedMessage) and message.is_compressed:
@@ -106,19 +108,19 @@ def whole(message: Message) -> Shown:
 
 
 def _beginning(message: Message, bytes_max: int) -> tuple[bytes, bool]:
-    """Of a body that is not compressed, and whether there is more of it. Raises RecordDamaged."""
+    """Return the beginning of a body that is not compressed, and whether there is more of it. Raises RecordDamaged."""
     if isinstance(message, OpenedMessage):
         return message.beginning(bytes_max)
     return message.body[:bytes_max], len(message.body) > bytes_max
 
 
 def _is_compressed(message: Message) -> bool:
-    """Whether it costs something to look at its body."""
+    """Return whether reading the body takes time."""
     return isinstance(message, OpenedMessage) and message.is_compressed
 
 
 def _text(message: Message, body: bytes, *, is_cut: bool) -> str | None:
-    """The body as text; None: it is none. ``is_cut``: it may end within a character."""
+    """Return the body as text; None: it is no text. ``is_cut``: it may end within a character."""
     if message.body_kind not in (BodyKind.TEXT, BodyKind.BYTES):
         return None
     try:
@@ -137,7 +139,7 @@ def _time(milliseconds: int) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """A property's value as JSON can say it."""
+    """Return the value of a property in a form that JSON permits."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float):

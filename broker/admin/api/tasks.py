@@ -1,5 +1,5 @@
-"""What operators ask for and what may take long: each is a task that goes on when its caller hangs up, and can be
-stopped between two messages."""
+"""Tasks of operators that may take long: each continues when its caller disconnects, and can be stopped between two
+messages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tandemmq.broker.core.commands import ClientError
 
 log = logging.getLogger(__name__)
 
-#: At the same time, of one user and of all; more are refused.
+#: Limits of running tasks, of one user and of all; more are refused.
 RUNNING_OF_ONE_MAX: Final = 8
 RUNNING_MAX: Final = 64
-#: Tasks that are over and still told of.
+#: Number of finished tasks that are remembered.
 REMEMBERED_MAX: Final = 200
-#: Sentences of one task.
+#: Limit of the notes of one task.
 NOTES_MAX: Final = 50
 
 
@@ -33,12 +33,12 @@ class State(StrEnum):
 
 
 class TooManyTasks(Exception):
-    """So many are running that another one has to wait."""
+    """Too many tasks are running: the new one must wait."""
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """``counts`` say how far it came, ``notes`` what a person should know."""
+    """A task of an operator. ``counts`` are its progress, ``notes`` are texts for the operator."""
 
     id: int
     kind: str
@@ -51,7 +51,7 @@ class Task:
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     error: str | None = None
-    refusal: ClientError | None = None  # the error, if it is not the broker's
+    refusal: ClientError | None = None  # the error, if the engine refused
     is_to_stop: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -63,7 +63,7 @@ class Task:
             self.notes.append(sentence)
 
     def row(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the task as the API shows it."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -79,7 +79,7 @@ class Task:
 
 
 class Tasks:
-    """Those of one broker process. On the loop."""
+    """Tasks of one broker process. On the loop."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, Task] = {}
@@ -89,7 +89,7 @@ class Tasks:
     def begin(
         self, kind: str, destination: str, caller: Caller, work: Callable[[Task], Awaitable[None]], **facts: Any
     ) -> Task:
-        """Have ``work`` done; it looks at ``Task.is_to_stop`` now and then. Raises TooManyTasks."""
+        """Begin ``work`` as a task; it checks ``Task.is_to_stop`` at intervals. Raises TooManyTasks."""
         if sum(each.caller == caller.name for each in self._running) >= RUNNING_OF_ONE_MAX:
             raise TooManyTasks(f"{RUNNING_OF_ONE_MAX} tasks of {caller.name} are running: wait for one, or stop it")
         if len(self._running) >= RUNNING_MAX:
@@ -132,5 +132,5 @@ class Tasks:
         return self._by_id.get(id)
 
     def all(self) -> list[Task]:
-        """The latest first."""
+        """Return all tasks, the latest first."""
         return list(reversed(self._by_id.values()))

@@ -1,4 +1,4 @@
-"""The master's term, as the endpoints of the API find it: its engine, its destinations."""
+"""The master's term, as the endpoints of the API see it: its engine, its destinations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ KINDS: Final = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
 
 
 class Term:
-    """``engine`` is that of this term, None unless master."""
+    """Term of the master. ``engine`` is the engine of this term, None unless master."""
 
     def __init__(self, report: Report, engine: Callable[[], Engine | None]) -> None:
         self._report = report
         self._engine = engine
 
     def engine(self) -> Engine:
-        """Raises Refused unless master."""
+        """Return the engine. Raises Refused unless master."""
         engine = self._engine()
         if engine is None:
             raise self.no_master()
@@ -34,13 +34,13 @@ class Term:
         return Refused(409, reason, name=status["name"], role=status["role"], **holder)
 
     def existing(self, call: Call) -> tuple[Engine, Destination]:
-        """The destination that stands in the address. Raises Refused where there is none."""
+        """Return the destination in the address. Raises Refused if there is none."""
         engine, destination = self.engine(), Destination(kind_in(call), call.path["name"])
         self.row(destination)
         return engine, destination
 
     def row(self, destination: Destination) -> Answer:
-        """What the API says of it. Raises Refused where there is none, also because it was deleted meanwhile."""
+        """Return the row of a destination. Raises Refused if there is none, also because it was deleted meanwhile."""
         try:
             return self.engine().inventory.destination(destination)
         except KeyError:
@@ -48,7 +48,7 @@ class Term:
 
 
 def kind_in(call: Call) -> DestinationKind:
-    """What the address says, or a queue. Raises Refused for what is none."""
+    """Return the kind in the address; without one, queue. Raises Refused for another kind."""
     kind = call.path.get("kind", "queue")
     if kind not in KINDS:
         raise Refused(404, f"{kind[:64]!r} is no kind of destination: queue or topic")

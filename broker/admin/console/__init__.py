@@ -1,1 +1,1 @@
-"""The web console: static files that ask the API. Nothing is made here, and nothing comes from elsewhere."""
+"""The web console: static files that use the API. Nothing is built here, and nothing is loaded from elsewhere."""

@@ -1,7 +1,8 @@
 """The files of the console at ``/`` and ``/console/``, read once and held in memory: all that a browser gets.
 
-They are for everybody who reaches the server and hold nothing of the broker. What the page shows it gets from the API,
-which asks who wants it. The page may load and ask nothing but this server, and no text becomes markup in it.
+They are public for every client that reaches the server, and contain nothing of the broker. The page gets its content
+from the API, which checks the caller. The page may load from and send to this server only, and no text becomes markup
+in it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ CONTENT_TYPES: Final = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-#: Of the script within the first page: it loads the page again when another part of it did not come.
+#: Hash of the script in the first page: it loads the page again when another part of it did not come.
 FIRST_PAGE_SCRIPT: Final = "'sha256-2+cqgHSxGXladFw/ltodnrmpELdvvu08DfRpcaFq3iA='"
-#: Trusted types: a browser that has them refuses to make markup of text, whatever a script tries.
+#: Trusted types: a browser that supports them refuses to make markup of text, whatever a script tries.
 CONTENT_SECURITY_POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -46,7 +47,7 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Kept, and asked for whether it is still the same: another version of the broker has other files.
+    # Cached, but validated at each use: another version of the broker has other files.
     "Cache-Control": "no-cache",
 }
 
@@ -59,7 +60,7 @@ class File:
 
 
 def console_files() -> dict[str, File]:
-    """By name."""
+    """Return the files by name."""
     found: dict[str, File] = {}
     for each in files(__package__).joinpath("static").iterdir():
         content_type = CONTENT_TYPES.get(each.name[each.name.rfind(".") :])
@@ -71,7 +72,7 @@ def console_files() -> dict[str, File]:
 
 
 def console_routes() -> list[web.RouteDef]:
-    """For the admin server."""
+    """Return the routes for the admin server."""
     found = console_files()
     return [
         web.get("/", partial(_get, found, FIRST_PAGE)),

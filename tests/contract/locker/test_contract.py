@@ -299,10 +299,10 @@ class OutOfReach(LockerContract):
         with waiting(b) as (_, got):
             assert eventually(lambda: b.refused_at_seconds is not None)
             with self.out_of_reach(b):
-                assert eventually(lambda: any("asking again every" in line for line in caplog.messages))
+                assert eventually(lambda: any("trying again every" in line for line in caplog.messages))
             a.release()
         assert got == [True]
-        assert sum("asking again every" in line for line in caplog.messages) == 1
+        assert sum("trying again every" in line for line in caplog.messages) == 1
 
 
 class Refusing(LockerContract):

@@ -336,7 +336,7 @@ def test_a_lease_that_was_made_anew_with_our_name_in_it_is_lost(
 def test_a_server_in_trouble_is_unknown(api: KubernetesApi, build: Build, code: int) -> None:
     a = build("a")
     assert a.try_acquire()
-    with api.failing(code), pytest.raises(LockUnavailable, match=f"cannot be asked: {code}, an error on the server"):
+    with api.failing(code), pytest.raises(LockUnavailable, match=f"is unavailable: {code}, an error on the server"):
         a.keep_alive()
     assert a.keep_alive()
 

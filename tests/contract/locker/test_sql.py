@@ -386,7 +386,7 @@ def test_what_is_no_sqlite_file_is_a_refusal(make: Make, tmp_path: Path) -> None
         ({}, "locker.data_source"),
         ({"data_source": "no url"}, "expected an SQLAlchemy URL"),
         ({"data_source": "oracle://u:s3cret@h/d"}, "postgresql, mysql, mariadb or sqlite"),
-        ({"data_source": "sqlite://"}, "locks nobody out"),
+        ({"data_source": "sqlite://"}, "excludes no broker"),
         ({"data_source": "sqlite:////x", "nonsense": 1}, "locker.nonsense"),
         ({"data_source": "sqlite:////x", "statements": {"nonsense": 1}}, "locker.statements.nonsense"),
         ({"data_source": "sqlite:////x", "lock_table_name": "a; DROP"}, "locker.lock_table_name = 'a; DROP'"),

@@ -151,7 +151,7 @@ def test_a_server_that_is_there_later_is_found(member: Build, require_service: C
         place = ZooKeeperPlace(late.hosts, "/default", "orders", 1.0)
         require_service(True, "")
         a = member(place, A)
-        assert eventually(lambda: a.problem is not None and "cannot be asked" in a.problem)
+        assert eventually(lambda: a.problem is not None and "is unavailable" in a.problem)
         assert a.entries() == (A,)
         assert a.session_timeout_seconds == 1.0
         late.start()
@@ -294,6 +294,6 @@ def test_an_ended_directory_leaves_no_thread(place: ZooKeeperPlace, member: Buil
     before = set(threading.enumerate())
     nowhere = replace(place, hosts=f"127.0.0.1:{free_port()}")
     for directory in (member(place, A), member(nowhere, B)):
-        assert eventually(lambda directory=directory: directory.problem != "nobody was asked yet")  # type: ignore[misc]
+        assert eventually(lambda directory=directory: directory.problem != "no server was reached yet")  # type: ignore[misc]
         directory.end()
     assert eventually(lambda: set(threading.enumerate()) <= before)

@@ -261,8 +261,8 @@ class Broken(NamedTuple):
     seed: int
 
 
-HARM = "lost|came back|torn|twice|DAMAGED|not sound|out of order|nobody is master"
-NOBODY_SERVES = "nobody else serves"
+HARM = "lost|came back|torn|twice|DAMAGED|not sound|out of order|no broker is master"
+NOBODY_SERVES = "no other broker serves"
 HANG = ("hang",)
 
 BROKEN: dict[str, Broken] = {
@@ -290,7 +290,7 @@ BROKEN: dict[str, Broken] = {
     "follows nothing": Broken(follows_nothing, (), ("kill",), "are due", 10),
     "cleans up in the end only": Broken(cleans_up_in_the_end_only, (), ("handover",), "while it runs", 55),
     "leaves what nobody knows": Broken(
-        replaced(tandemmq.journal.files, "NEXT_PREFIX", "next-"), (), ("kill",), "nobody can say", 3
+        replaced(tandemmq.journal.files, "NEXT_PREFIX", "next-"), (), ("kill",), "has no known purpose", 3
     ),
 }
 

@@ -214,7 +214,7 @@ BROKEN = {
         7,
         ("partition",),
     ),
-    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "nobody is elected", 119, ("kill",)),
+    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "no node is elected", 119, ("kill",)),
     "files that were given up stay": of_set(
         replaced(Follower, "remove_given_up", lambda self: None), "was taken out", 2, ("kill", "handover")
     ),
