@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-#: Every command that says something has it, and is called with ``as_json``. A failure is JSON too: `cli.failures`.
+#: Option of every command that prints anything, passed on as ``as_json``. A failure is JSON too: `cli.failures`.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a program; failures too.")
 
 
 def tell(as_json: bool, facts: Mapping[str, Any], *sentences: object) -> None:
-    """Say what was done: ``facts`` as an object where JSON was asked for, else the sentences, one a line."""
+    """Print what was done: ``facts`` as an object with --json, else the sentences, one a line."""
     if as_json:
         click.echo(json.dumps(facts, indent=2, default=str))
         return

@@ -1,4 +1,4 @@
-"""``tandemmq backup`` and ``restore``: a copy of a store, made while a broker runs, and put back."""
+"""``tandemmq backup`` and ``restore``: copy a store while a broker runs, and put the copy back."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tandemmq.store.tools.backup import restore as put_back
 @click.option("--data", "directory", type=DIRECTORY, required=True, help="The data directory of the pair.")
 @json_option
 def backup(target: str, directory: str, as_json: bool) -> None:
-    """Copy what a pair has stored into TARGET, a new directory, and check the copy.
+    """Copy the store of a pair into TARGET, a new directory, and check the copy.
 
-    The brokers may run, and take no notice; any host that sees the directory will do. Without the file backup.json,
-    which is written last, TARGET is no backup.
+    The brokers may run and are not affected. Any host that sees the directory can do it. The file backup.json is
+    written last: without it, TARGET is not a backup.
     """
     with _told(), made_like(directory), progress("copying", 0) as advance:
         done = 0
@@ -41,10 +41,10 @@ def backup(target: str, directory: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("source", type=DIRECTORY)
-@click.option("--data", "directory", type=click.Path(file_okay=False), required=True, help="Empty, or not there yet.")
+@click.option("--data", "directory", type=click.Path(file_okay=False), required=True, help="An empty or new directory.")
 @json_option
 def restore(source: str, directory: str, as_json: bool) -> None:
-    """Put the backup SOURCE into an empty data directory. A broker that is started there makes its index first."""
+    """Put the backup SOURCE into an empty data directory. A broker that starts there builds its index first."""
     with _told(), made_like(source):
         summary = put_back(source, directory)
     tell(as_json, {"data": directory, **asdict(summary)}, f"restored: {_in_words(summary)}")

@@ -1,4 +1,4 @@
-"""The options that say which messages of a queue are meant."""
+"""Options that choose messages of a queue."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def choice_options(command: Command) -> Command:
-    """``--selector``, ``--id``, ``--limit``, ``--all``; for ``chosen``."""
+    """Add ``--selector``, ``--id``, ``--limit`` and ``--all``; for ``chosen``."""
     for option in (
         click.option("--all", "is_all", is_flag=True, help="All of them."),
-        click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="At most so many, the oldest first."),
-        click.option("--id", "ids", multiple=True, metavar="ID", help="The message of this id; may be said again."),
+        click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="At most this many, the oldest first."),
+        click.option("--id", "ids", multiple=True, metavar="ID", help="The message with this id; may be repeated."),
         click.option(
-            "--selector", metavar="CONDITION", help="Those that match, as a JMS selector: \"colour = 'red'\"."
+            "--selector", metavar="CONDITION", help="Messages that match this JMS selector: \"colour = 'red'\"."
         ),
     ):
         command = option(command)
@@ -27,7 +27,7 @@ def choice_options(command: Command) -> Command:
 def chosen(
     selector: str | None, ids: Sequence[str], limit: int | None, is_all: bool, *, is_all_meant: bool = False
 ) -> dict[str, Any]:
-    """As the API wants it. UsageError when nothing says which, unless all ``is_all_meant`` then."""
+    """Return the choice as the API expects it. UsageError if there is none, unless ``is_all_meant`` then means all."""
     said: dict[str, Any] = {}
     if selector is not None:
         said["selector"] = selector

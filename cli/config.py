@@ -1,4 +1,4 @@
-"""``tandemmq config``: are the settings right, and what are they."""
+"""``tandemmq config``: check and show the settings."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ config.add_command(from_xml)
 @file_argument
 @settings_options
 def check(settings: Settings, as_json: bool) -> None:
-    """Say whether a broker could start with the settings, here and now. Exit code 2, and why, when it could not.
+    """Check whether a broker could start with the settings, here and now. If not, exit with code 2 and the reason.
 
-    It reads the files that the settings name, and takes neither lock nor port.
+    Reads the files that the settings name. Takes neither the lock nor a port.
     """
     from tandemmq.broker import start_checks
 
@@ -55,8 +55,8 @@ def _facts(error: Exception) -> list[dict[str, object]]:
 @file_argument
 @settings_options
 def show_command(settings: Settings, as_json: bool) -> None:
-    """Print the settings that hold, and where each was read, as a settings file.
+    """Print the effective settings, and the source of each, as a settings file.
 
-    With --json times are in ms, sizes in bytes.
+    With --json, times are in ms and sizes in bytes.
     """
     click.echo(json.dumps(showing.as_json(settings), indent=2) if as_json else showing.show(settings), nl=as_json)

@@ -1,4 +1,4 @@
-"""``tandemmq connections``, ``consumers``, ``subscriptions`` and ``tasks``: who is there, and what runs."""
+"""``tandemmq connections``, ``consumers``, ``subscriptions`` and ``tasks``: clients, and operations that run."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _cell(value: Any) -> Any:
 
 @click.group(cls=Listing)
 def connections() -> None:
-    """Who is connected: list, close. Without a verb they are listed."""
+    """Connections of clients: list, close. Without a verb they are listed."""
 
 
 @connections.command("list")
 @admin_option(_BROKER)
 @filter_option
-@limit_option("At most so many.")
+@limit_option("Rows at most.")
 @json_option
 def list_connections(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
     """All connections of clients."""
@@ -57,19 +57,19 @@ def list_connections(admin: str, pattern: str | None, limit: int | None, as_json
 @admin_option(_BROKER)
 @json_option
 def close(id: str, admin: str, as_json: bool) -> None:
-    """Hang up on a client. What it did not acknowledge goes to others; it may connect again."""
+    """Close the connection of a client. Its unacknowledged messages go to other consumers; it may connect again."""
     change(admin, "DELETE", place("connections", id))
     tell(as_json, {"id": id, "closed": True}, f"connection {id} is closed")
 
 
 @click.command()
-@click.option("--queue", metavar="NAME", help="Of this queue alone.")
-@click.option("--topic", metavar="NAME", help="Of this topic alone.")
+@click.option("--queue", metavar="NAME", help="Only consumers of this queue.")
+@click.option("--topic", metavar="NAME", help="Only consumers of this topic.")
 @admin_option(_BROKER)
-@limit_option("At most so many.")
+@limit_option("Rows at most.")
 @json_option
 def consumers(queue: str | None, topic: str | None, admin: str, limit: int | None, as_json: bool) -> None:
-    """Who takes messages, and why somebody is slow."""
+    """List the consumers, with the reason why one is slow."""
     names = ("connection", "id", "user", "destinations", "prefetch", "unacknowledged", "pending", "selector", "slow")
     _show(rows(admin, "consumers", limit, queue=queue, topic=topic), names, as_json)
 
@@ -82,10 +82,10 @@ def subscriptions() -> None:
 @subscriptions.command("list")
 @admin_option(_BROKER)
 @filter_option
-@limit_option("At most so many.")
+@limit_option("Rows at most.")
 @json_option
 def list_subscriptions(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
-    """All of them, with what waits for them."""
+    """List durable subscriptions, with the number of messages that wait for each."""
     names = ("client_id", "name", "topic", "messages", "unacknowledged", "consumers", "selector")
     _show(rows(admin, "subscriptions", limit, filter=pattern), names, as_json)
 
@@ -96,7 +96,7 @@ def list_subscriptions(admin: str, pattern: str | None, limit: int | None, as_js
 @admin_option(_BROKER)
 @json_option
 def delete(client_id: str, name: str, admin: str, as_json: bool) -> None:
-    """Delete one with all that waits for it. Refused while its client is connected."""
+    """Delete a durable subscription with its messages. Refused while its client is connected."""
     change(admin, "DELETE", place("subscriptions", client_id, name))
     said = {"client_id": client_id, "name": name, "deleted": True}
     tell(as_json, said, f"the durable subscription {name} of {client_id} is deleted, with all it held")
@@ -104,14 +104,14 @@ def delete(client_id: str, name: str, admin: str, as_json: bool) -> None:
 
 @click.group(cls=Listing)
 def tasks() -> None:
-    """What was begun by move, copy, purge and retry: list, stop. Without a verb they are listed."""
+    """Tasks of move, copy, purge and retry: list, stop. Without a verb they are listed."""
 
 
 @tasks.command("list")
 @admin_option(_BROKER)
 @json_option
 def list_tasks(admin: str, as_json: bool) -> None:
-    """Those that run, and the last ones that are over."""
+    """List the running tasks and the last ones that have ended."""
     names = ("id", "kind", "destination", "by", "state", "seconds", "counts", "error")
     _show(get(admin, "tasks")["items"], names, as_json)
 
@@ -121,5 +121,5 @@ def list_tasks(admin: str, as_json: bool) -> None:
 @admin_option(_BROKER)
 @json_option
 def stop(id: int, admin: str, as_json: bool) -> None:
-    """Have a task end between two messages; what it did stays done."""
+    """Stop a task between two messages. What it has done stays done."""
     tell(as_json, change(admin, "DELETE", f"tasks/{id}"), f"task {id} is to stop")

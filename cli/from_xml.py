@@ -1,4 +1,4 @@
-"""``tandemmq config from-xml``: an ActiveMQ configuration as a settings file, with a note for what differs."""
+"""``tandemmq config from-xml``: convert an ActiveMQ configuration to settings, with a note for each difference."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ PROPERTIES_BYTES_MAX: Final = 1 << 20
     "defines",
     metavar="NAME=VALUE",
     multiple=True,
-    help="What ${NAME} in the file stands for; may be repeated.",
+    help="Value of ${NAME} in the file; may be repeated.",
 )
 @click.option(
-    "--properties", metavar="FILE", multiple=True, type=click.File("rb"), help="A Java properties file that says so."
+    "--properties",
+    metavar="FILE",
+    multiple=True,
+    type=click.File("rb"),
+    help="A Java properties file with such values.",
 )
-@click.option(
-    "--login-config", metavar="FILE", help="Java's login.config, where a JAAS plugin says who knows its users."
-)
+@click.option("--login-config", metavar="FILE", help="Java's login.config, for the users of a JAAS plugin.")
 @click.option("--users", metavar="FILE", help="Write the users of the file there, with hashes of their passwords.")
 @click.option("--output", metavar="FILE", help="Write the settings there, not to standard output.")
-@click.option("--force", is_flag=True, help="Write over what is there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @json_option
 def from_xml(
     file: BinaryIO,
@@ -47,7 +49,8 @@ def from_xml(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Convert activemq.xml to settings. What is not carried over is told on stderr and in the file, with the reason."""
+    """Convert activemq.xml to settings. What cannot be converted is listed on stderr and in the file, with the
+    reason."""
     from tandemmq.broker.security.users import UsersError, write
     from tandemmq.config import from_xml as conversion
     from tandemmq.config.from_xml.document import XML_BYTES_MAX
@@ -94,7 +97,7 @@ def from_xml(
 
 
 def _defined(defines: tuple[str, ...], properties: tuple[BinaryIO, ...]) -> dict[str, str]:
-    """What was said by itself counts more than what a file says."""
+    """Return the defined values. --define overrides the properties files."""
     from tandemmq.config.from_xml import properties_of
 
     found: dict[str, str] = {}
@@ -114,7 +117,7 @@ def _read(path: str) -> bytes:
 
 
 def _properties_beside(login_config: str, name: str) -> dict[str, str]:
-    """Of a file that login.config names: beside it, unless it says where. ValueError when it cannot be read."""
+    """Read a properties file that login.config names, relative to it. ValueError when it cannot be read."""
     from tandemmq.config.from_xml import properties_of
 
     try:

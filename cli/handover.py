@@ -1,4 +1,4 @@
-"""``tandemmq handover``: let the other broker be master, as planned."""
+"""``tandemmq handover``: a planned change of master."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tandemmq.cli.answers import json_option
 from tandemmq.cli.failures import EXIT_FAILED
 from tandemmq.cli.status import NoBroker, NotABroker, admin_option, ask
 
-#: The broker itself gives up after 30 s; its answer is to come before ours is given up.
+#: Longer than the 30 s after which the broker itself gives up: its answer must arrive first.
 HANDOVER_SECONDS_MAX: Final = 35.0
 POLL_SECONDS: Final = 0.02
 WAIT_SECONDS: Final = 10.0
 
 
 class Successor(NamedTuple):
-    """Who is master now."""
+    """The broker that is master now."""
 
     successor: str
     epoch: int
@@ -30,24 +30,22 @@ class Successor(NamedTuple):
 
 @click.command()
 @admin_option("The master's address.")
-@click.option(
-    "--to", metavar="NODE", help="In a replicated set: who is to be master; it has to be there and caught up."
-)
+@click.option("--to", metavar="NODE", help="In a replicated set: the next master. It must be connected and caught up.")
 @click.option(
     "--wait",
     "wait_seconds",
     type=click.FloatRange(0),
     default=WAIT_SECONDS,
     metavar="SECONDS",
-    help="For the next master; 0: only until the lock is free.",
+    help="Time to wait for the next master; 0: only until the lock is free.",
 )
 @json_option
 def handover(admin: str, to: str | None, wait_seconds: float, as_json: bool) -> None:
-    """Have the master hand over, and tell who took over and how long it took.
+    """Have the master hand over, and show the successor and the time it took.
 
-    The master writes what it was given, answers it, makes a checkpoint and lets the lock go; then it stands by. For a
-    while it leaves the lock to others; when nobody takes it, it is master again, and this ends with 1. Asked of a
-    broker that is not master it ends with 3 and names the one that is.
+    The master writes and answers what it has received, makes a checkpoint, releases the lock and stands by. For a while
+    it leaves the lock to others. If no broker takes the lock, it is master again, and this command ends with 1. If the
+    broker is not master, the command ends with 3 and names the master.
     """
     began = time.monotonic()
     done = call(admin, "handover", {"to": to}, method="POST", seconds_max=HANDOVER_SECONDS_MAX)
@@ -70,15 +68,15 @@ def _sentence(answer: dict[str, Any], wait_seconds: float) -> str:
     if "successor" not in answer:
         return f"{released}; no master was seen in {wait_seconds:g} s" if wait_seconds else released
     if answer["successor"] == former:
-        return f"{released}; nobody took it, so {former} is master again, of epoch {answer['epoch']}"
+        return f"{released}; no other broker took it, so {former} is master again, of epoch {answer['epoch']}"
     return (
         f"{released}; {answer['successor']} is master of epoch {answer['epoch']} {answer['seconds']:.3f} s after the "
-        f"handover was asked for, at {answer['admin']}"
+        f"request, at {answer['admin']}"
     )
 
 
 def _await(admin: str, former: str, epoch: int, began: float, wait_seconds: float) -> Successor | None:
-    """The next master, wherever the former one sees it; None when there is none in time."""
+    """Return the next master, as the former one or the new one reports it; None if there is none in time."""
     while time.monotonic() - began < wait_seconds:
         seen = {admin: _status(admin)}
         holder = seen[admin].get("holder")
@@ -92,7 +90,7 @@ def _await(admin: str, former: str, epoch: int, began: float, wait_seconds: floa
 
 
 def _status(admin: str) -> dict[str, Any]:
-    """Empty: none answers."""
+    """Return the status, or an empty object if no broker answers."""
     try:
         return ask(admin)
     except (NoBroker, NotABroker):

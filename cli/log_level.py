@@ -1,4 +1,4 @@
-"""``tandemmq log-level``: how much a running broker logs."""
+"""``tandemmq log-level``: show or set the log levels of a running broker."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SECONDS_MAX: Final = 10.0
 def log_level(admin: str, logger: str | None, level: str | None, as_json: bool) -> None:
     """Set the LEVEL of a LOGGER and all below it, or show the levels that are set.
 
-    LOGGER is a package or module of the broker, such as store or broker.net, or tandemmq for all of it. What is set
-    holds until the broker reads its settings again (SIGHUP) or ends; "default" goes back to what they say.
+    LOGGER is a package or module of the broker, such as store or broker.net, or tandemmq for all of it. The level holds
+    until the broker reloads its settings (SIGHUP) or ends; "default" restores the level of the settings.
     """
     if (logger is None) != (level is None):
         raise click.UsageError("a LOGGER and a LEVEL, or neither")

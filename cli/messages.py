@@ -19,14 +19,14 @@ _BROWSED: Final = 50
 
 @click.command()
 @click.argument("queue")
-@click.option("--selector", metavar="CONDITION", help="Those that match, as a JMS selector.")
-@click.option("--id", metavar="ID", help="The message of this id, with its body.")
-@click.option("--after", type=click.IntRange(0), default=0, metavar="COUNT", help="Behind the first so many.")
+@click.option("--selector", metavar="CONDITION", help="Only messages that match this JMS selector.")
+@click.option("--id", metavar="ID", help="The message with this id, with its body.")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="COUNT", help="Skip this many messages.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=_BROWSED, metavar="COUNT", show_default=True)
 @admin_option(_BROKER)
 @json_option
 def browse(queue: str, selector: str | None, id: str | None, after: int, limit: int, admin: str, as_json: bool) -> None:
-    """Show messages of a queue. Nothing is taken, nor marked as delivered."""
+    """Show messages of a queue. They are not consumed or marked as delivered."""
     if id is not None:
         message = get(admin, place("destinations", "queue", queue, "messages", id), after=after)
         _show(message, as_json)
@@ -78,8 +78,8 @@ def _carrying(verb: str, help: str) -> click.Command:
 
 move = _carrying(
     "move",
-    "Move messages from QUEUE to TARGET: each is added there and removed here in one step. What consumers hold is left "
-    "to them.",
+    "Move messages from QUEUE to TARGET: each is added there and removed here in one step. Messages that consumers "
+    "hold are left to them.",
 )
 copy = _carrying(
     "copy",
@@ -90,8 +90,8 @@ copy = _carrying(
 @click.command()
 @click.argument("queue")
 @choice_options
-@click.option("--dry-run", is_flag=True, help="Only say how many would go where.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="COUNT", help="So many a second.")
+@click.option("--dry-run", is_flag=True, help="Only show how many would go where.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="COUNT", help="Messages a second.")
 @click.option(
     "--canary", is_flag=True, help="First one, then ten, then all; stop when one dies again or is not consumed."
 )
@@ -101,7 +101,7 @@ copy = _carrying(
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long those that are tried may take to be consumed.",
+    help="Time for the first messages to be consumed.",
 )
 @admin_option(_BROKER)
 @json_option
@@ -115,8 +115,8 @@ def retry(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Send dead letters of QUEUE, such as ActiveMQ.DLQ.Queue.orders, back to where they died, with all their headers
-    and properties."""
+    """Send dead letters of QUEUE, such as ActiveMQ.DLQ.Queue.orders, back to the destinations that they came from, with
+    all their headers and properties."""
     body = {"dry_run": dry_run, "canary": canary, "canary_wait": canary_wait, **chosen(**choice, is_all_meant=dry_run)}
     if rate is not None:
         body["rate"] = rate

@@ -1,4 +1,4 @@
-"""The options that stand for settings, the same for every command that needs the settings of a broker."""
+"""Options that stand for settings, the same for every command that needs the settings of a broker."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class WrongSettings(Failed):
-    """Ends the command: what is wrong, a line each, with exit code 2."""
+    """Ends the command with exit code 2: the settings' errors, a line each."""
 
     exit_code = EXIT_WRONG_USAGE
 
 
 def settings_options(command: Command) -> Command:
-    """Give a command the options of `run` for settings; it is called with `settings: Settings`, complete and right.
+    """Give a command the settings options of `run`. It is called with `settings: Settings`, complete and valid.
 
     Wrong settings never reach the command: they end it with exit code 2.
     """
@@ -59,10 +59,10 @@ file_argument: Final = click.argument("file", metavar="[FILE]", required=False)
 
 
 def load_settings(config: str | None, overrides: tuple[str, ...] = (), flags: Flags | None = None) -> Settings:
-    """The settings of file, environment and options; WrongSettings, not SettingsError, when they are none."""
+    """Return the settings of file, environment and options. WrongSettings, not SettingsError, if they are wrong."""
     try:
         settings = load(config, None, overrides, flags)
-        # config/ knows no kinds of lock; better now than when the ports are bound.
+        # config/ does not know the kinds of lock; an error here comes before the ports are bound.
         factory(settings.locker.type)
     except SettingsError as error:
         raise WrongSettings(str(error), errors=[each.facts() for each in error.all]) from error
@@ -72,7 +72,8 @@ def load_settings(config: str | None, overrides: tuple[str, ...] = (), flags: Fl
 
 
 def read_again() -> Callable[[], Settings]:
-    """Reads what the running command's options say, file and all, as it is then. It raises SettingsError."""
+    """Return a function that reloads the running command's settings, file included. The function raises
+    SettingsError."""
     text = click.get_current_context().params
     flags = Flags(**{name: text[name] for name in _FLAGS})
     return functools.partial(load, text["config"], None, text["overrides"], flags, is_again=True)
@@ -84,14 +85,14 @@ _OPTIONS: Final = (
         "--config",
         metavar="FILE",
         envvar="TANDEMMQ_CONFIG",
-        help="Settings file (TOML). Without: defaults for everything.",
+        help="Settings file (TOML). Without it: defaults for everything.",
     ),
     click.option("--data", metavar="DIR", help="Data directory, shared by the pair (store.directory)."),
     click.option("--name", metavar="NAME", help="This broker's name, unique in its pair (broker.name)."),
     click.option("--stomp", metavar="HOST:PORT|off", help="Where STOMP clients connect."),
     click.option("--openwire", metavar="HOST:PORT|off", help="Where OpenWire clients (JMS) connect."),
-    click.option("--mqtt", metavar="HOST:PORT|off", help="Where MQTT clients connect; without: nowhere."),
-    click.option("--ws", metavar="HOST:PORT|off", help="Where browsers connect (WebSocket); without: nowhere."),
+    click.option("--mqtt", metavar="HOST:PORT|off", help="Where MQTT clients connect. Default: off."),
+    click.option("--ws", metavar="HOST:PORT|off", help="Where browsers connect (WebSocket). Default: off."),
     click.option("--admin", metavar="[https://]HOST:PORT|off", help="Where status and health are served."),
     click.option(
         "--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other setting; may be repeated."

@@ -1,4 +1,4 @@
-"""``tandemmq queues`` and ``tandemmq topics``: what there is, and its beginning and end."""
+"""``tandemmq queues`` and ``tandemmq topics``: list, create and delete destinations."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _paused(row: dict[str, Any]) -> str:
 
 
 def _group(kind: str, figures: Sequence[str], help: str, refused: str) -> click.Group:
-    """The verbs that queues and topics have both."""
+    """Return the verbs that queues and topics share."""
 
     group = Listing(f"{kind}s", help=f"{help} Without a verb they are listed.")
 
     @group.command("list", help=f"All {kind}s with their figures.")
     @admin_option(_BROKER)
     @filter_option
-    @limit_option("At most so many.")
+    @limit_option("Rows at most.")
     @json_option
     def listed(admin: str, pattern: str | None, limit: int | None, as_json: bool) -> None:
         found = list(rows(admin, f"destinations/{kind}", limit, filter=pattern))
@@ -41,7 +41,7 @@ def _group(kind: str, figures: Sequence[str], help: str, refused: str) -> click.
             columns.append(Column("paused"))
         print_table(columns, ([row["name"], *(row.get(each) for each in figures), _paused(row)] for row in found))
 
-    @group.command(help=f"Create a {kind}; one that is there stays as it is.")
+    @group.command(help=f"Create a {kind}. An existing one stays as it is.")
     @click.argument("name")
     @admin_option(_BROKER)
     @json_option
@@ -70,7 +70,7 @@ topics = _group(
     "topic",
     ("consumers", "durable_subscriptions", "producers", "enqueued", "dispatched", "dropped"),
     "Topics: list, create, delete.",
-    "somebody is subscribed to it",
+    "it has subscribers",
 )
 
 
@@ -80,7 +80,7 @@ topics = _group(
 @admin_option(_BROKER)
 @json_option
 def purge(name: str, admin: str, as_json: bool, **choice: Any) -> None:
-    """Delete messages of a queue: all, or those that are chosen. What consumers hold is left to them."""
+    """Delete messages of a queue: all, or the chosen ones. Messages that consumers hold are left to them."""
     said = chosen(**choice, is_all_meant=True)
     if said == {"all": True}:
         carry_out(admin, place("destinations", "queue", name, "purge"), {}, as_json)
@@ -91,8 +91,8 @@ def purge(name: str, admin: str, as_json: bool, **choice: Any) -> None:
 def _pausing(verb: str, help: str) -> None:
     @queues.command(verb, help=help)
     @click.argument("name")
-    @click.option("--consumers/--no-consumers", default=True, help="Those who take from it.", show_default=True)
-    @click.option("--producers/--no-producers", default=False, help="Those who send to it.", show_default=True)
+    @click.option("--consumers/--no-consumers", default=True, help="Consumers of the queue.", show_default=True)
+    @click.option("--producers/--no-producers", default=False, help="Producers of the queue.", show_default=True)
     @admin_option(_BROKER)
     @json_option
     def command(name: str, consumers: bool, producers: bool, admin: str, as_json: bool) -> None:
@@ -103,7 +103,7 @@ def _pausing(verb: str, help: str) -> None:
 
 _pausing(
     "pause",
-    "Let a queue give out nothing (its consumers stay), or let its producers wait. Holds until this broker is master "
-    "no more. Commands of operators, such as move, reach its messages all the same.",
+    "Stop delivery from a queue (its consumers stay connected), or block its producers. Holds while this broker is "
+    "master. Commands of operators, such as move, still reach its messages.",
 )
-_pausing("resume", "Let a queue that was paused go on.")
+_pausing("resume", "Resume a paused queue.")

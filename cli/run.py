@@ -33,13 +33,13 @@ _OF_SETS = (PromiseFileInUse, PromiseUnknown)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="How much is logged (logging.level).",
+    help="Log level (logging.level).",
 )
 def run(settings: Settings, log_level: str | None) -> None:
     """Run a broker.
 
-    It is master when the lock of the store directory is free; else it stands by and takes over when the master
-    goes. SIGTERM and Ctrl-C hand over: what is waiting is written, and the lock is released last.
+    It is master when the lock of the store directory is free; else it stands by and takes over when the master goes.
+    SIGTERM and Ctrl-C hand over: pending messages are written, and the lock is released last.
     """
     from tandemmq.broker.ha.hung_threads import end_despite_them
     from tandemmq.broker.process.log import Log
@@ -67,5 +67,5 @@ def run(settings: Settings, log_level: str | None) -> None:
 
 
 def _with_level(level: str | None, settings: Settings) -> Settings:
-    """The option wins over the setting, as every option does."""
+    """Return the settings with the option's level, which overrides the setting."""
     return settings if level is None else settings.with_level(level)

@@ -1,4 +1,4 @@
-"""``tandemmq simulate``: brokers with these settings through seeded faults in virtual time, and what came of it."""
+"""``tandemmq simulate``: run brokers with these settings through seeded faults in virtual time, and report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SEEDS_PER_TASK = 10
 SEEDS_PER_LINE = 500
-"""How often a long run says on standard error where it is."""
+"""Seeds between two progress lines of a long run on standard error."""
 MIXTURES = ("named", "all", "storms", "late", "mixed")
 COLLECT_AFTER_OBJECTS = 100_000
 
@@ -47,20 +47,20 @@ class _Task:
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(min=0), help="One seed; its faults are told.")
+@click.option("--seed", type=click.IntRange(min=0), help="One seed, with a list of its faults.")
 @click.option("--seeds", metavar="A..B", help="All seeds from A to B.")
 @click.option(
     "--mixture",
     type=click.Choice(MIXTURES),
     default=MIXTURES[0],
-    help="Of faults: those that are named most, all, the worst, late links; or by turns, every other seed a storm.",
+    help="Mixture of faults: the named ones, all, the worst, late links; or in turn, every other seed a storm.",
 )
 @click.option("--faults", metavar="LIST", help="Kinds of faults instead of a mixture, or `none`.")
 @click.option("--brokers", type=click.IntRange(2, 9), help="Default: 2, 3 or 5, as the seed says.")
 @click.option("--replicated", "is_replicated", is_flag=True, help="A set: each broker has a disk of its own.")
-@click.option("--seconds", type=click.FloatRange(min=1), help="Virtual seconds in which faults come.")
+@click.option("--seconds", type=click.FloatRange(min=1), help="Virtual seconds with faults.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes.")
-@click.option("--trace", "is_traced", is_flag=True, help="Everything that brokers did and told, with --seed.")
+@click.option("--trace", "is_traced", is_flag=True, help="Print all actions and logs of the brokers, with --seed.")
 @json_option
 @settings_options
 def simulate(
@@ -74,10 +74,10 @@ def simulate(
     is_replicated: bool,
     **others: Any,
 ) -> None:
-    """Run brokers with these settings, in virtual time, through faults that a seed decides.
+    """Run brokers with these settings, in virtual time, through faults that a seed chooses.
 
-    The lock, mastership, store and engine are the real ones; volume, database, threads and clocks are simulated, and
-    lie. A seed always gives the same run. Exit code 1 when a promise was broken, with the seed that shows it.
+    The lock, mastership, store and engine are the real ones. Volume, database, threads and clocks are simulated, and
+    fail. A seed always gives the same run. Exit code 1 when a promise was broken, with the seed that shows it.
     """
     try:
         from tandemmq.simulator.kinds import KINDS
@@ -141,7 +141,7 @@ def _seeds(seed: int | None, seeds: str | None) -> range:
 
 
 def _all(task: _Task, jobs: int) -> Iterator[Outcome]:
-    """Every seed, in order."""
+    """Yield the outcome of every seed, in order."""
     seeds = task.seeds
     if jobs == 1 or len(seeds) == 1:
         yield from _some(task)
@@ -182,7 +182,7 @@ def _some(task: _Task) -> Iterator[Outcome]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What brokers log is about simulated troubles; --trace tells them with their virtual times."""
+    """Disable logging: brokers log simulated troubles, which --trace prints with their virtual times."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -193,7 +193,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _rarely_collecting() -> Iterator[None]:
-    """About once a seed, which makes nearly all of its garbage when it ends."""
+    """Collect garbage about once a seed: a seed makes nearly all of its garbage when it ends."""
     before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER_OBJECTS)
     try:

@@ -1,4 +1,4 @@
-"""``tandemmq top``: the busiest queues of a running broker, again and again."""
+"""``tandemmq top``: the busiest queues of a running broker, refreshed periodically."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ _CLEAR: Final = "\x1b[H\x1b[J"
 @click.command()
 @admin_option("The master's admin address.")
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, metavar="SECONDS")
-@click.option("--count", type=click.IntRange(1), metavar="COUNT", help="End after so many looks. Default: at Ctrl-C.")
+@click.option(
+    "--count", type=click.IntRange(1), metavar="COUNT", help="End after this many refreshes. Default: at Ctrl-C."
+)
 @click.option("--rows", "height", type=click.IntRange(1), default=20, show_default=True, metavar="COUNT")
 @json_option
 def top(admin: str, interval: float, count: int | None, height: int, as_json: bool) -> None:
-    """Show the queues where most happens, with their rates. With --json one object a line."""
+    """Show the busiest queues, with their rates. With --json, one object a line."""
     former: dict[str, dict[str, Any]] = {}
     at = time.monotonic()
     looked = 0
@@ -53,7 +55,7 @@ def top(admin: str, interval: float, count: int | None, height: int, as_json: bo
 
 def _rates(row: dict[str, Any], former: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
     def rate(name: str) -> float:
-        # A queue that was purged counts anew.
+        # The counters of a purged queue restart.
         more: int = row[name] - (former or row)[name]
         return round(max(0, more) / seconds, 1)
 

@@ -1,4 +1,4 @@
-"""``tandemmq user``: the file of users, written by a tool. The broker reads it again by itself."""
+"""``tandemmq user``: edit the file of users. The broker reloads it by itself."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ WORD_BYTES_MAX: Final = 4096
 _file = click.option(
     "--file", "path", metavar="FILE", required=True, envvar="TANDEMMQ_SECURITY__USERS_FILE", help="The file of users."
 )
-_groups = click.option("--groups", metavar="GROUP,GROUP", help="The groups that rights are given to.")
-_certificate = click.option("--certificate", metavar="SUBJECT", help="As in CN=orders,O=Example.")
+_groups = click.option("--groups", metavar="GROUP,GROUP", help="Groups of the user, for rights.")
+_certificate = click.option(
+    "--certificate", metavar="SUBJECT", help="Subject of the certificate, such as CN=orders,O=Example."
+)
 _stdin = click.option("--stdin", "is_read", is_flag=True, help="The password is the first line of standard input.")
 
 
 @click.group()
 def user() -> None:
-    """Users of the broker: in the file that security.users_file names."""
+    """Manage users of the broker, in the file that security.users_file names."""
 
 
 @user.command()
@@ -37,18 +39,18 @@ def user() -> None:
 @_groups
 @_certificate
 @_stdin
-@click.option("--no-password", is_flag=True, help="Known by its certificate alone.")
+@click.option("--no-password", is_flag=True, help="The user logs in with the certificate only.")
 @json_option
 def add(
     name: str, path: str, groups: str | None, certificate: str | None, is_read: bool, no_password: bool, as_json: bool
 ) -> None:
-    """Add a user; the file is made if there is none."""
+    """Add a user. The file is created if needed."""
     there = os.path.exists(path)
     text, known = _read(path) if there else ("", Users({}))
     if name in known.by_name:
         _fail(f"{path}: there is {name} already; `tandemmq user passwd` gives another password")
     if no_password and not certificate:
-        raise click.UsageError("--no-password needs --certificate: nobody could come as that user")
+        raise click.UsageError("--no-password needs --certificate: otherwise this user cannot log in")
     made = User(name, None, _groups_of(groups or ""), certificate)
     _write(path, text, _checked(made if no_password else _with_password(made, is_read)))
     tell(as_json, {"added": name, "file": path}, f"{name} added to {path}")
@@ -60,7 +62,7 @@ def add(
 @_stdin
 @json_option
 def passwd(name: str, path: str, is_read: bool, as_json: bool) -> None:
-    """Give a user another password."""
+    """Change a user's password."""
     text, known = _read(path)
     _write(path, text, _with_password(_one(known, name, path), is_read))
     tell(as_json, {"changed": name, "file": path}, f"{name} has another password")
@@ -89,7 +91,7 @@ def set_command(name: str, path: str, groups: str | None, certificate: str | Non
 @_file
 @json_option
 def remove(name: str, path: str, as_json: bool) -> None:
-    """Remove a user. Connections that it has stay."""
+    """Remove a user. Its open connections stay."""
     text, known = _read(path)
     _one(known, name, path)
     _save(path, users.without_user(text, name))
@@ -100,7 +102,7 @@ def remove(name: str, path: str, as_json: bool) -> None:
 @_file
 @json_option
 def list_command(path: str, as_json: bool) -> None:
-    """Show who there is, with groups and certificates."""
+    """Show the users, with groups and certificates."""
     _, known = _read(path)
     found = list(known.by_name.values())
     if as_json:

@@ -1,4 +1,4 @@
-"""``tandemmq doctor``: what can be examined before something happens, and what happens then."""
+"""``tandemmq doctor``: examine a volume or settings before a failure, and explain errors after one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 from tandemmq.cli.lazy import Commands, LazyGroup
 
 COMMANDS: Final[Commands] = {
-    "storage": ("tandemmq.cli.doctor.storage_command", "Is this volume fit for a pair? Locks, links, caches, syncs."),
-    "replication": ("tandemmq.cli.doctor.replication", "Do the settings of a node of a set lead where they should?"),
-    "errors": ("tandemmq.cli.doctor.errors_command", "Which failure is known by what, what it leads to, what to do."),
+    "storage": ("tandemmq.cli.doctor.storage_command", "Check a volume for a pair: locks, links, caches, syncs."),
+    "replication": ("tandemmq.cli.doctor.replication", "Check the settings of a node of a replicated set."),
+    "errors": ("tandemmq.cli.doctor.errors_command", "Failures: how to recognize each, its consequence, its remedy."),
 }
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def doctor() -> None:
-    """Examine what a pair or a set stands on."""
+    """Examine the volume of a pair or the settings of a set, and list the known failures."""

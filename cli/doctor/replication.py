@@ -1,4 +1,4 @@
-"""``tandemmq doctor replication``: whether the settings of a node of a set lead where they should."""
+"""``tandemmq doctor replication``: check the settings of a node of a replicated set."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tandemmq.config.errors import SettingsError
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
 @json_option
 def replication(config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Examine the settings of a node of a replicated set, on its host: token, bind, hostname, ZooKeeper, members.
+    """Check the settings of a node of a replicated set, on its host: token, bind, hostname, ZooKeeper, members.
 
-    Best before the node is started; beside a running one its address is in use, and is only said to be. Nothing is
-    changed, and no set is joined. Exits with 1 when a check fails; a warning is none.
+    Run it before the node is started: beside a running one its address is in use, and only a warning says so. Nothing
+    is changed, and no set is joined. Exits with 1 when a check fails; a warning is not a failure.
     """
     settings = load_settings(config, overrides)
     options = settings.replication

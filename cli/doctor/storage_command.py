@@ -1,4 +1,4 @@
-"""``tandemmq doctor storage``: whether a volume keeps what a pair relies on."""
+"""``tandemmq doctor storage``: check whether a volume keeps what a pair relies on."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def address(context: click.Context, parameter: click.Parameter, value: str | Non
 )
 @json_option
 def storage(directory: str, peer: tuple[str, int] | None, listens: tuple[str, int] | None, as_json: bool) -> None:
-    """Examine the volume that DIRECTORY is on: may a pair of brokers have its store there?
+    """Check whether a pair of brokers may have its store on the volume of DIRECTORY.
 
-    Works in a directory of its own below DIRECTORY, which is gone afterwards, and touches nothing else there; a broker
-    may be running. For a pair on two hosts start it with --listen on one host, then with --peer on the other.
+    Works in a new directory below DIRECTORY, removes it at the end, and touches nothing else. A broker may be running.
+    For a pair on two hosts, start it with --listen on one host, then with --peer on the other.
 
-    Exits with 1 when a check fails; a warning is none.
+    Exits with 1 when a check fails; a warning is not a failure.
     """
     if peer is not None and listens is not None:
         raise click.UsageError("--peer and --listen are for two hosts: give one of them")
-    # As Ctrl-C: whatever ends it politely, the scratch directory goes.
+    # SIGTERM, like Ctrl-C, must remove the scratch directory.
     signal.signal(signal.SIGTERM, _ended)
     try:
         if listens is not None:
@@ -84,7 +84,7 @@ def _progress(name: str) -> None:
 
 
 def as_text(report: Report) -> str:
-    """One line a check, and what it comes to."""
+    """Return one line for each check, and the conclusion."""
     conclusion = {
         Verdict.OK: "nothing speaks against this volume",
         Verdict.WARN: "usable; read the warnings",

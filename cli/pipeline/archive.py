@@ -1,4 +1,4 @@
-"""``tandemmq pipeline archive``: journals into a message lake, once or for ever."""
+"""``tandemmq pipeline archive``: add journals to a message lake, once or continuously."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from tandemmq.pipeline.stopping import Stopped, stop_on_sigterm
 
 @click.command
 @common_options
-@click.option("--every", callback=whole_seconds, metavar="10s", help="Go on until SIGTERM, and look so often.")
+@click.option(
+    "--every",
+    callback=whole_seconds,
+    metavar="10s",
+    help="Run until SIGTERM, and check for new files at this interval.",
+)
 @click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
 @click.option(
     "--by",
@@ -24,12 +29,12 @@ from tandemmq.pipeline.stopping import Stopped, stop_on_sigterm
     default=BY_DESTINATION,
     help="Directories of messages: by date and destination, or by date only, for thousands of destinations.",
 )
-@click.option("--raw", is_flag=True, help="With the OpenWire frames of messages, as they were stored.")
-@click.option("--skip-lost", is_flag=True, help="Go on without files that were deleted before their turn.")
+@click.option("--raw", is_flag=True, help="Include the OpenWire frames of messages, as they were stored.")
+@click.option("--skip-lost", is_flag=True, help="Continue without files that were deleted before they were added.")
 def archive(
     every: int | None, destinations: tuple[str, ...], by: str, raw: bool, skip_lost: bool, **common: Any
 ) -> None:
-    """Add the closed files of SOURCES to the message lake --out: Parquet, each file once, also when it is killed.
+    """Add the closed files of SOURCES to the message lake --out: Parquet, each file once, even if the job is killed.
 
     Exit code 1 when files were deleted before they were added.
     """
@@ -42,7 +47,7 @@ def archive(
         "report": lambda text: click.echo(text, err=True),
     }
     out: Path = common["out"]
-    stop_on_sigterm()  # it may end anywhere: the lake is whole at each moment
+    stop_on_sigterm()  # it may end anywhere: the lake is always complete
     try:
         answer("archive", own, check=_check_of(every), report_in=out / LEDGER, **common)
     except Stopped:
@@ -50,5 +55,5 @@ def archive(
 
 
 def _check_of(every: int | None) -> Callable[[Sources], int | None]:
-    """Who goes on for ever may begin before its stores do."""
+    """Return the check of the sources. With --every, the job may begin before its stores exist."""
     return journals_there if every is None else lambda sources: None

@@ -1,4 +1,4 @@
-"""``tandemmq pipeline at``: what stood in queues and durable subscriptions at a moment."""
+"""``tandemmq pipeline at``: the contents of queues and durable subscriptions at a given time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, moment,
 @click.command
 @common_options
 @click.option("--time", callback=moment, metavar="TIME", help="The moment, such as 2026-11-20T02:14:00Z.")
-@click.option("--file", "file", type=click.IntRange(1), metavar="N", help="Before what stands in db-N.log: exact.")
+@click.option("--file", "file", type=click.IntRange(1), metavar="N", help="Before the first record of db-N.log: exact.")
 @click.option("--offset", type=click.IntRange(0), default=0, metavar="BYTES", help="With --file: before this offset.")
 @click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
-@click.option("--bodies", "with_bodies", is_flag=True, help="The bodies of the messages, too.")
+@click.option("--bodies", "with_bodies", is_flag=True, help="Include the bodies of the messages.")
 @click.option("--prioritized", "is_prioritized", is_flag=True, help="The highest priority first (prioritizedMessages).")
 def at(time: datetime | None, file: int | None, **common: Any) -> None:
-    """What stood in the queues and durable subscriptions of SOURCES at a moment: a time, or a place in the journal.
+    """Show the queues and durable subscriptions of SOURCES as they were at a time, or at a position in the journal.
 
-    The newest file of each store is read, too, whatever --closed says. Exit code 1 when files are missing that were
-    there then, or a journal is damaged: then something is not known.
+    The newest file of each store is read as well, even with --closed. Exit code 1 when files are missing that existed
+    then, or a journal is damaged: the result is incomplete.
     """
     if (time is None) == (file is None):
         raise click.UsageError("name the moment: either --time, or --file and --offset")

@@ -15,7 +15,7 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, time_ms
     "--window",
     metavar="TIME",
     callback=whole_seconds,
-    help="Figures for each.  [default: depends on the time that the messages span]",
+    help="Length of a window.  [default: depends on the time that the messages span]",
 )
 @click.option(
     "--mark-interval",
@@ -25,9 +25,9 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, time_ms
     "acknowledgements where little happened; too short a one makes them wrong.",
 )
 def latency(window: int | None, mark_interval: int | None, **common: Any) -> None:
-    """How long messages of SOURCES waited from when they were stored to when they were acknowledged, and how many
-    wait, by destination and window of time; with how far each figure may be from the truth.
+    """Show how long messages of SOURCES waited between storing and acknowledgement, and how many wait, by destination
+    and window of time, with the error bound of each figure.
 
-    Times are known from clock marks, which this broker writes; without, from the messages around.
+    Times come from the clock marks that this broker writes; without marks, from the messages around.
     """
     answer("latency", {"window_seconds": window, "mark_interval_ms": mark_interval}, **common)

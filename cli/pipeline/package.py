@@ -1,4 +1,4 @@
-"""``tandemmq pipeline package``: what spark-submit is handed."""
+"""``tandemmq pipeline package``: the files for spark-submit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tandemmq.pipeline.package import package as write_package
 def package(out: Path, as_json: bool) -> None:
     """Write what `spark-submit` needs to run jobs in a cluster: this package as a zip, and a script that starts one.
 
-    The nodes need pyarrow and numpy beside Python; where the script runs, click and rich, too.
+    The nodes need pyarrow and numpy beside Python. Where the script runs, click and rich are needed as well.
     """
     try:
         archive, script = write_package(out)

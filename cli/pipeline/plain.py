@@ -1,4 +1,4 @@
-"""The jobs that are asked nothing but where from and where to."""
+"""Jobs with only the common options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, whole_s
 @click.command
 @common_options
 def composition(**common: Any) -> None:
-    """What fills the files of SOURCES: bytes by command, destination, file and hour, to the byte.
+    """Show the contents of the files of SOURCES: bytes by command, destination, file and hour, to the byte.
 
     Exit code 1 when a file does not add up to its size.
     """
@@ -22,7 +22,7 @@ def composition(**common: Any) -> None:
 @click.command
 @common_options
 def verify(**common: Any) -> None:
-    """The checksums of everything in SOURCES, in parallel; what is damaged, and which messages it concerns.
+    """Check all checksums in SOURCES, in parallel, and list the damage and the messages that it affects.
 
     Exit code 1 when there is damage.
     """
@@ -32,9 +32,9 @@ def verify(**common: Any) -> None:
 @click.command
 @common_options
 def duplicates(**common: Any) -> None:
-    """What was stored twice: the same id, the same number of a producer, the same body.
+    """List messages that were stored twice: the same id, the same number of a producer, the same body.
 
-    Exit code 1 for the first two; the same body may be meant.
+    Exit code 1 for the first two; equal bodies may be intended.
     """
     answer("duplicates", **common)
 
@@ -42,9 +42,9 @@ def duplicates(**common: Any) -> None:
 @click.command
 @common_options
 def dlq(**common: Any) -> None:
-    """Dead letters: from where, and why; causes that are alike together.
+    """List dead letters with their origin and cause; similar causes are grouped.
 
-    Exit code 1 while letters are there.
+    Exit code 1 if there are dead letters.
     """
     answer("dlq", **common)
 
@@ -52,9 +52,9 @@ def dlq(**common: Any) -> None:
 @click.command
 @common_options
 def pins(**common: Any) -> None:
-    """Who holds each file of the stores in SOURCES, and why: the answer of `tandemmq store why`, of many stores.
+    """Show what holds each file of the stores in SOURCES, and why, as `tandemmq store why` does for one store.
 
-    The newest file of each store is read, too, whatever --closed says. Exit code 1 when a journal is damaged, for then
-    something is not known.
+    The newest file of each store is read as well, even with --closed. Exit code 1 when a journal is damaged: the result
+    is incomplete.
     """
     answer("pins", check=whole_stores, **common)

@@ -1,4 +1,4 @@
-"""``tandemmq pipeline replay``: messages of journals, or of Parquet made of them, back to a broker."""
+"""``tandemmq pipeline replay``: send messages of journals, or of Parquet made from them, to a broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tandemmq.pipeline.sending.sends import destination_of
 
 
 def _checked(parse: Callable[[str], object]) -> Callable[..., Any]:
-    """A callback: what is given stays text, which ``parse`` must understand."""
+    """Return a callback that checks a text with ``parse`` and passes the text on unchanged."""
 
     def check(ctx: click.Context, parameter: click.Parameter, given: Any) -> Any:
         for text in given if isinstance(given, tuple) else (given,):
@@ -53,11 +53,11 @@ def _there(sources: Sources) -> int | None:
     callback=_checked(FailoverUrl.parse),
     help="failover:(stomp://a:61613,stomp://b:61613)",
 )
-@click.option("--login", help="Who we say we are.")
+@click.option("--login", help="The user.")
 @click.option(
     "--passcode-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The password for --login is its first line. Read where Spark's tasks run.",
+    help="The password for --login is the first line of this file. Read where Spark's tasks run.",
 )
 @tls_options
 @click.option(
@@ -66,11 +66,13 @@ def _there(sources: Sources) -> int | None:
     multiple=True,
     metavar="DEST",
     callback=_checked(destination_of),
-    help="Only messages of this one: queue://NAME, topic://NAME; a bare name is a queue. May be repeated.",
+    help="Only messages of this destination: queue://NAME, topic://NAME; a bare name is a queue. May be repeated.",
 )
 @click.option("--as", "new", metavar="DEST", callback=_checked(destination_of), help="Send all of them there.")
-@click.option("--since", metavar="TIME", callback=moment, help="Only what the broker took then or later; UTC.")
-@click.option("--until", metavar="TIME", callback=moment, help="Only what it took before.")
+@click.option(
+    "--since", metavar="TIME", callback=moment, help="Only messages that the broker received then or later; UTC."
+)
+@click.option("--until", metavar="TIME", callback=moment, help="Only messages that it received before.")
 @click.option("--where", metavar="SQL", help="Only rows of the table messages of which this is true: type = 'order'")
 @click.option("--only", type=click.Choice((ALL, UNACKNOWLEDGED)), default=ALL)
 @click.option(
@@ -79,25 +81,25 @@ def _there(sources: Sources) -> int | None:
     type=click.Choice(("skip", "keep")),
     default="skip",
     callback=lambda context, parameter, value: value == "keep",
-    help="keep: send what has expired, too. Then no message has an end.",
+    help="keep: send expired messages, too. Then no message expires.",
 )
-@click.option("--ordered/--unordered", "is_ordered", default=True, help="Each destination in one piece, in order.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second, in all.")
+@click.option("--ordered/--unordered", "is_ordered", default=True, help="Each destination by one task, in order.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages a second at most, in total.")
 @click.option(
     "--tasks",
     type=click.IntRange(1, TASKS_MAX),
     default=TASKS_DEFAULT,
-    help="So many connections, where Spark runs so many tasks at once.",
+    help="Connections at most, one for each task that Spark runs at once.",
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be sent. Connects to no broker.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be sent. Connects to no broker.")
 def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_dry: bool, **others: Any) -> None:
-    """Send the messages of SOURCES to a broker, each once, whatever is killed meanwhile: run it again with the same
-    --out, and it goes on.
+    """Send the messages of SOURCES to a broker, each once, even if anything is killed: run it again with the same --out
+    to continue.
 
     SOURCES are journals, Parquet of the table messages, or the lake of the job archive. The messages get new ids; the
     property originalMessageId has the old one.
 
-    Exit code 1 while a message that was asked for is not at the broker.
+    Exit code 1 while a selected message is not at the broker.
     """
     if url is None and not is_dry:
         raise click.UsageError("--to says where to; or give --dry-run")
@@ -105,7 +107,7 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
     login, new, tasks = (others.pop(name) for name in ("login", "new", "tasks"))
     own: dict[str, Any] = {"request": request, "rate": rate}
     if not is_dry:
-        assert url is not None, "asked above"
+        assert url is not None, "checked above"
         passcode = None if passcode_file is None else str(passcode_file)
         own["target"] = Target(url, login, passcode, new, rate, tasks, _checked_files())
         if sys.stderr.isatty():
@@ -116,7 +118,7 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
 
 
 def _checked_files() -> TlsFiles:
-    """Of TLS, as the options say; ends the command where they are wrong here, before Spark starts."""
+    """Return the TLS files of the options. Files that are wrong end the command here, before Spark starts."""
     tls()
     files = tls_files()
     paths = ("ca_file", "certificate", "key", "key_password_file")
@@ -124,7 +126,7 @@ def _checked_files() -> TlsFiles:
 
 
 def _nothing(sources: Sources) -> int:
-    """What is left is sent from the plan: the sources may be gone."""
+    """Skip the check: the rest is sent from the plan, and the sources may be gone."""
     return 0
 
 

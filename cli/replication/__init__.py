@@ -1,9 +1,9 @@
-"""``tandemmq replication``: look at a replicated set, say who belongs to it, take a directory out of it.
+"""``tandemmq replication``: show a replicated set, add and remove voters, take a directory out of the set.
 
-status       what each member says of itself, and why nobody is master
-reasons      that why, from what they say                                 pure
+status       status of each member, and why there is no master
+reasons      that reason, from the status of the members                  pure
 voters       add and remove, at the master
-leave        leave and forget, on the directory of a node that is stopped
+leave        leave and forget, on the directory of a stopped node
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import click
 from tandemmq.cli.lazy import Commands, LazyGroup
 
 COMMANDS: Final[Commands] = {
-    "status": ("tandemmq.cli.replication.status", "Each member, how far it is, and why nobody is master."),
-    "add": ("tandemmq.cli.replication.voters", "Give a node that follows a vote."),
+    "status": ("tandemmq.cli.replication.status", "Each member, its progress, and why there is no master."),
+    "add": ("tandemmq.cli.replication.voters", "Give a following node a vote."),
     "remove": ("tandemmq.cli.replication.voters", "Take a node's vote away."),
     "leave": ("tandemmq.cli.replication.leave", "End the membership of a directory."),
     "forget": ("tandemmq.cli.replication.leave", "The same, when the set's quorum is gone for ever."),
@@ -25,4 +25,4 @@ COMMANDS: Final[Commands] = {
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def replication() -> None:
-    """Look at a replicated set of brokers, and say who belongs to it."""
+    """Show a replicated set of brokers, and change its members."""

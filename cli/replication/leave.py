@@ -22,11 +22,11 @@ DIRECTORY = click.Path(exists=True, file_okay=False)
 @click.argument("directory", type=DIRECTORY)
 @json_option
 def leave(directory: str, as_json: bool) -> None:
-    """End the membership of DIRECTORY, whose node is stopped. A broker without [replication] may then have it.
+    """End the membership of DIRECTORY, whose node is stopped. A broker without [replication] may use it then.
 
-    Tells what was not known to be final: it counts from now on, though the set may not have confirmed it. Refused when
-    this node lacks something, or had less than another one when it was last heard of: that one's directory has it.
-    `forget` does it all the same.
+    Prints what was not known to be final: it counts from now on, though the set may not have confirmed it. Refused when
+    this node lacks something, or when another node was known to have more: use that node's directory. `forget` does it
+    all the same.
     """
     with _stopped(directory) as stopped:
         standing = stopped.standing()
@@ -42,13 +42,13 @@ def leave(directory: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("directory", type=DIRECTORY)
-@click.option("--yes", "is_sure", is_flag=True, help="What is said to be lost may be lost.")
+@click.option("--yes", "is_sure", is_flag=True, help="Accept the loss that is printed.")
 @json_option
 def forget(directory: str, is_sure: bool, as_json: bool) -> None:
-    """Go on with what DIRECTORY has, when the quorum of its set is gone for ever.
+    """Continue with the content of DIRECTORY, when the quorum of its set is gone for ever.
 
-    What other nodes had confirmed beyond it is lost: it says who had more, as far as this node knew. Without --yes it
-    only says so, and ends with 1. The other nodes' directories must not be started again.
+    What other nodes had confirmed beyond it is lost: the command prints which nodes had more, as far as this node knew.
+    Without --yes it only prints that, and ends with 1. The other nodes' directories must not be started again.
     """
     with _stopped(directory) as stopped:
         standing = stopped.standing()
@@ -62,7 +62,7 @@ def forget(directory: str, is_sure: bool, as_json: bool) -> None:
 
 @contextmanager
 def _stopped(directory: str) -> Iterator[Leaver]:
-    """`leaver`; what it refuses ends the command with 1."""
+    """Yield the `leaver` of the directory. If it refuses, the command ends with 1."""
     try:
         with leaver(directory) as stopped:
             yield stopped
@@ -71,7 +71,7 @@ def _stopped(directory: str) -> Iterator[Leaver]:
 
 
 def _tell(sentences: Iterable[str], as_json: bool) -> None:
-    """For people; to a program the answer at the end says it all."""
+    """Print the sentences for people; the JSON at the end contains them for programs."""
     say_each("", sentences, is_error=as_json)
 
 

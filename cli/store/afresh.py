@@ -1,4 +1,4 @@
-"""``tandemmq store afresh``: begin with an empty store where the journal is gone."""
+"""``tandemmq store afresh``: begin with an empty store after the journal was lost."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tandemmq.store.tools.afresh import JournalThere, begin_afresh
 
 @click.command()
 @click.argument("directory", type=DIRECTORY)
-@click.option("--config", metavar="FILE", help="The broker's settings: its kind of lock, and where indexes are.")
+@click.option("--config", metavar="FILE", help="The broker's settings: its kind of lock, and the place of indexes.")
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @json_option
 def afresh(directory: str, config: str | None, index_root: str | None, as_json: bool) -> None:
-    """Give up what a journal held that is gone from DIRECTORY: the next start begins with an empty store.
+    """Give up the contents of a journal that is lost from DIRECTORY: the next start begins with an empty store.
 
-    A broker refuses to start when an index expects journal files and none is left. This sets these indexes aside, and
-    deletes nothing. It refuses when there is a journal. Where each host has an index directory of its own, run it on
-    each.
+    A broker refuses to start when an index expects journal files and there are none. This command sets such indexes
+    aside and deletes nothing. It refuses when there is a journal. If each host has its own index directory, run it on
+    each host.
     """
     settings = None if config is None else load_settings(config)
     root = index_root or (settings and settings.store.index_directory) or os.path.join(directory, "index")

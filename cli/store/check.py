@@ -1,4 +1,4 @@
-"""``tandemmq store check``: does everything in a data directory agree?"""
+"""``tandemmq store check``: check that everything in a data directory agrees."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tandemmq.store.tools.why.words import bytes_of
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @json_option
 def check(directory: str, index_root: str | None, as_json: bool) -> None:
-    """Read everything in DIRECTORY and say what does not agree. Exit code 1 if anything does not.
+    """Read everything in DIRECTORY and report contradictions. Exit code 1 if there are any.
 
-    Where there are several stores, all of them are checked, and what they say of each other. Reads only. While a
-    broker is master there the answer would mean nothing, so it is refused.
+    If there are several stores, all of them are checked, and their references to each other. Reads only. Refused while
+    a broker is master there, since the result would mean nothing.
     """
     is_several = has_several(directory)
     if not is_several:

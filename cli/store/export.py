@@ -1,4 +1,4 @@
-"""``tandemmq store export``: a fresh directory with all live messages, for ActiveMQ or for us."""
+"""``tandemmq store export``: write a new directory with all live messages, for ActiveMQ or for TandemMQ."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tandemmq.store.records.loose import OPENWIRE_VERSION
 @click.argument("directory", type=DIRECTORY)
 @click.option("--to", "target", metavar="TARGET", required=True, type=click.Path(file_okay=False))
 @click.option("--destination", metavar="PATTERN", help="Only these: queue://ORDERS.*, topic://>, NEWS.> ...")
-@click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
+@click.option("--scratch", type=DIRECTORY, help="Directory for temporary indexes; default: the system's.")
 @json_option
 def export(directory: str, target: str, destination: str | None, scratch: str | None, as_json: bool) -> None:
-    """Write TARGET, a fresh directory with all live messages of DIRECTORY in their order, and prove it.
+    """Write TARGET, a new directory with all live messages of DIRECTORY in their order, and prove it.
 
-    ActiveMQ 5.17 opens it as we do. DIRECTORY is only read; no broker may be running there. Exit code 1 if the proof
-    fails.
+    ActiveMQ 5.17 opens it as TandemMQ does. DIRECTORY is only read; no broker may be running there. Exit code 1 if the
+    proof fails.
     """
     demand_journal(directory)
     demand_unheld(directory, "stop it first, or export a copy")

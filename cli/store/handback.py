@@ -1,4 +1,4 @@
-"""``tandemmq store handback``: make a directory of ours ready for ActiveMQ."""
+"""``tandemmq store handback``: prepare a directory of TandemMQ for ActiveMQ."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tandemmq.store.migration.handback_report import Report
 
 @click.command()
 @click.argument("directory", type=DIRECTORY)
-@click.option("--dry-run", is_flag=True, help="Only say what there is to do.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--accept-order", is_flag=True, help="Hand back though ActiveMQ would deliver in another order.")
 @click.option("--config", metavar="FILE", help="The broker's settings, for its kind of lock.")
-@click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
+@click.option("--scratch", type=DIRECTORY, help="Directory for temporary indexes; default: the system's.")
 @json_option
 def handback(
     directory: str, dry_run: bool, accept_order: bool, config: str | None, scratch: str | None, as_json: bool
 ) -> None:
-    """Prepare DIRECTORY so that ActiveMQ may be started over it: it will hold what we hold, in the same order.
+    """Prepare DIRECTORY so that ActiveMQ can be started on it and holds the same messages, in the same order.
 
-    Journal files end where they count, what ActiveMQ would read otherwise is said in records, and its index is set
-    aside for a fresh one. Nothing is deleted; our broker opens the directory as before. Exit code 1 when it is not
-    ready: something is damaged, or a compaction has changed an order; then `store export` is the way.
+    Journal files are cut where they end, records are added where ActiveMQ would read something else, and its index is
+    set aside so that it builds a new one. Nothing is deleted; TandemMQ opens the directory as before. Exit code 1 when
+    it is not ready because of damage, or because a compaction has changed an order: use `store export` instead.
     """
     demand_journal(directory)
     settings = None if config is None else load_settings(config)

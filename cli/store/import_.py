@@ -1,4 +1,4 @@
-"""``tandemmq store import``: everything that another directory holds, ActiveMQ's or ours, comes into ours."""
+"""``tandemmq store import``: copy everything from another directory, of ActiveMQ or TandemMQ, into ours."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from tandemmq.store.tools.inspect import read_headers
 
 @click.command("import")
 @click.argument("source", type=DIRECTORY)
-@click.option("--data", metavar="DIR", type=click.Path(file_okay=False), help="Our data directory, made if need be.")
-@click.option("--dry-run", is_flag=True, help="Only look at SOURCE and say what is in it.")
+@click.option("--data", metavar="DIR", type=click.Path(file_okay=False), help="Our data directory, created if needed.")
+@click.option("--dry-run", is_flag=True, help="Only show what is in SOURCE.")
 @click.option("--config", metavar="FILE", help="Our broker's settings: its kind of lock, the length of its files.")
-@click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
+@click.option("--scratch", type=DIRECTORY, help="Directory for temporary indexes; default: the system's.")
 @json_option
 def import_(
     source: str, data: str | None, dry_run: bool, config: str | None, scratch: str | None, as_json: bool
 ) -> None:
     """Copy all live messages of SOURCE into our directory, and prove by count and hash that all arrived.
 
-    SOURCE is a KahaDB directory, written by ActiveMQ or by us. It is only read, and no broker may be running there:
-    with --dry-run one may, and what it has not settled yet is left out. What is in our directory already is not
-    copied again, so an import that was interrupted is repeated. Exit code 1 if the proof fails.
+    SOURCE is a KahaDB directory, written by ActiveMQ or by TandemMQ. It is only read, and no broker may be running
+    there. With --dry-run a broker may run, and what it has not settled yet is left out. Messages that are in our
+    directory already are not copied again, so repeat an interrupted import. Exit code 1 if the proof fails.
     """
     demand_journal(source)
     with tempfile.TemporaryDirectory(prefix="tandemmq-import-", dir=scratch) as temporary:

@@ -24,7 +24,7 @@ from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.tools.inspect import KINDS, Gap, Item, Seen, Summary, Trail, message_of, read_headers, walk
 from tandemmq.store.tools.why.words import bytes_of
 
-# Of a body or trace on a line for people; --json has all of it.
+# Of a body or trace on a line for people; --json has the whole text.
 TEXT_CHARACTERS_MAX = 200
 
 
@@ -48,9 +48,9 @@ def _file(context: click.Context, parameter: click.Parameter, value: str | None)
 )
 @click.option("--destination", metavar="NAME", help="queue://NAME, topic://NAME, or NAME for either.")
 @click.option("--type", "kinds", metavar="TYPE,...", callback=_kinds, help=f"Of {', '.join(KINDS)}.")
-@click.option("--id", "message_id", metavar="ID", help="The life of one message: all records that tell of it.")
+@click.option("--id", "message_id", metavar="ID", help="The history of one message: all records about it.")
 @click.option("--bodies", is_flag=True, help="Messages with their headers and bodies.")
-@click.option("--summary", is_flag=True, help="No records, but how many bytes each type takes.")
+@click.option("--summary", is_flag=True, help="Only the number of bytes of each type.")
 @json_option
 def inspect(
     directory: str,
@@ -63,11 +63,11 @@ def inspect(
     summary: bool,
     as_json: bool,
 ) -> None:
-    """Walk the records of the journal in DIRECTORY, in order, damaged places included.
+    """Show the records of the journal in DIRECTORY, in order, damaged places included.
 
-    Reads only, also beside a running broker. What has the name of a journal file and is no regular file (a link, a
-    FIFO, ...) is stepped over, and told. Of a file that has been ended by a successor, what a deposed master
-    wrote behind that end is shown, and marked.
+    Reads only, also beside a running broker. An entry that has the name of a journal file but is not a regular file (a
+    link, a FIFO, ...) is skipped and reported. If a successor has ended a file, the records of a deposed master behind
+    that end are shown and marked.
     """
     demand_names(directory)
     files = JournalFiles(directory)
@@ -101,7 +101,7 @@ def inspect(
 
 
 def _wanted(start: int, destination: str | None, kinds: frozenset[str], trail: Trail | None) -> Callable[[Item], bool]:
-    """Which items are asked for; a gap always is, for what it hides might be."""
+    """Return the filter of items. It passes every gap: a gap may hide a wanted item."""
     names = (
         (destination,)
         if destination is None or "://" in destination
@@ -155,7 +155,7 @@ def _gap_line(gap: Gap, as_json: bool) -> str:
     return f"db-{gap.file}.log:{gap.start}  {gap.what.upper()} to {gap.stop}: {gap.reason}"
 
 
-# What is told of a record as JSON, and what is called otherwise there.
+# Fields of a record in JSON, and those with another name there.
 _OF_RECORD = tuple(each.name for each in fields(Seen) if each.name != "payload")
 _CALLED = {"kind": "type", "message_id": "id"}
 
@@ -196,7 +196,7 @@ def _readable(value: Any) -> Any:
 
 
 def _text_of(message: Message) -> str | None:
-    """The body as text where it is text, also as what STOMP clients send (bytes that are UTF-8)."""
+    """Return the body as text if it is text; also the bytes of STOMP clients, if they are UTF-8."""
     if message.body_kind not in (BodyKind.TEXT, BodyKind.BYTES, BodyKind.NONE):
         return None
     try:

@@ -1,4 +1,4 @@
-"""``tandemmq store rebuild-index``: a broker's index made anew from the journal."""
+"""``tandemmq store rebuild-index``: rebuild a broker's index from the journal."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tandemmq.store.tools.why.words import counted
 @click.command("rebuild-index")
 @click.argument("directory", type=DIRECTORY)
 @click.option("--index-root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
-@click.option("--name", metavar="NAME", help="The broker whose index it is; needed where there is not just one.")
+@click.option("--name", metavar="NAME", help="The broker whose index it is; required unless there is exactly one.")
 @json_option
 def rebuild_index(directory: str, index_root: str | None, name: str | None, as_json: bool) -> None:
-    """Replay the journal in DIRECTORY into a fresh index, and put it in the place of the old one, which is set aside.
+    """Replay the journal in DIRECTORY into a new index. It replaces the old one, which is set aside.
 
-    An index is private to its broker: this needs no lock of the store, and works beside a running master. It is refused
-    while the broker of that name has its index open.
+    An index is private to its broker: this needs no lock of the store, and works beside a running master. Refused while
+    the broker of that name has its index open.
     """
     known_files(directory)
     demand_single(directory)
@@ -56,7 +56,7 @@ def rebuild_index(directory: str, index_root: str | None, name: str | None, as_j
 
 
 def _only_name(root: str) -> str:
-    """The broker that has an index there, if it is just one."""
+    """Return the broker that has an index there, if there is exactly one."""
     names = sorted(os.path.basename(path) for path in indexes_in(root))
     if len(names) == 1:
         return names[0]

@@ -1,4 +1,4 @@
-"""``tandemmq store why``: who holds each journal file, and the cheapest way to let it go."""
+"""``tandemmq store why``: what holds each journal file, and the cheapest way to free it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANSWER_SECONDS_MAX = 60.0
 @click.argument("directory", required=False)
 @click.argument("file", required=False)
 @admin_option(f"Ask a running broker ({DEFAULT_ADMIN}), not the files.", None)
-@click.option("--store", metavar="NAME", help="With --admin: which store, where the broker has several.")
+@click.option("--store", metavar="NAME", help="With --admin: one of several stores of the broker.")
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @json_option
 def why(
@@ -42,11 +42,11 @@ def why(
     index_root: str | None,
     as_json: bool,
 ) -> None:
-    """Say of each journal file in DIRECTORY, or of one FILE (db-87.log, db-87 or 87), why it is there.
+    """Show why each journal file in DIRECTORY, or one FILE (db-87.log, db-87 or 87), is still there.
 
-    Who holds it, since when, and the cheapest way to let it go with what that frees; then whether the journal is within
-    its bound, and what everything else in the directory is. Reads only: not even an index is changed. Beside a
-    running broker what it wrote last may be missing; --admin URL asks the broker itself.
+    Shows what holds it, since when, and the cheapest way to free it with the gain; then whether the journal is within
+    its bound, and what everything else in the directory is. Reads only: not even an index is changed. Beside a running
+    broker, its last records may be missing; --admin URL queries the broker itself.
     """
     if file is None and directory is not None and (admin is not None or _is_file_name(directory)):
         directory, file = None, directory
@@ -66,7 +66,7 @@ def _is_file_name(text: str) -> bool:
     return not os.path.isdir(text) and file_named(os.path.basename(text)) is not None
 
 
-# ---- from where
+# ---- sources
 
 
 def _from_files(directory: str | None, index_root: str | None, only: int | None) -> Why:

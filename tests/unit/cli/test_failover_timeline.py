@@ -211,7 +211,7 @@ def test_a_handover_that_nobody_took_is_told_as_that() -> None:
         a.event(4_500.1, "lock-released", 3),
     ]
     outage = the_outage(a.reading("a", [*first_term(a), *ends, *take_over(a, refused_at=None)[1:]]))
-    assert outage.cause == "a handed over: asked for, and nobody else took the lock"
+    assert outage.cause == "a handed over: asked for, and no other broker took the lock"
     assert outage.phases == pytest.approx(PHASES)
 
 
