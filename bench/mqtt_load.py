@@ -1,5 +1,5 @@
-"""A load of ``plan.count`` messages of MQTT: one process that publishes, one that is subscribed, and what that cost the
-broker. Subscribers have sessions that are kept (clean session 0). Every message must arrive."""
+"""A load of ``plan.count`` MQTT messages: a publishing process, a subscribing one, and the cost for the broker.
+Subscribers have persistent sessions (clean session 0). Every message must arrive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tandemmq.bench.process import Cost, cost
 
 @dataclass(frozen=True, slots=True)
 class MqttResult:
-    """``seconds``: until the last message was received or confirmed."""
+    """Result of a load. ``seconds``: until the last message was received or confirmed."""
 
     sent: int
     confirmed: int
@@ -42,7 +42,7 @@ class MqttResult:
 
 
 def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> MqttResult:
-    """To its end. ``pid``: the broker's. Raises BenchError where not all arrives."""
+    """Run a load to its end. ``pid``: the broker's. Raises BenchError if a message does not arrive."""
     context = multiprocessing.get_context("fork")
     counts = RawArray("Q", 3)  # sent, confirmed, received
     is_over = context.Event()
@@ -80,7 +80,8 @@ def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> M
 
 
 def _await(counts: Any, qos: int, plan: LoadPlan) -> float:
-    """Until all that was sent is confirmed and received, or nothing moves any more: when the last of it was seen."""
+    """Wait until all sent messages are confirmed and received, and return when the last was seen. BenchError: a
+    stall."""
     moved_at, last = time.monotonic(), tuple(counts)
     while time.monotonic() - moved_at < plan.stall_seconds:
         time.sleep(0.05)
@@ -102,7 +103,7 @@ def _worker(work: Callable[..., Any], *arguments: Any) -> None:
 
 
 def _subscribe(plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, is_over: Any) -> None:
-    """Take and confirm everything."""
+    """Receive and confirm everything."""
     peers: dict[int, MqttConnection] = {}
     poll = select.poll()
     for number in range(plan.consumers):
@@ -137,7 +138,7 @@ def _subscribe(plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, is
 
 
 class _Publisher:
-    """One connection, and how many of its messages are not confirmed."""
+    """A connection, and the number of its unconfirmed messages."""
 
     def __init__(self, peer: MqttConnection, start: bytes) -> None:
         self.peer = peer
@@ -147,7 +148,7 @@ class _Publisher:
 
 
 def _publish(plan: LoadPlan, qos: int, topic: str, counts: Any, ready: Any, is_over: Any) -> None:
-    """Send, and see to what is confirmed."""
+    """Send the messages and count confirmations."""
     assert plan.count is not None
     publishers: dict[int, _Publisher] = {}
     poll = select.poll()
