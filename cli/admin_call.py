@@ -73,7 +73,7 @@ def answer_understood(admin: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError) as error:
-        raise click.ClickException(f"{admin} answers in words of another version: {error}") from error
+        raise click.ClickException(f"{admin} answers in the format of another version: {error}") from error
 
 
 def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.ClickException:
@@ -81,7 +81,9 @@ def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.Clic
     if "error" not in answer:
         return click.ClickException(f"{admin} answers {error.code} {error.reason} for /{page}: is that a broker?")
     if answer.get("stores"):
-        return click.UsageError(f"that broker has several stores; --store says which: {', '.join(answer['stores'])}")
+        return click.UsageError(
+            f"that broker has several stores; choose one with --store: {', '.join(answer['stores'])}"
+        )
     if error.code != 409:
         return click.ClickException(str(answer["error"]))
     holder = answer.get("holder") or {}

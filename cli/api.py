@@ -75,7 +75,9 @@ def carry_out(admin: str, path: str, body: Mapping[str, Any], as_json: bool) -> 
                 click.echo(f"\r{_counts(task)}", err=True, nl=False)
             task = get(admin, f"tasks/{task['id']}", wait=WAIT_SECONDS)
     except KeyboardInterrupt:
-        raise Failed(f"task {task['id']} goes on: tandemmq tasks stop {task['id']}", task=task) from None
+        raise Failed(
+            f"task {task['id']} is still running; to stop it: tandemmq tasks stop {task['id']}", task=task
+        ) from None
     if task["state"] == "failed":
         raise Failed(f"{task['error']} ({_counts(task)})", task=task)
     if task["state"] == "stopped":

@@ -36,7 +36,7 @@ def chosen(
     if limit is not None:
         said["limit"] = limit
     if is_all and said:
-        raise click.UsageError("--all goes with no other choice")
+        raise click.UsageError("--all cannot be combined with other choices")
     if not said and not (is_all or is_all_meant):
-        raise click.UsageError("--selector, --id or --limit say which messages, or --all")
+        raise click.UsageError("choose messages with --selector, --id or --limit, or all of them with --all")
     return said or {"all": True}

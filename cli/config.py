@@ -40,7 +40,7 @@ def check(settings: Settings, as_json: bool) -> None:
         raise WrongSettings("\n".join(map(str, errors)), errors=facts)
     notes = [*settings.notes, *(each for each in found if isinstance(each, str)), *start_checks.expiring(settings)]
     listeners = [f"{connector.scheme} on {connector.address}" for connector in settings.connectors]
-    sentence = f"settings are right: broker {settings.broker.name}, {', '.join(listeners) or 'no connectors'}"
+    sentence = f"settings are valid: broker {settings.broker.name}, {', '.join(listeners) or 'no connectors'}"
     tell(as_json, {"broker": settings.broker.name, "notes": notes}, sentence, *notes)
 
 

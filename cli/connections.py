@@ -122,4 +122,4 @@ def list_tasks(admin: str, as_json: bool) -> None:
 @json_option
 def stop(id: int, admin: str, as_json: bool) -> None:
     """Stop a task between two messages. What it has done stays done."""
-    tell(as_json, change(admin, "DELETE", f"tasks/{id}"), f"task {id} is to stop")
+    tell(as_json, change(admin, "DELETE", f"tasks/{id}"), f"task {id} is stopping")

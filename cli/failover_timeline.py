@@ -300,12 +300,12 @@ def _last_receipt(former: Term | None, end: Happening | None) -> float | None:
 def _cause(former: Term | None, term: Term, end: Happening | None) -> str:
     if former is None:
         who = term.awaited or "the former master"
-        return f"the events of {who} are not at hand: name it by --admin, or the data directory by --data"
+        return f"the events of {who} are missing: name that broker by --admin, or the data directory by --data"
     who = former.broker
     if end is None:
         late = next((h for h in former.ends if h.time > term.taken.time), None)
         why = f"; it gave up when {_reason(late)}" if late is not None else ""
-        return f"{who} was master still when {term.broker} got the lock, and was fenced off{why}"
+        return f"{who} was still master when {term.broker} got the lock, and was fenced off{why}"
     facts = end.event.facts
     if end.event.kind == FELL_SILENT:
         if term.broker == who:

@@ -60,7 +60,7 @@ def from_xml(
 
     there = [path for path in (output, users) if path is not None and os.path.lexists(path)]
     if there and not force:
-        raise WrongSettings(f"{there[0]} is there already; --force writes over it")
+        raise WrongSettings(f"{there[0]} exists already; --force overwrites it")
     try:
         converted = conversion.convert(
             file.read(XML_BYTES_MAX + 1),
@@ -80,7 +80,7 @@ def from_xml(
     except conversion.Missing as error:
         names = ", ".join(f"${{{each}}} (line {line})" for each, line in error.names.items())
         one = next(iter(error.names))
-        raise WrongSettings(f"{name}: no value for {names}: say --define {one}=VALUE, or --properties FILE") from error
+        raise WrongSettings(f"{name}: no value for {names}: give --define {one}=VALUE, or --properties FILE") from error
     try:
         if users is not None:
             write(users, "".join(f"{line}\n" for line in converted.users))

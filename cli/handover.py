@@ -64,7 +64,7 @@ def handover(admin: str, to: str | None, wait_seconds: float, as_json: bool) -> 
 
 def _sentence(answer: dict[str, Any], wait_seconds: float) -> str:
     former = answer["former"]
-    released = f"{former} let the lock go after {answer['released_after_seconds']:.3f} s"
+    released = f"{former} released the lock after {answer['released_after_seconds']:.3f} s"
     if "successor" not in answer:
         return f"{released}; no master was seen in {wait_seconds:g} s" if wait_seconds else released
     if answer["successor"] == former:

@@ -33,7 +33,7 @@ def man(words: tuple[str, ...], directory: Path | None) -> None:
     pages = {tuple(context.command_path.split()[1:]): context for context in contexts(root)}
     if directory is not None:
         if words:
-            raise click.UsageError("COMMAND or --to: a directory gets all pages")
+            raise click.UsageError("give COMMAND or --to: a directory gets all pages")
         directory.mkdir(parents=True, exist_ok=True)
         for context in pages.values():
             (directory / f"{name_of(context)}.1").write_text(page(context), encoding="utf-8")

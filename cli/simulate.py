@@ -92,7 +92,7 @@ def simulate(
     there_are = SET_KINDS if is_replicated else KINDS
     unknown = [kind for kind in kinds or () if kind not in there_are]
     if unknown:
-        raise click.UsageError(f"--faults: {', '.join(unknown)} unknown; there is {', '.join(there_are)}")
+        raise click.UsageError(f"--faults: {', '.join(unknown)} unknown; known kinds: {', '.join(there_are)}")
     try:
         parts_of(settings)
     except NotSimulated as reason:

@@ -48,7 +48,7 @@ def add(
     there = os.path.exists(path)
     text, known = _read(path) if there else ("", Users({}))
     if name in known.by_name:
-        _fail(f"{path}: there is {name} already; `tandemmq user passwd` gives another password")
+        _fail(f"{path}: {name} exists already; `tandemmq user passwd` changes its password")
     if no_password and not certificate:
         raise click.UsageError("--no-password needs --certificate: otherwise this user cannot log in")
     made = User(name, None, _groups_of(groups or ""), certificate)
@@ -65,7 +65,7 @@ def passwd(name: str, path: str, is_read: bool, as_json: bool) -> None:
     """Change a user's password."""
     text, known = _read(path)
     _write(path, text, _with_password(_one(known, name, path), is_read))
-    tell(as_json, {"changed": name, "file": path}, f"{name} has another password")
+    tell(as_json, {"changed": name, "file": path}, f"{name} has a new password")
 
 
 @user.command(name="set")

@@ -24,7 +24,7 @@ def exclusion(pair: ProbePair) -> Finding:
                 return fail(f"{asker} was given the lock that {holder} holds: two brokers would be masters")
         finally:
             one.kill_holder()
-    return ok("an fcntl lock that one holds is refused to the other, both ways round")
+    return ok("an fcntl lock that one process holds is refused to the other, in both directions")
 
 
 def release(pair: ProbePair) -> Finding:

@@ -39,7 +39,7 @@ def _race(prefix: str, verb: str, pair: ProbePair) -> Finding:
         return fail(f"in {len(both)} of {RACES} races both won: no fence holds here", **figures)
     if nobody:
         return fail(f"in {len(nobody)} of {RACES} races neither won", **figures)
-    return ok(f"{RACES} races, each won by one alone ({len(ours)} : {len(theirs)})", **figures)
+    return ok(f"{RACES} races, each won by exactly one ({len(ours)} : {len(theirs)})", **figures)
 
 
 def appearance(pair: ProbePair) -> Finding:
@@ -47,7 +47,7 @@ def appearance(pair: ProbePair) -> Finding:
     return _seen_at_once(
         pair,
         True,
-        "a file that one links is there at the other's first look",
+        "the other process sees a linked file at its first stat",
         "a file that {one} linked was missing for {other} for {late}: a master could not see its successor",
         fail,
     )
@@ -58,7 +58,7 @@ def removal(pair: ProbePair) -> Finding:
     return _seen_at_once(
         pair,
         False,
-        "a file that one removes is gone at the other's first look",
+        "the other process misses a removed file at its first stat",
         "a file that {one} removed was there for {other} for {late}: a master that slept may not see that it was "
         "replaced (on NFS: lookupcache=none)",
         warn,
@@ -101,8 +101,8 @@ def contents(pair: ProbePair) -> Finding:
             if other.read(name) != text:
                 return fail(f"{reader} opened a file and missed what {writer} had synced: a successor would lose it")
     if is_old_descriptor_late:
-        return warn("synced bytes are read by who opens the file, but late by who has it open: a standby lags behind")
-    return ok("what one synced the other reads at once")
+        return warn("synced bytes are read after an open, but late through an open descriptor: a standby lags behind")
+    return ok("the other process reads synced bytes at once")
 
 
 def rename_over(pair: ProbePair) -> Finding:
@@ -123,7 +123,7 @@ def rename_over(pair: ProbePair) -> Finding:
             )
         if kept != "old":
             return fail(f"{reader} had a file open, and reads the one that replaced it")
-    return ok("a rename over an open file leaves it to who has it open")
+    return ok("a rename over an open file leaves the old file to open descriptors")
 
 
 def inodes(pair: ProbePair) -> Finding:

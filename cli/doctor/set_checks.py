@@ -42,12 +42,12 @@ def examine(options: ReplicationSettings, broker: str) -> Iterator[Check]:
     finding, entries = _zookeeper(options, broker)
     yield Check("zk_address", finding)
     yield Check("members", _members(options, entries))
-    yield Check("clocks", ok("need not agree: only their speed counts, within 10 %, so nothing was compared"))
+    yield Check("clocks", ok("not compared: clocks need not agree, only run at the same speed within 10 %"))
 
 
 def _token(options: ReplicationSettings) -> Finding:
     if security_token(options):
-        return ok("is there; that it is the same on all nodes shows when they connect")
+        return ok("is set; whether it is the same on all nodes shows when they connect")
     return warn("is missing: any client that can connect to this node may join the set and read all messages")
 
 
@@ -55,10 +55,10 @@ def _replicas(options: ReplicationSettings) -> Finding:
     count = options.replicas
     survives = (count - 1) // 2
     if survives == 0:
-        return warn(f"{count}: the set stands still when one node is away")
+        return warn(f"{count}: the set stops when one node is down")
     say = ok if count % 2 else warn
     more = "" if count % 2 else f", no more than {count - 1} would"
-    return say(f"{count}: the set goes on without {survives} of them{more}", survives=survives)
+    return say(f"{count}: the set continues without {survives} of them{more}", survives=survives)
 
 
 def _sync(options: ReplicationSettings) -> Finding:
@@ -81,21 +81,21 @@ def _bind(options: ReplicationSettings) -> tuple[Finding, socket.socket | None]:
             return warn(f"{address} is in use: by this node, if it runs; else choose another port"), None
         if error.errno == errno.EADDRNOTAVAIL:
             return fail(f"{address} is no address of this host"), None
-        return fail(f"{address} cannot be had: {error.strerror or error}"), None
-    return ok(f"{address} can be had"), listener
+        return fail(f"{address} cannot be bound: {error.strerror or error}"), None
+    return ok(f"{address} can be bound"), listener
 
 
 def _hostname(options: ReplicationSettings, listener: socket.socket | None) -> Finding:
     """Check that a connection to the advertised host name arrives at this node."""
     host = options.told_hostname
     port = options.bind_address.port if listener is None else listener.getsockname()[1]
-    said = "" if options.hostname else ", which is what the system calls itself; say replication.hostname"
+    said = "" if options.hostname else ", the system's own name; set replication.hostname"
     try:
         addresses = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
     except OSError as error:
         return fail(f"{host} cannot be resolved: {error.strerror or error}{said}")
     if port == 0:
-        return ok(f"{host} is {', '.join(addresses)}; with port 0 no more can be tried")
+        return ok(f"{host} is {', '.join(addresses)}; with port 0 nothing more can be tested")
     nonce = os.urandom(NONCE_BYTES)
     try:
         with socket.create_connection((host, port), CONNECT_SECONDS_MAX) as dialed:
@@ -111,8 +111,8 @@ def _hostname(options: ReplicationSettings, listener: socket.socket | None) -> F
     if not leads_here:
         return fail(f"{host}:{port} leads to another process ({', '.join(addresses)}){said}")
     if options.replicas > 1 and all(address.startswith("127.") or address == "::1" for address in addresses):
-        return warn(f"{host} is {', '.join(addresses)}: nodes on other hosts would find themselves there")
-    return ok(f"{host}:{port} leads back here, asked from this host")
+        return warn(f"{host} is {', '.join(addresses)}: nodes on other hosts would connect to themselves")
+    return ok(f"{host}:{port} leads back here, tested from this host")
 
 
 def _arrives(listener: socket.socket, nonce: bytes) -> bool:

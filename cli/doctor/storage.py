@@ -18,7 +18,7 @@ from tandemmq.store.volume import Mount, mount_under, objections
 
 HERE = "another process on this host"
 UNTESTED = (
-    "that a power cut loses nothing, and that the lock of a host without power is released: cut one off and see "
+    "that a power cut loses nothing, and that the lock of a host without power is released: test by cutting the power "
     "(an NFSv4 server waits its lease out, 90 s by default)"
 )
 
@@ -73,7 +73,7 @@ def _checks(mount: Mount | None, scratch: str, pair: ProbePair, progress: Progre
 def mount_checks(mount: Mount | None) -> Iterator[Check]:
     """Check the mount against the known-bad mounts (`store.volume`). A kind that is not listed is left to the tests."""
     if mount is None:
-        yield Check("mount", warn("what is mounted here cannot be known (no /proc/self/mountinfo)"))
+        yield Check("mount", warn("the mount of this directory is unknown (no /proc/self/mountinfo)"))
         return
     place = f"{mount.kind} ({mount.source}) mounted at {mount.point}"
     yield Check("mount", ok(place, kind=mount.kind, point=mount.point, options=",".join(sorted(mount.options))))

@@ -39,7 +39,7 @@ def address(context: click.Context, parameter: click.Parameter, value: str | Non
     "listens",
     metavar="HOST:PORT",
     callback=address,
-    help="Be the other host for one examination with --peer.",
+    help="Serve as the other host for one examination with --peer.",
 )
 @json_option
 def storage(directory: str, peer: tuple[str, int] | None, listens: tuple[str, int] | None, as_json: bool) -> None:
@@ -86,7 +86,7 @@ def _progress(name: str) -> None:
 def as_text(report: Report) -> str:
     """Return one line for each check, and the conclusion."""
     conclusion = {
-        Verdict.OK: "nothing speaks against this volume",
+        Verdict.OK: "no problem was found on this volume",
         Verdict.WARN: "usable; read the warnings",
         Verdict.FAIL: "a pair must not have its store here",
     }[report.verdict]

@@ -60,7 +60,7 @@ def ask_members(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
         except (NoBroker, NotABroker) as error:
             is_single = isinstance(error, NotABroker) and "answers 404" in str(error)
             complaints.append(
-                f"the broker at {admin} is of no set: it has no [replication]" if is_single else str(error)
+                f"the broker at {admin} belongs to no set: it has no [replication]" if is_single else str(error)
             )
         if not waiting and answers:
             heard = {each.store for each in seen(answers) if each.said is not None}

@@ -100,7 +100,7 @@ def journal_file(text: str) -> int:
     """Parse the id in db-87.log, db-87 or 87. Raises BadParameter for anything else."""
     number = file_named(os.path.basename(text))
     if number is None:
-        raise click.BadParameter(f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one")
+        raise click.BadParameter(f"{text!r} is no journal file: expected a name such as db-87.log, db-87 or 87")
     return number
 
 

@@ -61,4 +61,4 @@ def _only_name(root: str) -> str:
     if len(names) == 1:
         return names[0]
     there = f"there are those of {', '.join(names)}" if names else f"there is none in {root}"
-    raise click.UsageError(f"whose index? {there}; --name says it")
+    raise click.UsageError(f"name the broker with --name: {there}")

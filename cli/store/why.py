@@ -51,7 +51,7 @@ def why(
     if file is None and directory is not None and (admin is not None or _is_file_name(directory)):
         directory, file = None, directory
     if admin is not None and directory is not None:
-        raise click.UsageError("either DIRECTORY or --admin: a broker speaks of its own")
+        raise click.UsageError("either DIRECTORY or --admin: a broker answers for its own directory")
     only = None if file is None else journal_file(file)
     found = _from_broker(admin, store, only) if admin is not None else _from_files(directory, index_root, only)
     if as_json:

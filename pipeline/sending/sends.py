@@ -2,7 +2,6 @@
 
 STOMP preserves: destination, body to the byte, text or bytes, maps, correlation id, reply-to, type, priority,
 persistence, time of sending, expiration, group. It does not preserve:
-type, priority, persistence, time of sending, expiration, group. What it does not:
 
     properties            become texts, whatever type they had
     Java objects, streams, blobs, temporary destinations   cannot be sent at all: Unsendable

@@ -250,7 +250,7 @@ def test_each_objection_to_a_mount_is_a_check_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("findings", "conclusion"),
     [
-        ([ok("good")], "nothing speaks against this volume"),
+        ([ok("good")], "no problem was found on this volume"),
         ([ok("good"), warn("so so")], "usable; read the warnings"),
         ([fail("bad"), warn("so so")], "a pair must not have its store here"),
     ],
