@@ -139,8 +139,7 @@ def _measure(whole: ReplicatedSet, pace: float, say: Callable[[str], None]) -> d
 
 
 def _copy(whole: ReplicatedSet, node: TandemMQ, pace: float, rate: float = 0.0) -> tuple[float, Paced]:
-    """Return the bytes a second of a plain copy of the master's files, to the disk of ``node``, and the load beside
-    it."""
+    """Return the bytes a second of a plain copy of the master's files, to the disk of ``node``, and the load."""
     with _paced(whole.endpoint, pace) as beside:
         copied, seconds = plain_copy(_journal(whole.data(whole.master)), node.directory.parent, rate)
     _settle()

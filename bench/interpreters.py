@@ -29,8 +29,7 @@ def name() -> str:
 
 
 def ask(python: str, module: str, function: str, *arguments: float) -> Any:
-    """Call a function of this tree with the interpreter ``python``; its result must be valid JSON. Raises
-    BenchError."""
+    """Call a function of this tree with the interpreter ``python``; its result must be JSON. Raises BenchError."""
     command = [python, "-c", _CALL, module, function, json.dumps(arguments)]
     environment = {**os.environ, "PYTHONPATH": str(TREE)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -232,8 +232,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def syncs(admin_url: str | None) -> int | None:
-    """Return the number of syncs of the broker's store so far, from ``GET /status``; None if the broker has no
-    figure."""
+    """Return the number of syncs of the broker's store so far, from ``GET /status``; None if it has none."""
     if admin_url is None:
         return None
     try:

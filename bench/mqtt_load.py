@@ -80,8 +80,7 @@ def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> M
 
 
 def _await(counts: Any, qos: int, plan: LoadPlan) -> float:
-    """Wait until all sent messages are confirmed and received, and return when the last was seen. BenchError: a
-    stall."""
+    """Wait until all sent messages are confirmed and received, and return the time of the last. BenchError: a stall."""
     moved_at, last = time.monotonic(), tuple(counts)
     while time.monotonic() - moved_at < plan.stall_seconds:
         time.sleep(0.05)

@@ -1,7 +1,7 @@
 """Time that a client is without receipts when the master is killed.
 
     client  SEND, RECEIPT, SEND, RECEIPT, ...  connection lost -> try each address, every 5 ms -> CONNECTED ->
-                    SEND again messages without a receipt -> RECEIPT
+            SEND again messages without a receipt -> RECEIPT
     driver  kill -9 of the master's process after a while
 
 Outage = last receipt before the kill to first receipt after it. The client keeps a window of one, so that the pair of

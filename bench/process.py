@@ -79,8 +79,7 @@ def cost(pid: int) -> Cost:
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the peak memory of this process alone; 0 if it has none any more. OSError if the process does not
-    exist."""
+    """Return the peak memory of this process alone; 0 if it has none any more. OSError without such a process."""
     return status_number((_PROC / str(pid) / "status").read_text(), "VmHWM") * 1024
 
 

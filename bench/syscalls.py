@@ -18,8 +18,7 @@ _END_SECONDS = 10.0
 @contextmanager
 def counted(pid: int) -> Iterator[dict[str, int]]:
     """Count the system calls of all threads of ``pid`` in the block. The mapping is filled when the block ends:
-    ``syscalls``, and of these ``futexes``, the waits and wake-ups of locks. Empty if perf is missing, or may not
-    count."""
+    ``syscalls``, and of these ``futexes``, the waits and wake-ups of locks. Empty if perf cannot count."""
     found: dict[str, int] = {}
     perf = shutil.which("perf")
     if perf is None:

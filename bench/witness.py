@@ -31,8 +31,7 @@ class Stream:
         self._frames: Iterator[bytes] = iter(())
 
     def next(self, patience_seconds: float) -> bytes | None:
-        """Return the next frame without its NUL; None if none comes in time. BenchError when the connection is
-        closed."""
+        """Return the next frame without its NUL; None if none comes in time. BenchError: a closed connection."""
         while True:
             frame = next(self._frames, None)
             if frame is not None:
@@ -67,8 +66,7 @@ def fill(endpoint: Endpoint, destination: str, count: int) -> None:
 
 
 class Acknowledger:
-    """Consumer that takes messages one by one, each with a receipt for its acknowledgement, until the connection is
-    lost.
+    """Consumer that takes messages one by one, each acknowledged with a receipt, until the connection is lost.
 
     ``confirmed`` are the numbers whose acknowledgement has a receipt; ``asked`` those that may have been taken.
     """

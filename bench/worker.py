@@ -5,8 +5,8 @@
     parent: reads the counters, sets ``stop`` -> workers disconnect and return their figures
 
 All per-message work is C loops over a whole buffer; Python's own loop runs once per message only to cut out its
-identity. Counters are written by one worker each and read by the parent without a lock: a reading is at most one batch
-old.
+identity. Counters are written by one worker each and read by the parent without a lock: a reading
+is at most one batch old.
 """
 
 import math

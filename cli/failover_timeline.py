@@ -131,8 +131,7 @@ class Outage:
 
 
 def merge(readings: Sequence[Reading], here: Moment) -> tuple[list[Happening], list[str]]:
-    """Return all events in the order in which they happened, and notes on the clocks. ``here`` is the present
-    moment."""
+    """Return all events in the order in which they happened, and notes on the clocks. ``here`` is now."""
     offsets = _offsets(readings, here)
     merged: list[Happening] = []
     notes: list[str] = []

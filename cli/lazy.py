@@ -19,7 +19,7 @@ Commands = Mapping[str, tuple[str, str]]
 
 
 class LazyGroup(click.Group):
-    """Import a command's module when it is needed: `--help` and `send` should not wait for aiohttp.
+    """Group that imports a command's module when it is needed: `--help` and `send` should not wait for aiohttp.
 
     Called as a program, it ends as `cli.failures` describes, whatever its commands raise.
     """

@@ -72,8 +72,7 @@ def load_settings(config: str | None, overrides: tuple[str, ...] = (), flags: Fl
 
 
 def read_again() -> Callable[[], Settings]:
-    """Return a function that reloads the running command's settings, file included. The function raises
-    SettingsError."""
+    """Return a function that reloads the running command's settings, file included. It raises SettingsError."""
     text = click.get_current_context().params
     flags = Flags(**{name: text[name] for name in _FLAGS})
     return functools.partial(load, text["config"], None, text["overrides"], flags, is_again=True)

@@ -111,8 +111,7 @@ def _answer_for_viewers(
 
 
 def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, Any] | None:
-    """Return the JSON of a page, or None if it has none. HTTPError for a refusal, else OSError, also if it is no
-    HTTP."""
+    """Return the JSON of a page, or None if it has none. HTTPError for a refusal, else OSError, even for no HTTP."""
     # The admin server is near: no proxy of the environment is used.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if request.type == "https":

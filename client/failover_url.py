@@ -134,8 +134,7 @@ class FailoverUrl:
             made += 1
 
     def order(self, failed: Address | None, chance: random.Random) -> list[Address]:
-        """Return the addresses in the order to try: shuffled if ``randomize`` is set, and the one that just failed
-        last."""
+        """Return the addresses in the order to try: shuffled with ``randomize``, and the one that just failed last."""
         addresses = [address for address in self.addresses if address != failed]
         if self.randomize:
             chance.shuffle(addresses)

@@ -58,8 +58,7 @@ class Numbering:
         return Outgoing(head, data, self.last, has_own_id, is_bytes)
 
     def frame(self, message: Outgoing, receipt: bytes, *, is_tandemmq: bool, transaction: bytes = b"") -> bytes:
-        """Return the SEND. It has the number only for TandemMQ: others would keep it as a property, bridges pass it
-        on."""
+        """Return the SEND. Only TandemMQ gets the number: others would keep it as a property, bridges pass it on."""
         variable = b"receipt:%b\n%b" % (receipt, transaction)
         if is_tandemmq and not message.has_own_id:
             variable = b"%b%b:%b\\c%d\n" % (variable, _SEND_ID, self._producer, message.number)

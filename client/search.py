@@ -21,8 +21,7 @@ Attempt = Callable[[Address], Coroutine[None, None, Connection]]
 
 
 class Search:
-    """Search for the master; call ``run`` once. ``failed``, the address that was just lost, comes last in each
-    round."""
+    """Search for the master; call ``run`` once. ``failed``, the address just lost, comes last in each round."""
 
     def __init__(
         self, url: FailoverUrl, attempt: Attempt, notice: Callable[[str], None], chance: random.Random

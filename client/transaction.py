@@ -62,8 +62,7 @@ class Transaction:
         self._write(connection, message)
 
     async def acknowledge(self, message: Received) -> bool:
-        """Acknowledge a message in the transaction. Return False when its connection is gone, and it will come
-        again."""
+        """Acknowledge a message in the transaction. Return False when its connection is gone: it comes again."""
         self._check()
         connection = self._link.connection
         if connection is None or connection.number != message.connection or not self._begin_on(connection):
@@ -94,8 +93,7 @@ class Transaction:
             self._end()
 
     async def abort(self) -> None:
-        """Undo all of it. Returns when the broker has confirmed that, or the connection is lost, which has the same
-        effect."""
+        """Undo all of it. Returns when the broker has confirmed that, or the connection is lost, which undoes it."""
         if self._is_over:
             return
         connection = self._begun_on

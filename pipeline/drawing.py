@@ -107,8 +107,7 @@ Piece = tuple[str, str, int]  # colour, name of the part, value
 
 
 def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]], least: int | None = None) -> str:
-    """Return a drawing of bars. ``least``: least value above 0, for a logarithmic scale; then each bar has one
-    piece."""
+    """Return a drawing of bars. ``least``: least value above 0, for a logarithmic scale; each bar has one piece."""
     sums = [sum(max(value, 0) for _, _, value in pieces) for _, pieces in rows]
     greatest = max(*sums, 1)
     totals = [amount(total, unit) for total in sums]

@@ -2,10 +2,10 @@
 
     LAKE/messages/date=2026-11-22/destination=orders/<commit>-0.parquet
     LAKE/_tandemmq/lake.json            layout of the lake, which never changes
-                                 lock                 held by the process that adds to it
-                                 staging/<commit>/    files being made
-                                 pending/<commit>.json    decided: moves that are left to be made
-                                 commits/<commit>.json    done: journal files, and the Parquet files made from them
+                   lock                 held by the process that adds to it
+                   staging/<commit>/    files being made
+                   pending/<commit>.json    decided: moves that are left to be made
+                   commits/<commit>.json    done: journal files, and the Parquet files made from them
 
 A commit is a group of journal files. Its Parquet files are made in staging, and synced; the pending entry decides: from
 then on the files are moved to their places, if necessary by the next process that opens the lake; the entry in commits
@@ -84,8 +84,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Result of a group of files: the Parquet files of each table, with paths below the lake, and their numbers of
-    rows."""
+    """Result of a group of files: the Parquet files of each table, as paths below the lake, and the rows."""
 
     name: str
     files: tuple[Archived, ...]

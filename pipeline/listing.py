@@ -69,8 +69,7 @@ class Stores:
         self._begun: set[tuple[str, int]] = set()  # newest files that have a first batch
 
     def now(self) -> Mapping[str, Listing]:
-        """Return the listings by path of the store; a missing store does not exist. NoJournal: a path without
-        journals."""
+        """Return the listings by path of the store; a missing one does not exist. NoJournal: a path has no journals."""
         # A file that goes into the archive during a listing may be missed in both places, but not by the next listing.
         before, found = self._look(), self._look()
         merged = {store: dict(sorted({**before.get(store, {}), **files}.items())) for store, files in found.items()}
@@ -100,8 +99,7 @@ class Stores:
         return {store: _with_stop(listing, last_whole_end, is_followed=True) for store, listing in found.items()}
 
     def lately(self) -> Mapping[str, Listing]:
-        """Return a recent listing, possibly without a file that was about to be archived; ``now`` shows what is
-        missing.
+        """Return a recent listing, possibly without a file that was about to be archived, which ``now`` has.
 
         Returns the same object as long as it is recent enough.
         """

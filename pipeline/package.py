@@ -40,8 +40,7 @@ def package(directory: Path) -> tuple[Path, Path]:
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """Yield each file of the package with its name in the zip. In a source tree, directories of the package are
-    links."""
+    """Yield each file of the package with its name in the zip. In a source tree, its directories are links."""
     package_directory = Path(tandemmq.__file__).resolve().parent
     for directory, subdirectories, names in os.walk(package_directory, followlinks=True):
         subdirectories[:] = sorted(name for name in subdirectories if name not in _LEFT_OUT)

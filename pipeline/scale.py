@@ -20,7 +20,7 @@ _MEMORY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def amount(value: float, unit: str) -> str:
-    """Format an amount: (1536, "bytes") -> "1.5 KiB"; (2300, "ms") -> "2.3 s"; (9, "messages") -> "9 messages"."""
+    """Format an amount: (1536, "bytes") -> "1.5 KiB"; (2300, "ms") -> "2.3 s"; (1200, "items") -> "1,200 items"."""
     if unit == BYTES:
         return size(round(value))
     if unit == MILLISECONDS:

@@ -135,8 +135,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _warn([str(error)])
 
     def _checked(self, file: JournalFile) -> JournalFile:
-        """Check that a planned part of a growing file still holds whole batches. A loss by a power failure is
-        reported."""
+        """Check that a planned part of a growing file still holds whole batches. Report a loss by power failure."""
         if file.stop is None or file.stop == file.end:
             return file  # closed: bad bytes in it are damage
         edge = file.start

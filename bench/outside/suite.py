@@ -103,8 +103,7 @@ class Run:
 def run(
     kind: str, checkout: Path, jars: Sequence[Path], directory: Path, broker: str, only: str, jobs: int
 ) -> list[Outcome]:
-    """Return the outcomes against `broker`, tandemmq or activemq, of the classes and tests matching `only`:
-    CLASS#TEST."""
+    """Return the outcomes against `broker`, tandemmq or activemq, of the tests that match `only`: CLASS#TEST."""
     text = KINDS[kind]
     only, _, tests = only.partition("#")
     classes = checkout / text.classes

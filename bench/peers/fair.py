@@ -85,8 +85,7 @@ class Rule:
     """After this time no further workload begins. None: all are measured."""
 
     def is_warm(self, figures: Sequence[float]) -> bool:
-        """Return whether the last of ``figures`` are alike: the rates of all windows, or the CPU of a message at a
-        fixed rate."""
+        """Return whether the last of ``figures`` are alike: rates of windows, or CPU of a message at a fixed rate."""
         last = figures[-ALIKE:]
         return len(last) == ALIKE and max(last) - min(last) < self.tolerance * max(last)
 

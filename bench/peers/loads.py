@@ -179,8 +179,7 @@ class Load:
         return sent or received
 
     def tell(self, line: str) -> dict[str, Any]:
-        """Send a line and return the program's answer. Raises BenchError, also for a problem that the program
-        reports."""
+        """Send a line and return the program's answer. Raises BenchError, also for a problem in the answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n".encode())

@@ -56,8 +56,7 @@ class WrongDirectory(click.UsageError):
 
 
 def demand_journal(directory: str) -> None:
-    """Raise WrongDirectory if there is no journal, NotRegular if a file with the name of a journal file is not
-    regular."""
+    """Raise WrongDirectory if there is no journal, NotRegular if one of its files is not regular."""
     demand_names(directory)
     files = JournalFiles(directory)
     for strange in irregular(map(files.path, files.list())):
@@ -171,8 +170,7 @@ def locked(
 
 
 def _keep(locker: Locker, has_ended: threading.Event) -> None:
-    """Renew the proof of ownership periodically. A proof that is not renewed expires, and ``has_proof`` returns
-    False."""
+    """Renew the proof of ownership periodically. Without renewal it expires, and ``has_proof`` returns False."""
     period = locker.settings.lock_keep_alive_period_seconds
     while period > 0 and not has_ended.wait(period):
         try:

@@ -24,7 +24,7 @@ from tandemmq.store.records.loose import OPENWIRE_VERSION
 @click.option("--scratch", type=DIRECTORY, help="Directory for temporary indexes; default: the system's.")
 @json_option
 def export(directory: str, target: str, destination: str | None, scratch: str | None, as_json: bool) -> None:
-    """Write TARGET, a new directory with all live messages of DIRECTORY in their order, and prove it.
+    """Write TARGET, a new directory with all live messages of DIRECTORY in their order, and verify the result.
 
     ActiveMQ 5.17 opens it as TandemMQ does. DIRECTORY is only read; no broker may be running there. Exit code 1 if the
     proof fails.

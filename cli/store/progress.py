@@ -24,8 +24,7 @@ def unseen(done_bytes: int, detail: str = "", total_bytes: int | None = None) ->
 
 @contextmanager
 def progress(what: str, total_bytes: int) -> Iterator[Advance]:
-    """Yield a function to call with the number of bytes done, out of ``total_bytes``. It shows nothing if stderr is not
-    a terminal."""
+    """Yield a function to call with the bytes done, out of ``total_bytes``. Shows nothing without a terminal."""
     if not sys.stderr.isatty():
         yield unseen
         return

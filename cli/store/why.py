@@ -44,9 +44,9 @@ def why(
 ) -> None:
     """Show why each journal file in DIRECTORY, or one FILE (db-87.log, db-87 or 87), is still there.
 
-    Shows what holds it, since when, and the cheapest way to free it with the gain; then whether the journal is within
-    its bound, and what everything else in the directory is. Reads only: not even an index is changed. Beside a running
-    broker, its last records may be missing; --admin URL queries the broker itself.
+    Shows what holds it, since when, and the cheapest way to free it with the gain in bytes; then whether the journal
+    is within its bound, and what everything else in the directory is. Reads only: not even an index is
+    changed. Beside a running broker, its last records may be missing; --admin URL queries the broker itself.
     """
     if file is None and directory is not None and (admin is not None or _is_file_name(directory)):
         directory, file = None, directory

@@ -67,8 +67,7 @@ _Look = tuple[str, int, int | None]
 
 @dataclass(slots=True)
 class Progress:
-    """Results of a run: files by store and rows by table that were added to the lake. ``is_stopped``: a stop was
-    requested."""
+    """Results of a run: files by store and rows by table added to the lake. ``is_stopped``: a stop was requested."""
 
     files: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     bytes: Counter[str] = field(default_factory=Counter)
@@ -338,8 +337,7 @@ def _date(microseconds: Column) -> Column:
 def _missing(
     spark: SparkSession, sources: Sources, lake: Lake, told: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
-    """Return files that no broker removed and that are neither in the sources nor in the lake, except the ``told``
-    ones."""
+    """Return files that no broker removed and that are neither in the sources nor in the lake, without ``told``."""
     missing = gaps.of_files(spark, sources.fixed(spark)).missing
     left = {
         store: sorted(set(files) - lake.files_of(store) - set(told.get(store, ()))) for store, files in missing.items()

@@ -98,8 +98,7 @@ def _sums(found: DataFrame, *keys: str) -> DataFrame:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``duplicates`` below ``out``. Not clean if an id or a producer's number was stored twice, or if data was
-    missing."""
+    """Write ``duplicates`` below ``out``. Not clean if an id or a number was stored twice, or data is missing."""
     sources = sources.fixed(spark)
     messages = sources.read(spark, MESSAGES, MESSAGE_COLUMNS)
     transacted = F.col("transaction").isNotNull() & F.col("command").isin(*effects.TRANSACTED)

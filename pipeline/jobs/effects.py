@@ -1,6 +1,5 @@
 """Effects of a journal's records on the messages, in tables, by the rules of the broker's replay (store.state.replay).
 
-
     a record of a transaction takes effect at its COMMIT, and never after a ROLLBACK
     of the ADD_MESSAGEs of one message id that a queue or subscription holds already, the first counts
     a COPY and an UPDATE_MESSAGE move a message to another place, or store it if it is not known
@@ -239,7 +238,6 @@ def texts(marks: DataFrame, *commands: str) -> list[Row]:
 
 
 def damaged_bytes(batches: DataFrame) -> int:
-    """Return the number of damaged bytes that were once confirmed to a client: their content is lost. Reads the
-    batches."""
+    """Return the number of damaged bytes that were once confirmed to a client, and are lost. Reads the batches."""
     row = batches.where(F.col("status").isin(columns.BAD_SUM, columns.GAP)).agg(F.sum("length")).first()
     return (row[0] or 0) if row is not None else 0

@@ -164,8 +164,7 @@ def _declare(
 
 
 def _count(state: State, declaration: effects.Declared, held_at: set[tuple[str, ...]]) -> None:
-    """Set whether the owner holds messages: they are not replayed, and a rewritten record depends on whether there are
-    any."""
+    """Set whether the owner holds messages: they are not replayed, and a rewritten record depends on it."""
     destination = Destination(KINDS[declaration.destination_type], declaration.destination)
     owner = state.subscriptions.get((destination, declaration.subscription or ""))
     if owner is not None:

@@ -158,8 +158,7 @@ def _standing(journal: Journal, file: int, *, is_current: bool) -> Iterator[Pin]
 
 
 def _waiting(journal: Journal, file: int, pins: Sequence[int]) -> Iterator[Pin]:
-    """Yield the pins of a file by other files that stay. Pins of declarations have no line of their own in the
-    journal."""
+    """Yield the pins of a file by other files that stay. Pins of declarations have no line in the journal."""
     lines = [line for line in journal.kills.get(file, ()) if line.ref_file in pins]
     for line in lines:
         yield _of_line(line, ACKS_OF)

@@ -1,7 +1,6 @@
 """Send messages of journals, or of Parquet made from them, to a broker through its failover URL, each exactly once.
 
-    sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: messages to send, in
-    slices)
+    sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: messages in slices)
             -> tasks, each with a client, send slices -> ledger
 
 Once the plan is made, a run with the same ``out`` continues where the last one stopped, from the plan: the sources may
@@ -62,8 +61,7 @@ def run(
     rate: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Summary:
-    """Replay the messages of ``request`` to ``target``. Without target: report what would be sent, and how long at
-    ``rate``.
+    """Replay the messages of ``request`` to ``target``. Without target: report what would be sent, and the time.
 
     Writes ``replay_selection``, ``replay_ledger``, ``replay_refused`` and the state of the replay below ``out``. Not
     clean while a selected message is not at the broker. Raises ValueError if ``out`` holds another replay, InUse if one
@@ -94,8 +92,7 @@ def _fixed(spark: SparkSession, sources: Sources) -> Sources:
 
 
 def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[str] = ()) -> DataFrame | None:
-    """Return a table of the sources, with only ``columns``; None if they are Parquet of messages and it is another
-    table.
+    """Return a table of the sources, with only ``columns``; None for another table of Parquet of messages.
 
     ValueError if some are journals and some are Parquet.
     """

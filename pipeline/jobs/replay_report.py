@@ -68,8 +68,7 @@ _MEANT: Final = {
 
 
 def _left_out(chosen: DataFrame) -> tuple[Table, list[str], bool]:
-    """Return the messages not sent, by destination and reason; sentences about them; and whether no selected one is
-    left."""
+    """Return the messages not sent, by destination and reason; sentences; and whether no selected one is left."""
     found = (
         chosen.where(F.col("fate") != selection.SEND)
         .groupBy("destination_type", "destination", "fate")

@@ -90,8 +90,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a slice: all numbers up to ``confirmed`` have their receipt, except ``refused`` ones, with
-    reasons."""
+    """Progress of a slice: all numbers up to ``confirmed`` have a receipt, except ``refused`` ones, with reasons."""
 
     confirmed: int = 0
     refused: dict[int, str] = field(default_factory=dict)
