@@ -92,7 +92,7 @@ def _fixed(spark: SparkSession, sources: Sources) -> Sources:
 
 
 def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[str] = ()) -> DataFrame | None:
-    """Return a table of the sources, with only ``columns``; None for another table of Parquet of messages.
+    """Return a table of the sources, with only ``columns``; None if they are Parquet without this table.
 
     ValueError if some are journals and some are Parquet.
     """
