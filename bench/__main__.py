@@ -1,4 +1,4 @@
-"""``python -m tandemmq.bench``: our broker and its peers under the same load in the same run, with the ratios."""
+"""``python -m tandemmq.bench``: TandemMQ and its peers under the same load in the same run, with the ratios."""
 
 import inspect
 import subprocess
@@ -121,7 +121,7 @@ EXIT_FAILED = 1
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 @click.pass_context
 def main(context: click.Context, /, scenario: str, as_json_asked: bool, report: Path | None, **options: Any) -> None:
-    """Compare brokers on this machine. Starts and ends all of them itself, on loopback, in temporary directories."""
+    """Compare brokers on this machine. Starts and stops all of them, on loopback, in temporary directories."""
     end_in_order_at_sigterm()
     run = SCENARIOS[scenario]
     read = inspect.signature(run).parameters

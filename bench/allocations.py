@@ -1,4 +1,4 @@
-"""How often a server asks for memory: Python's objects, too, since they come from malloc here (PYTHONMALLOC)."""
+"""Number of memory allocations of a server. Python's objects count, too: they come from malloc here (PYTHONMALLOC)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNTER_BYTES = 8
 
 
 class Counter:
-    """``environment`` is what a server is started with whose allocations are counted; its CPU is not the usual one."""
+    """``environment`` is for the start of a server whose allocations are counted; they cost extra CPU."""
 
     def __init__(self, library: Path, file: Path) -> None:
         self.environment: Mapping[str, str] = {
@@ -25,13 +25,13 @@ class Counter:
         self._file = file
 
     def count(self) -> int:
-        """So far, of all that was started with it."""
+        """Return the allocations so far, of all processes that were started with it."""
         return int.from_bytes(self._file.read_bytes(), "little")
 
 
 @contextmanager
 def counter() -> Iterator[Counter | None]:
-    """None where there is no C compiler."""
+    """Yield a counter, or None without a C compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         yield None

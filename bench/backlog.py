@@ -1,7 +1,7 @@
-"""A queue that grows with nobody reading it, then is drained.
+"""A queue that grows without consumers, then is drained.
 
-What it shows: whether sending slows down as the queue gets longer, what the queue costs in memory, and that
-every message comes out once, in the order sent.
+It shows whether sending slows down as the queue gets longer, what the queue costs in memory, and that every message is
+delivered once, in the order sent.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ EDGE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class BacklogResult:
-    """Rates are messages a second."""
+    """Result of a backlog; rates are messages a second."""
 
     fill: LoadResult
     drain: LoadResult
@@ -25,13 +25,13 @@ class BacklogResult:
 
     @property
     def is_complete(self) -> bool:
-        """Every message came out once and in the order of its producer."""
+        """Return whether every message was delivered once, and in the order of its producer."""
         order = self.drain.order
         assert order is not None, "a drain always checks the order"
         return order.seen == self.fill.confirmed and order.skipped == 0 and order.late == 0
 
     def figures(self) -> dict[str, object]:
-        """Everything, for a machine."""
+        """Return all figures, for a program."""
         return {
             "messages": self.fill.confirmed,
             "sent_per_second_at_start": round(self.sent_per_second_at_start, 1),

@@ -1,4 +1,4 @@
-"""Another commit of this tree, beside it: what a change is compared with."""
+"""Another commit of this tree, for comparison with a change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.peers.tandemmq import TREE
 
-# What the main branch may be called here: a clone of CI knows it by its remote alone.
+# Possible names of the main branch: a clone of CI has only its remote name.
 MAIN = ("origin/HEAD", "origin/main", "main")
 
 
 def default_baseline() -> str | None:
-    """The commit where this branch left the main one; on the main one the commit before. None where there is none."""
+    """Return the commit where this branch left the main one; on the main one the previous commit; None without one."""
     head = _git("rev-parse", "--verify", "--quiet", "HEAD")
     for branch in MAIN:
         base = _git("merge-base", "HEAD", branch)
@@ -27,7 +27,7 @@ def default_baseline() -> str | None:
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """The tree as it was at a commit, in a temporary directory. The repository is only read. Raises BenchError."""
+    """Check out a commit into a temporary directory. The repository is only read. Raises BenchError."""
     with tempfile.TemporaryDirectory(prefix="bench-baseline-") as directory:
         archive = Path(directory, "tree.tar")
         tree = Path(directory, "tree")
@@ -42,7 +42,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def described(commit: str) -> str:
-    """Its short id and subject, for people."""
+    """Return the commit's short id and subject, for people."""
     return _git("log", "-1", "--format=%h %s", commit) or commit
 
 

@@ -1,15 +1,15 @@
-"""``python -m tandemmq.bench --scenario beside``: what a message at a given rate waits while the broker has other work.
+"""``python -m tandemmq.bench --scenario beside``: latency of messages at a given rate while the broker has other work.
 
 quiet        nothing else
-checkpoints  one each second, over 200,000 messages that nobody takes
+checkpoints  one each second, over 200,000 messages without a consumer
 rotation     journal files of 1 MiB, so that one ends every second
-compaction   20 files of 32 MiB with one message in each that nobody takes
+compaction   20 files of 32 MiB, each with one message that no consumer takes
 standby      a standby starts, over a journal of 500 MB
-unscrubbed   a journal of 250 MB that nobody reads
+unscrubbed   a journal of 250 MB that is not read
 scrub        the same, read from the disk by the scrubber, at its default rate
-drain        1,000,000 messages of another queue are taken meanwhile, as fast as can be
+drain        1,000,000 messages of another queue are consumed meanwhile, as fast as possible
 
-Latencies count from the moment at which a message was due (bench.plan); each case has a broker of its own.
+Latencies count from the moment at which a message was due (bench.plan); each case has its own broker.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Meanwhile = Callable[[TandemMQ, Path, LoadPlan], None]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``stored``: so many messages of a journal that is written before, of which each ``live_every``-th is left.
-    ``filled``: so many are sent before. ``meanwhile`` runs in a thread beside the load."""
+    """A case. ``stored``: number of messages of a journal that is written before, of which each ``live_every``-th
+    stays. ``filled``: number of messages that are sent before. ``meanwhile`` runs in a thread beside the load."""
 
     settings: Sequence[str] = (RARELY,)
     stored: int = 0
@@ -86,7 +86,7 @@ CASES: Mapping[str, Case] = {
 def beside(
     cases: Sequence[str], rate: float, seconds: float, rounds: int, tree: Path | None, say: Say
 ) -> dict[str, Any]:
-    """All rounds of all cases, by turns; of this tree, or of another (``tree``). Raises BenchError."""
+    """Run all rounds of all cases, in turn; of this tree, or of another (``tree``). Raises BenchError."""
     runs = []
     for number in range(1, rounds + 1):
         for name in cases:
@@ -126,7 +126,7 @@ def _run(case: Case, rate: float, seconds: float, tree: Path) -> Mapping[str, An
 
 @contextmanager
 def _running(meanwhile: Meanwhile | None, server: TandemMQ, data: Path, plan: LoadPlan) -> Iterator[None]:
-    """It has ended when the block has; what it raised is raised then."""
+    """Run ``meanwhile`` during the block, wait for its end, and raise its error."""
     failed: list[Exception] = []
 
     def work(meanwhile: Meanwhile) -> None:
@@ -151,7 +151,7 @@ _COLUMNS = ("receipt_p50_ms", "receipt_p99_ms", "receipt_p999_ms", "receipt_max_
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The runs as aligned columns."""
+    """Return the runs as aligned columns."""
     rows = [["case", "round", *_COLUMNS]]
     rows += [[run["case"], str(run["round"]), *(f"{run[name]:.2f}" for name in _COLUMNS)] for run in figures["runs"]]
     return aligned(rows)

@@ -1,9 +1,9 @@
-"""How fast a node with an empty directory gets what a set has, while clients send.
+"""Speed at which a node with an empty directory gets the data of a set, while clients send.
 
-The measure is a plain copy of the same files over loopback: read, sent, received, written, and each file synced. Both
-run under the same load, which sends at a fixed pace, so that its receipts tell what the catch-up costs it. A second
-plain copy goes no faster than the catch-up did: what that one costs the load is the price of the bytes, whoever moves
-them. Each round measures all of them, one after the other, since a machine is another one a minute later.
+The reference is a plain copy of the same files over loopback: read, sent, received, written, and each file synced. Both
+run under the same load, which sends at a fixed pace, so that its receipts show the cost of the catch-up. A second plain
+copy is no faster than the catch-up was: its effect on the load is the price of the bytes alone. Each round measures all
+of them, one after the other, since the speed of a machine changes from minute to minute.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tandemmq.bench.process import cost
 from tandemmq.bench.statistics import percentile
 
 GIGABYTE: Final = 10**9
-# Of what is stored. A catch-up copies bytes; only the founding of the set, before it, reads each message.
+# Of the stored messages. A catch-up copies bytes; only the founding of the set, before it, reads each message.
 STORED_BODY_BYTES: Final = 16 << 10
 STORED_BYTES: Final = STORED_BODY_BYTES + 300  # of the journal, about
 BODY_BYTES: Final = 1024
@@ -43,9 +43,9 @@ CHUNK_BYTES: Final = 1 << 20
 RECEIVED_BYTES_MAX: Final = 256 << 10
 SECONDS_MAX: Final = 1_800.0
 REST_SECONDS: Final = 10.0
-# After files were removed: where the file system discards their blocks, that takes the disk's time.
+# After files were removed: if the file system discards their blocks, the disk is busy.
 SETTLE_SECONDS: Final = 3.0
-# Each question costs the master some CPU.
+# Each request costs the master some CPU.
 ASK_SECONDS: Final = 0.5
 FIRST_FILE_SECONDS: Final = 0.01
 PATIENCE_SECONDS: Final = 30.0
@@ -58,8 +58,8 @@ def catch_up(
     pace: float = PACE_PER_SECOND,
     directory: Path | None = None,
 ) -> dict[str, Any]:
-    """The figures of each round, and the medians; ``problem`` says why there are none. ``directory``: where the node
-    that comes has its own, and the plain copies theirs. None: beside the others'."""
+    """Return the figures of each round, and the medians; ``problem``: why there are none. ``directory``: place of the
+    new node's directory, and of the plain copies. None: beside the others'."""
     try:
         whole = ReplicatedSet(ready_seconds_max=SECONDS_MAX, last=directory)
         say(f"writing {gigabytes:g} GB")
@@ -139,7 +139,7 @@ def _measure(whole: ReplicatedSet, pace: float, say: Callable[[str], None]) -> d
 
 
 def _copy(whole: ReplicatedSet, node: TandemMQ, pace: float, rate: float = 0.0) -> tuple[float, Paced]:
-    """Bytes a second of a plain copy of what the master has, to the disk of ``node``, and the load beside it."""
+    """Return the bytes a second of a plain copy of the master's files, to the disk of ``node``, and the load."""
     with _paced(whole.endpoint, pace) as beside:
         copied, seconds = plain_copy(_journal(whole.data(whole.master)), node.directory.parent, rate)
     _settle()
@@ -156,7 +156,7 @@ def _journal(data: Path) -> list[Path]:
 
 
 def _await_live(whole: ReplicatedSet, master: TandemMQ, node: TandemMQ) -> tuple[float, float]:
-    """When the node's first file was there, and how long it took from then on until it was sent what is written."""
+    """Return when the node's first file existed, and the seconds from then until it received all that is written."""
     name, until, begun = node.directory.name, time.monotonic() + SECONDS_MAX, 0.0
     while time.monotonic() < until:
         begun = begun or (time.monotonic() if _journal(whole.data(node)) else 0.0)
@@ -171,8 +171,8 @@ def _await_live(whole: ReplicatedSet, master: TandemMQ, node: TandemMQ) -> tuple
 
 
 def plain_copy(files: Sequence[Path], below: Path, rate: float = 0.0) -> tuple[int, float]:
-    """Copy them over loopback into a directory ``below`` that goes, at most ``rate`` bytes a second if it is not 0;
-    bytes, and seconds."""
+    """Copy files over loopback into a temporary directory ``below``, at most ``rate`` bytes a second if not 0. Return
+    bytes and seconds."""
     context = multiprocessing.get_context("fork")
     lengths = [path.stat().st_size for path in files]  # the last one may grow meanwhile
     with (
@@ -217,13 +217,13 @@ def _receive(server: socket.socket, directory: str, lengths: Sequence[int]) -> N
 
 
 class Paced:
-    """What a load at a fixed pace saw: of each message when it was due, and the seconds from then to its receipt."""
+    """Results of a load at a fixed pace: of each message when it was due, and the seconds from then to its receipt."""
 
     def __init__(self, receipts: Sequence[tuple[float, float]] = ()) -> None:
         self.receipts = receipts
 
     def between(self, begin: float, end: float) -> Paced:
-        """Of the messages that were due then."""
+        """Return the messages that were due in this period."""
         return Paced([each for each in self.receipts if begin <= each[0] < end])
 
     @property
@@ -242,7 +242,7 @@ class Paced:
 
 @contextmanager
 def _paced(endpoint: Endpoint, per_second: float) -> Iterator[Paced]:
-    """The load runs while the block does; its figures are there afterwards."""
+    """Run the load during the block; its figures are available afterwards."""
     context = multiprocessing.get_context("fork")
     over, (ours, theirs) = context.Event(), context.Pipe(duplex=False)
     sender = context.Process(target=_send, args=(endpoint, per_second, over, theirs), daemon=True)
@@ -281,7 +281,7 @@ def _send(endpoint: Endpoint, per_second: float, over: Event, results: Pipe) -> 
                 peer.sendall(stream.frames(sent, 1, 0))
                 if read_receipts(read_frame(peer)) != [sent]:
                     raise BenchError("no receipt")
-                # From when it was due: what waits behind a slow one waits, too.
+                # From when it was due: messages that wait behind a slow one count, too.
                 found.append((due, time.monotonic() - due))
                 sent += 1
                 due += pause

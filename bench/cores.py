@@ -1,8 +1,9 @@
-"""``python -m tandemmq.bench.cores``: what a second core gives to the dearest part of a message, reading its frame.
+"""``python -m tandemmq.bench.cores``: gain of a second core for the most expensive part of a message, reading its
+frame.
 
-The same frames are read by one, and by two at once: threads, sub-interpreters where this Python has them, processes.
-``gain`` is the frames a second of two, until both are done, to those of one: 2 would be a second core, 1 is what one
-lock allows.
+The same frames are read by one reader, and by two at once: threads, sub-interpreters if this Python has them,
+processes. ``gain`` is the frames a second of two, until both are done, relative to one: 2 would be a full second core,
+1 is what one lock allows.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from tandemmq.bench.report import as_json, machine
 from tandemmq.compiled import is_compiled
 
 INTERPRETERS = ("_interpreters", "_xxsubinterpreters")
-# Until both have what they need, and begin together.
+# Time until both readers are ready and begin together.
 READY_SECONDS = 1.0
 
 
 def in_threads(seconds: float) -> float:
-    """Frames a second."""
+    """Return the frames a second."""
     counts: list[int] = []
     start = time.monotonic() + READY_SECONDS
     _run_both(lambda: counts.append(read(seconds, start)))
@@ -39,8 +40,8 @@ def in_threads(seconds: float) -> float:
 
 
 def in_interpreters(seconds: float) -> float | None:
-    """None where this Python has none, and where the frames are read by mypyc's libraries: their globals are one for
-    the process, and the second interpreter that loads them takes them from the first."""
+    """Return the frames a second; None if this Python has no sub-interpreters, or mypyc's libraries read the frames:
+    their globals exist once per process, and a second interpreter that loads them takes them from the first."""
     interpreters = next(filter(None, map(_module, INTERPRETERS)), None)
     if interpreters is None or is_compiled():
         return None
@@ -96,16 +97,16 @@ WAYS: Mapping[str, Callable[[float], float | None]] = {
 
 
 def rates(seconds: float) -> dict[str, float | None]:
-    """Frames a second of one, and of two at once in each way; None: not by this Python. ``of_cpu``: of one, a second of
-    its CPU."""
+    """Return the frames a second of one, and of two at once in each way; None: not with this Python. ``of_cpu``: of
+    one, per second of its CPU."""
     began, count = time.process_time(), read(seconds)
     of_cpu = count / (time.process_time() - began)
     return {"one": count / seconds, "of_cpu": of_cpu, **{name: way(seconds) for name, way in WAYS.items()}}
 
 
 def summary(runs: Sequence[Mapping[str, float | None]], first: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
-    """The medians of the rounds of a Python. ``gain`` is of two to its own one; ``to_first`` of one to that of the
-    first, for the same CPU: other work on the machine changes it little."""
+    """Return the medians of the rounds of a Python. ``gain``: of two relative to its own one; ``to_first``: of one
+    relative to that of the first Python, for the same CPU, which other work on the machine changes little."""
 
     def ratio(name: str, to: Sequence[Mapping[str, float | None]], of: str) -> float | None:
         found = [rate / one for run, base in zip(runs, to, strict=True) if (rate := run[name]) and (one := base[of])]
@@ -126,11 +127,11 @@ def summary(runs: Sequence[Mapping[str, float | None]], first: Sequence[Mapping[
     "interpreters",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="A Python that reads; several take turns. Default: the one that runs this.",
+    help="A Python to measure; several take turns. Default: the running one.",
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 def main(seconds: float, rounds: int, interpreters: Sequence[str], report: Path | None) -> None:
-    """Frames a second read by one and by two at once; medians."""
+    """Measure the frames a second read by one and by two at once; medians."""
     pythons = list(interpreters) or [sys.executable]
     runs: dict[str, list[Mapping[str, float | None]]] = {python: [] for python in pythons}
     for number in range(rounds):

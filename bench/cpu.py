@@ -1,10 +1,10 @@
-"""``python -m tandemmq.bench --scenario cpu``: what one message costs the broker in CPU, beside a baseline commit, or
-by another Python beside this one.
+"""``python -m tandemmq.bench --scenario cpu``: CPU of the broker for one message, compared with a baseline commit, or
+of another Python compared with this one.
 
-A machine that is busy with other work changes every rate, and CPU much less. What is left of its noise is taken out in
-three ways. Each case is a fixed number of messages, so that the work is the same. The baseline's broker and ours take
-turns within seconds, the load on both is this tree's, and every other round goes backwards. What is told is the median
-of the rounds, and the ratio is the median of the ratios of the rounds.
+Other work on a machine changes every rate, and CPU much less. The remaining noise is reduced in three ways. Each case
+is a fixed number of messages, so that the work is the same. The baseline's broker and the candidate take turns within
+seconds, the load on both is this tree's, and every other round goes backwards. The result is the median of the rounds,
+and the ratio is the median of the ratios of the rounds.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """So many messages, sent and received as a LoadPlan with these fields; or those of JMS_SECONDS of the Java program
-    (``jms``: one of bench.peers.loads). ``qos``: they are MQTT's."""
+    """Load of a case: a number of messages, sent and received as a LoadPlan with these fields; or the messages that the
+    Java program sends in JMS_SECONDS (``jms``: one of bench.peers.loads). ``qos``: MQTT messages."""
 
     messages: int
     load: Mapping[str, Any]
@@ -63,7 +63,7 @@ CASES: Mapping[str, Case] = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A broker that is measured: the tree it is of, and the Python that runs it."""
+    """A broker to measure: its tree, and the Python that runs it."""
 
     tree: Path
     python: str = sys.executable
@@ -71,8 +71,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One case on one side in one round. Figures are of the server, and for each message where their name says nothing
-    else."""
+    """Figures of a case on one side in one round; of the server, and per message unless their name says otherwise."""
 
     case: str
     side: str
@@ -83,10 +82,11 @@ class Run:
 def cpu(
     baseline: str | None, cases: Sequence[str], rounds: int, scale: float, say: Say, python: str | None = None
 ) -> dict[str, Any]:
-    """The figures of all cases.
+    """Return the figures of all cases.
 
-    Without a baseline it is the commit where this branch left the main one; where there is none, nothing is compared.
-    With ``python`` that runs the candidate, and the baseline is the same tree by the Python that runs this.
+    Without ``baseline``, it is the commit where this branch left the main one; without such a commit, nothing is
+    compared. With ``python``, that Python runs the candidate, and the baseline is the same tree with the running
+    Python.
     """
     with ExitStack() as trees:
         if python is not None:
@@ -101,7 +101,7 @@ def cpu(
         say(f"the baseline is {against}" if against else "there is no other commit here: nothing to compare with")
         runs = measure(sides, cases, rounds, scale, say)
         told = {case: summary(runs, case) for case in cases}
-        # A Python without the lock knows no allocator but its own: nothing could be counted.
+        # A Python without the lock works only with its own allocator: nothing could be counted.
         for each, side in sides.items() if python is None else ():
             say(f"counting allocations: {each}")
             for case, count in allocations(side, cases, scale).items():
@@ -118,7 +118,7 @@ def cpu(
 
 
 def measure(sides: Mapping[str, Side], cases: Sequence[str], rounds: int, scale: float, say: Say) -> list[Run]:
-    """A broker of each side is started for a few rounds, then another; one that is not measured has nothing to do."""
+    """Start a broker of each side for a few rounds, then new ones; a broker that is not measured is idle."""
     runs: list[Run] = []
     for first in range(1, rounds + 1, ROUNDS_OF_A_BROKER):
         with ExitStack() as running:
@@ -136,8 +136,8 @@ def measure(sides: Mapping[str, Side], cases: Sequence[str], rounds: int, scale:
 
 
 def allocations(side: Side, cases: Sequence[str], scale: float) -> dict[str, float]:
-    """How often each case asks for memory, for a message: by a broker of its own, whose CPU is not measured. Nothing
-    where there is no compiler."""
+    """Return the allocations of each case per message, counted with a separate broker, whose CPU is not measured. Empty
+    without a compiler."""
     found: dict[str, float] = {}
     with counter() as counted_by:
         if counted_by is None:
@@ -154,7 +154,7 @@ def allocations(side: Side, cases: Sequence[str], scale: float) -> dict[str, flo
 
 
 def load_figures(server: Measured, case: str, scale: float) -> Figures:
-    """One load of a case on a broker that runs."""
+    """Run one load of a case on a running broker and return its figures."""
     if CASES[case].jms:
         return _jms_figures(server, CASES[case], scale)
     messages = max(1, round(CASES[case].messages * scale))
@@ -200,7 +200,7 @@ def _mqtt_figures(server: Measured, case: str, plan: LoadPlan) -> Figures:
 def _jms_figures(server: Measured, case: Case, scale: float) -> Figures:
     with counted(server.pid) as calls, Load(WORKLOADS[case.jms], server) as load:
         window = load.window(JMS_SECONDS * scale, JMS_SETTLE_SECONDS)
-    # Calls are counted while it settles, too.
+    # Calls are also counted while the load settles.
     return {
         "messages": load.sent,
         "cpu_us": window.cpu_us,
@@ -228,7 +228,7 @@ def _of_each(
 
 
 def ratios(runs: Sequence[Run]) -> dict[str, float | None]:
-    """Of each case: the CPU of ours to the baseline's, the median of the rounds; None without a baseline."""
+    """Return the CPU of each case relative to the baseline's, as the median of the rounds; None without a baseline."""
     cases = dict.fromkeys(run.case for run in runs)
     return {case: statistics.median(found) if (found := _ratios(runs, case, "cpu_us")) else None for case in cases}
 
@@ -241,7 +241,7 @@ def _ratios(runs: Sequence[Run], case: str, figure: str) -> list[float]:
 
 
 def summary(runs: Sequence[Run], case: str) -> dict[str, Any]:
-    """The medians of each side, and the ratio with the least and the most of a round."""
+    """Return the medians of each side, and the ratio with its least and greatest round."""
     told: dict[str, Any] = {}
     for side in (CANDIDATE, BASELINE):
         own = [run.figures for run in runs if (run.case, run.side) == (case, side)]
@@ -259,7 +259,7 @@ def summary(runs: Sequence[Run], case: str) -> dict[str, Any]:
 
 
 def round_line(runs: Sequence[Run]) -> str:
-    """One case in one round in one line, for whoever watches."""
+    """Return one case in one round as a line of progress."""
     each = "  ".join(f"{run.side} {run.figures['cpu_us']:7.1f} us" for run in sorted(runs, key=lambda run: run.side))
     return f"round {runs[0].round}  {runs[0].case:<20} {each}"
 
@@ -279,7 +279,7 @@ _COLUMNS = {
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The summary as aligned columns."""
+    """Return the summary as aligned columns."""
     rows = [["case", "side", *_COLUMNS.values(), "ratio", "of the rounds"]]
     for case, told in figures["cases"].items():
         rows += [

@@ -1,7 +1,7 @@
-"""``python -m tandemmq.bench.curves REPORT... PICTURE``: growth reports as curves, an SVG for a page. A later report's
-subjects take the place of an earlier one's.
+"""``python -m tandemmq.bench.curves REPORT... PICTURE``: growth reports as curves, an SVG for a page. A later report
+replaces subjects of an earlier one.
 
-Both axes are logarithmic: what grows as its subject does is a straight line, what does not care is level.
+Both axes are logarithmic: a figure that grows with its subject is a straight line, an independent one is level.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Points = list[tuple[float, float]]
 
 
 def picture(steps: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The three panels beside each other, with a curve for each subject that has the figure."""
+    """Return the three panels beside each other, with a curve for each subject that has the figure."""
     parts = [_panel(number, name, steps) for number, name in enumerate(PANELS)]
     below = HEIGHT + 2 * MARGIN - 8
     legend = [
@@ -81,7 +81,7 @@ def _panel(number: int, name: str, steps: Mapping[str, Sequence[Mapping[str, Any
 
 
 def _decades(values: Sequence[float]) -> list[int]:
-    """The powers of ten around them, two at least."""
+    """Return the powers of ten around the values, at least two."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return list(range(first, max(last, first + 1) + 1))
 

@@ -1,8 +1,9 @@
 """``python -m tandemmq.bench --scenario failover``: how long clients wait when a master is killed, or hands over.
 
-A case is a lock, what is stored, and how the master ends. Its pair runs through all rounds: the master of a round is
-killed under load, the other takes over, the killed one is started again and stands by for the next. Each round counts
-what was lost, undone or stored twice (bench.witness). Stores are built once, and used by all cases of their size.
+A case is a lock, the stored messages, and the way in which the master ends. Its pair runs through all rounds: the
+master of a round is killed under load, the other takes over, the killed one is started again and stands by for the
+next. Each round counts the messages lost, undone or stored twice (bench.witness). Stores are built once, and used by
+all cases of their size.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ LOCKS: Mapping[str, tuple[str, ...]] = {
 HANDOVER = "handover"
 ACTIVEMQ = ActiveMQ.name
 CASES = (*LOCKS, HANDOVER, ACTIVEMQ)
-ROUND_SECONDS = 1.0  # in which the client whose outage it is sends before the end of the master
-# Sent and received before: the master is in its second file then, which has its full length. A take-over looks through
-# what is behind the end of a file, and the first file of an epoch is short.
+ROUND_SECONDS = 1.0  # in which the measured client sends before the end of the master
+# Sent and received before: the master is then in its second file, which has its full length. A take-over scans the
+# space behind the end of a file, and the first file of an epoch is short.
 LOAD_MESSAGES = 30_000
 ACKNOWLEDGED_MAX = 2_000  # messages that wait to be acknowledged in a round
 BUILD_SECONDS_MAX = 3_600.0
-EVENTS = 60  # asked of a survivor: more than a take-over has
+EVENTS = 60  # requested from a survivor: more than a take-over has
 # The steps of a take-over, by the event that ends each (broker.admin.events).
 STEPS = {
     "lock-taken": "lock",
@@ -60,15 +61,15 @@ STEPS = {
     "store-open": "store",
     "listening": "listen",
 }
-CLIENT = "client"  # what is left of an outage: finding out, connecting, sending again
+CLIENT = "client"  # the rest of an outage: detection, connecting, sending again
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One master's end. ``steps``: seconds of the outage by what they went to; ``predicted_seconds``: what the standby
-    said before it would take at most. Both where the broker tells."""
+    """End of one master. ``steps``: seconds of the outage by step; ``predicted_seconds``: maximum that the standby
+    predicted before. Both only if the broker reports them."""
 
     outage: OutageResult
     lost: int
@@ -90,7 +91,7 @@ class Round:
 
 @dataclass(slots=True)
 class Case:
-    """All rounds of a lock (or another broker) and a size; ``problem`` says why there are no more."""
+    """All rounds of a lock (or another broker) and a size; ``problem``: why there are no more."""
 
     name: str
     size: str
@@ -135,13 +136,13 @@ class Case:
 def failover(
     cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, say: Say, load: int = LOAD_MESSAGES
 ) -> dict[str, Any]:
-    """Run everything; the figures. A case that cannot be run says why, and the others go on.
+    """Run all cases and return the figures. A case that cannot be run reports why, and the others continue.
 
-    ``load`` messages are sent and received in each round before. ``work`` is where the stores are built: there they are
-    kept, and found by the next run. None: they go.
+    ``load`` messages are sent and received in each round before the end. ``work``: place of the stores, which are kept
+    there and reused by the next run. None: they are removed.
     """
     done: list[Case] = []
-    run = uuid.uuid4().hex[:8]  # what a run that was broken off left in a store that is kept is not counted by the next
+    run = uuid.uuid4().hex[:8]  # a run does not count what an interrupted run left in a kept store
     with ExitStack() as running:
         root = work or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="bench-failover-")))
         postgres: Postgres | None = None
@@ -165,7 +166,7 @@ def failover(
 
 
 def _store(root: Path, name: str, size: str, say: Say) -> Path:
-    """The data directory for a case: built by the first that needs it."""
+    """Return the data directory for a case, built by the first case that needs it."""
     data = root / ("activemq" if name == ACTIVEMQ else "tandemmq") / size
     built = data.with_suffix(".built")
     if SIZES[size] and not built.exists():
@@ -187,7 +188,7 @@ def _server(name: str, data: Path, broker: str, settings: Sequence[str]) -> Serv
 
 
 def _pair(name: str, data: Path, postgres: Postgres | None) -> AbstractContextManager[list[Server]]:
-    """[master, standby], both ready."""
+    """Return [master, standby], both ready."""
     settings = list(LOCKS.get(name, ()))
     if name.endswith("database"):
         assert postgres is not None, "it was started for this case"
@@ -196,7 +197,7 @@ def _pair(name: str, data: Path, postgres: Postgres | None) -> AbstractContextMa
 
 
 def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -> Round:
-    """The master's end, and the pair whole again with the roles changed."""
+    """End the master, then complete the pair again, with the roles changed."""
     master, standby = pair
     if load:
         run_load(LoadPlan(master.endpoint, count=load, body_bytes=BODY_BYTES, destination=f"{destination}.load"))
@@ -220,7 +221,7 @@ def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -
     confirmed = range(outage.confirmed_before + outage.confirmed_after)
     steps = _steps(standby, outage)
     if not is_handover:
-        master.kill()  # the process is dead: this only takes note of it
+        master.kill()  # the process is dead: this only records it
         master.start()
     master.await_standby(has_caught_up=True)
     return Round(
@@ -241,7 +242,7 @@ def _hand_over(master: Server) -> None:
 
 
 def _steps(survivor: Server, outage: OutageResult) -> Mapping[str, float]:
-    """Where the time went, from one event of the new master to the next."""
+    """Return how long each step took, from one event of the new master to the next."""
     if survivor.admin_url is None:
         return {}
     with urllib.request.urlopen(f"{survivor.admin_url}/events?last={EVENTS}", timeout=10.0) as answer:

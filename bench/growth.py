@@ -1,7 +1,7 @@
-"""What more of something costs: memory for each, CPU for a message beside them, and the time of a start.
+"""Cost of more objects: memory for each, CPU for a message beside them, and the time of a start.
 
-Each subject grows by steps on a broker of its own. After each step the same load is sent and received over four other
-queues, so that its CPU shows what merely being there costs; then the broker is stopped and started again.
+Each subject grows in steps on its own broker. After each step the same load is sent and received over four other
+queues: its CPU shows the cost of the objects' mere existence. Then the broker is stopped and started again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tandemmq.bench.report import commit, machine
 SIZES = (1, 10, 100, 1_000, 9_000)
 LOAD_MESSAGES = 5_000
 BACKLOG_BODY_BYTES = 100
-# Asked for with one receipt; and so long a broker may take for it.
+# Requests for one receipt, and the time that a broker may take for it.
 AT_ONCE = 500
 SECONDS_MAX = 120.0
 SETTLE_SECONDS = 1.5
@@ -37,7 +37,7 @@ Grow = Callable[["Field", int, int], None]
 
 @dataclass(slots=True)
 class Field:
-    """One broker, and what was opened to it and stays open."""
+    """A broker, and the sockets that stay open to it."""
 
     server: TandemMQ
     sockets: list[socket.socket]
@@ -54,7 +54,7 @@ class Field:
 
 
 def growth(subjects: Sequence[str], sizes: Sequence[int], say: Say) -> dict[str, Any]:
-    """The steps of each subject: how many there are, the bytes and CPU they cost, and what a start takes."""
+    """Return the steps of each subject: the number of objects, the bytes and CPU they cost, and the time of a start."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     steps = {subject: list(_steps(subject, sizes, say)) for subject in subjects}
@@ -71,7 +71,7 @@ def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str
     grow, is_lasting = SUBJECTS[subject], subject in LASTING
     with TandemMQ() as server:
         field = Field(server, [])
-        _cpu(server)  # whatever is made once is made by now
+        _cpu(server)  # all one-time objects exist after this
         if is_lasting:
             _restarted(field)
         before = resident(server.pid)
@@ -79,7 +79,7 @@ def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str
         for size in sizes:
             grow(field, there, size)
             there = size
-            # What lasts is measured after a start: that is all there is of it then.
+            # Lasting objects are measured after a start, which leaves only what persists.
             seconds = _restarted(field) if is_lasting else None
             time.sleep(SETTLE_SECONDS)
             grown = resident(server.pid) - before
@@ -90,13 +90,13 @@ def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str
 
 
 def each(steps: Sequence[Mapping[str, Any]]) -> float:
-    """The bytes that one more takes, by the last two steps."""
+    """Return the bytes of one more object, by the last two steps."""
     first, last = steps[-2:]
     return float(last["bytes"] - first["bytes"]) / float(last["count"] - first["count"])
 
 
 def _cpu(server: TandemMQ) -> float:
-    """Of one message, of a load over queues of its own."""
+    """Return the CPU of one message, of a load over separate queues."""
     plan = LoadPlan(server.endpoint, count=LOAD_MESSAGES, destination="/queue/growth.load", server_pid=server.pid)
     result = run_load(plan)
     if result.received != LOAD_MESSAGES or result.server_cpu_seconds is None:
@@ -105,7 +105,7 @@ def _cpu(server: TandemMQ) -> float:
 
 
 def _restarted(field: Field) -> float:
-    """How long a start takes, until a client is answered."""
+    """Return how long a start takes, until a client gets an answer."""
     field.close()
     field.server.stop()
     began = time.monotonic()
@@ -115,15 +115,15 @@ def _restarted(field: Field) -> float:
 
 
 def resident(pid: int) -> int:
-    """The memory of that process, in bytes."""
+    """Return the memory of the process, in bytes."""
     return status_number(Path(f"/proc/{pid}/status").read_text(), "VmRSS") * 1024
 
 
-# ---- what grows
+# ---- subjects
 
 
 def send_frames(peer: socket.socket, frames: Iterator[bytes], count: int) -> None:
-    """Say all of it, and wait for each AT_ONCE of them."""
+    """Send all frames, and wait after each AT_ONCE of them."""
     peer.settimeout(SECONDS_MAX)
     for first in range(0, count, AT_ONCE):
         some = b"".join(next(frames) for _ in range(min(AT_ONCE, count - first)))
@@ -158,7 +158,7 @@ def _connections(field: Field, there: int, wanted: int) -> None:
 
 
 def _durables(field: Field, there: int, wanted: int) -> None:
-    """They stay when their connections are closed."""
+    """Make durable subscriptions, which stay when their connections are closed."""
     for first in range(there, wanted, AT_ONCE):
         numbers = range(first, min(first + AT_ONCE, wanted))
         frames = (
@@ -201,5 +201,5 @@ SUBJECTS: Mapping[str, Grow] = {
     "durable-subscriptions": _durables,
     "messages": _messages,
 }
-# What is there again after a start.
+# Subjects that exist again after a start.
 LASTING = frozenset(("durable-subscriptions", "messages"))

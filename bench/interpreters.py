@@ -1,6 +1,6 @@
-"""Pythons beside the one that runs this: built without the interpreter's lock, or of another version.
+"""Other Pythons than the running one: without the interpreter's lock, or of another version.
 
-Each needs the packages that this one has.
+Each needs the packages of the running one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ print(json.dumps(getattr(importlib.import_module(module), function)(*json.loads(
 
 
 def name() -> str:
-    """Of the one that runs this: its version, and whether several threads compute at once by it now."""
+    """Return the version of the running Python, and whether its threads compute in parallel."""
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     return platform.python_version() + ("" if has_lock else ", free threading")
 
 
 def ask(python: str, module: str, function: str, *arguments: float) -> Any:
-    """What a function of this tree returns by the interpreter ``python``, if JSON can say it. Raises BenchError."""
+    """Call a function of this tree with the interpreter ``python``; its result must be JSON. Raises BenchError."""
     command = [python, "-c", _CALL, module, function, json.dumps(arguments)]
     environment = {**os.environ, "PYTHONPATH": str(TREE)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

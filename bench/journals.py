@@ -1,4 +1,4 @@
-"""Journals of any size, written as the store writes them, without a broker: what the store's figures are taken on."""
+"""Journals of any size, written as the store writes them, without a broker: the basis of the store's figures."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ QUEUE = Destination(DestinationKind.QUEUE, "bench.live")
 
 
 def write_journal(directory: Path, messages: int, body_bytes: int, *, live_every: int = 1) -> int:
-    """Store ``messages`` in one queue; all but each ``live_every``-th are removed a hundred later. Returns the bytes.
+    """Store ``messages`` in one queue; all but each ``live_every``-th are removed a hundred later. Return the bytes.
 
-    One epoch, with a header in each file, synced at the end only: nobody waits for a receipt.
+    One epoch, with a header in each file; synced at the end only, since no client waits for a receipt.
     """
     writer = begin_journal(directory, FILE_BYTES)
     body = b"x" * body_bytes
@@ -43,7 +43,7 @@ def write_journal(directory: Path, messages: int, body_bytes: int, *, live_every
 
 
 def begin_journal(directory: Path, file_bytes: int) -> JournalWriter:
-    """A new journal of files of ``file_bytes``, whose first header is written."""
+    """Begin a new journal of files of ``file_bytes``, and write its first header."""
     directory.mkdir(parents=True, exist_ok=True)
     files = JournalFiles(str(directory))
     files.prepare(HOLDER, file_bytes)
@@ -53,7 +53,7 @@ def begin_journal(directory: Path, file_bytes: int) -> JournalWriter:
 
 
 def write_batch(writer: JournalWriter, batch: list[bytes], file_bytes: int) -> int:
-    """Write records, in the next file where this one is full. Returns their bytes."""
+    """Write records, in the next file if this one is full. Return their bytes."""
     size = sum(map(len, batch)) + 5 * len(batch)
     if writer.is_full(size):
         file, end = writer.position

@@ -1,8 +1,8 @@
-"""Runs a load in processes of its own and says what it measured.
+"""Run of a load in separate processes, and its figures.
 
-Rates are taken between two moments of the run: after the warm-up and at the deadline, or, with a fixed
-count, from the first message to the last receipt and the last message received. CPU seconds are of the whole
-run, from the first message to the last, so that they divide by all messages.
+Rates are taken between two moments of the run: after the warm-up and at the deadline, or, with a fixed count, from the
+first message to the last receipt and the last message received. CPU seconds are of the whole run, from the first
+message to the last, so that they divide by all messages.
 """
 
 import json
@@ -29,7 +29,7 @@ REPORT_TIMEOUT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What one run measured. Latencies are milliseconds, None when there were none; rates messages a second."""
+    """Result of one run. Latencies are milliseconds, None if there were none; rates are messages a second."""
 
     sent: int
     confirmed: int
@@ -57,7 +57,7 @@ class LoadResult:
     samples: list[Sample]
 
     def figures(self) -> dict[str, object]:
-        """Everything but the samples, for a machine."""
+        """Return everything but the samples, for a program."""
         shown: dict[str, object] = {
             name: getattr(self, name) for name in self.__slots__ if name not in ("order", "samples")
         }
@@ -67,7 +67,7 @@ class LoadResult:
 
 
 def run_load(plan: LoadPlan) -> LoadResult:
-    """Run one load to its end; returns when every message sent was received, or nothing moved for a while.
+    """Run one load to its end: until every sent message was received, or nothing moved for a while.
 
     Raises BenchError when the broker refuses, closes a connection, or no receipt comes for ``stall_seconds``.
     """
@@ -101,7 +101,7 @@ def run_load(plan: LoadPlan) -> LoadResult:
 
 
 def _shares(plan: LoadPlan) -> list[tuple[list[int], list[int]]]:
-    """Which producers and consumers each process runs; producers first, in even shares."""
+    """Return the producers and consumers of each process; producers first, in even shares."""
     members = [("producer", number) for number in range(plan.producers)]
     members += [("consumer", number) for number in range(plan.consumers)]
     processes = min(plan.processes, len(members))
@@ -139,7 +139,7 @@ def _measure(plan: LoadPlan, shared: Shared, workers: list[tuple[BaseProcess, Pi
         sent_rate = last.confirmed / max(1e-9, reached_at(samples, last.confirmed, "confirmed") - go)
         received_rate = last.received / max(1e-9, reached_at(samples, last.received, "received") - go)
     receipts = sorted(latency for report in reports for latency in report.receipt_latencies)
-    # The age of what lay in the queue before says nothing about how fast it is delivered.
+    # The age of messages that were in the queue before does not show how fast it is delivered.
     receives = sorted(latency for report in reports for latency in report.receive_latencies if not plan.expected)
     synced = syncs_after - syncs_before if syncs_before is not None and syncs_after is not None else None
     return LoadResult(
@@ -191,7 +191,7 @@ def _watch(plan: LoadPlan, shared: Shared, workers: list[tuple[BaseProcess, Pipe
             return samples
         if now - moved_at > plan.stall_seconds:
             if is_all_confirmed:
-                return samples  # the caller sees by the counts that messages are missing
+                return samples  # the counts show the caller that messages are missing
             raise BenchError(
                 f"no receipt and no message for {plan.stall_seconds:g} s: "
                 f"{sample.sent} sent, {sample.confirmed} confirmed, {sample.received} received"
@@ -232,7 +232,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def syncs(admin_url: str | None) -> int | None:
-    """How many syncs the broker's store made so far, from ``GET /status``; None from a broker that does not say."""
+    """Return the number of syncs of the broker's store so far, from ``GET /status``; None if it has none."""
     if admin_url is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""``python -m tandemmq.bench --scenario logins``: how long a right login takes while others guess.
+"""``python -m tandemmq.bench --scenario logins``: how long a valid login takes while others guess passwords.
 
 Twenty users log in, each from its own address of 127.0.0.0/8. Then guessers at 1,600 other addresses try passwords,
-each as often as it is answered, half of them for the names of these users. Meanwhile the users log in again: at a
-master that was started anew, so that no password is remembered, and at the next master right after that one was killed.
+each as fast as it gets answers, half of them for the names of these users. Meanwhile the users log in again: at a
+restarted master, which remembers no password, and at the next master right after that one was killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tandemmq.broker.security.known_logins import LOOK_SECONDS
 
 USERS: Final = 20
 GUESSERS: Final = 1_600
-#: Guesses go on for so long before the users come.
+#: Time of guessing before the users come.
 BEFORE_SECONDS: Final = 5.0
 LOGIN_SECONDS_MAX: Final = 2.0
 _PASSWORD: Final = "right"
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 def logins(rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
-    """Raises BenchError."""
+    """Run all rounds. Raises BenchError."""
     runs = []
     for number in range(1, rounds + 1):
         for case, seconds in _run(tree or TREE):
@@ -83,7 +83,7 @@ def _run(tree: Path) -> list[tuple[str, list[float | None]]]:
 
 
 async def _log_in_all(port: int) -> list[float | None]:
-    """How long each took from the moment at which its connection was there; None: it was refused."""
+    """Return the seconds of each login from its established connection; None: it was refused."""
     return list(await asyncio.gather(*(_log_in(port, n) for n in range(USERS))))
 
 
@@ -98,7 +98,7 @@ async def _log_in(port: int, number: int) -> float | None:
         try:
             answer = await _answer(reader, writer, f"user{number}", _PASSWORD)
         except (OSError, asyncio.IncompleteReadError):
-            continue  # it was a standby's port that closed
+            continue  # a standby closed the connection
         finally:
             writer.close()
         return time.perf_counter() - began if answer.startswith(b"CONNECTED") else None
@@ -115,7 +115,7 @@ async def _guess(ports: Sequence[int]) -> None:
         chance = random.Random(number)
         address = (f"127.2.{number >> 8}.{number & 255}", 0)
         while True:
-            login = f"user{chance.randrange(USERS)}" if number % 2 else f"nobody{chance.randrange(1_000)}"
+            login = f"user{chance.randrange(USERS)}" if number % 2 else f"unknown{chance.randrange(1_000)}"
             for port in ports:
                 with suppress(OSError, asyncio.IncompleteReadError):
                     reader, writer = await asyncio.open_connection(HOST, port, local_addr=address)

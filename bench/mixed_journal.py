@@ -1,4 +1,4 @@
-"""A journal of what a busy broker writes: messages of 1 KiB, their removes, transactions, audits; no broker needed."""
+"""A journal as a busy broker writes it: messages of 1 KiB, their removes, transactions, audits; no broker needed."""
 
 import random
 from pathlib import Path
@@ -14,8 +14,8 @@ BODY_BYTES = 1024
 BATCH_RECORDS = 50
 DESTINATIONS = 24
 PRODUCERS = 16
-TRANSACTED = 0.1  # of the messages, each in a transaction of its own
-LEFT = 0.02  # of the messages, which nobody takes
+TRANSACTED = 0.1  # share of the messages, each in its own transaction
+LEFT = 0.02  # share of the messages, which no consumer takes
 PREFETCH = 100  # messages stored before the first of them is removed
 AUDIT_EACH = 20_000  # records
 AUDIT_BYTES = 64 << 10
@@ -23,9 +23,9 @@ START_MS = 1_700_000_000_000
 
 
 def write_mixed_journal(directory: Path, bytes_min: int, file_bytes: int = FILE_BYTES) -> None:
-    """Files of ``file_bytes`` with ``bytes_min`` bytes of records in all; the same bytes for the same arguments.
+    """Write files of ``file_bytes`` with ``bytes_min`` bytes of records; equal arguments give equal bytes.
 
-    As the store writes them: one epoch, a header in each file. Synced at the end only: nobody waits for a receipt.
+    As the store writes them: one epoch, a header in each file. Synced at the end only: no client waits for a receipt.
     """
     chance = random.Random(SEED)
     writer = begin_journal(directory, file_bytes)

@@ -1,4 +1,4 @@
-"""A client of MQTT 3.1.1 for loads: a socket, and what comes from it taken apart in bulk."""
+"""A client of MQTT 3.1.1 for loads: a socket, and bulk parsing of its input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKET_ID = struct.Struct(">H")
 
 
 def length(count: int) -> bytes:
-    """A remaining length (3.1.1, 2.2.3)."""
+    """Encode a remaining length (3.1.1, 2.2.3)."""
     encoded = bytearray()
     while True:
         count, digit = divmod(count, 128)
@@ -33,18 +33,18 @@ def packet(first: int, content: bytes) -> bytes:
 
 
 def answer(type: int, packet_id: bytes) -> bytes:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+    """Return a PUBACK, PUBREC, PUBREL or PUBCOMP."""
     return bytes((type << 4 | (2 if type == PUBREL else 0), 2)) + packet_id
 
 
 def publish_start(topic: str, qos: int, payload_bytes: int) -> bytes:
-    """Everything before the packet id, or, of QoS 0, before the payload."""
+    """Return everything before the packet id, or, for QoS 0, before the payload."""
     head = text(topic)
     return bytes((PUBLISH << 4 | qos << 1,)) + length(len(head) + (2 if qos else 0) + payload_bytes) + head
 
 
 class MqttConnection:
-    """``sock`` blocks until ``start`` was called. Raises BenchError or OSError."""
+    """Connection of a load; ``sock`` is blocking. Raises BenchError or OSError."""
 
     def __init__(self, endpoint: Endpoint, client_id: str, *, is_clean: bool) -> None:
         self.sock = socket.create_connection((endpoint.host, endpoint.port), TIMEOUT_SECONDS)
@@ -75,7 +75,7 @@ class MqttConnection:
         self._rest = self._rest + data if self._rest else data
 
     def packets(self) -> Iterator[tuple[int, bytes]]:
-        """First byte and content of each that is whole."""
+        """Yield first byte and content of each complete packet."""
         data, at, end = self._rest, 0, len(self._rest)
         while at + 2 <= end:
             count, shift, place = 0, 0, at + 1

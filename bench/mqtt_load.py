@@ -1,5 +1,5 @@
-"""A load of ``plan.count`` messages of MQTT: one process that publishes, one that is subscribed, and what that cost the
-broker. Subscribers have sessions that are kept (clean session 0). Every message must arrive."""
+"""A load of ``plan.count`` MQTT messages: a publishing process, a subscribing one, and the cost for the broker.
+Subscribers have persistent sessions (clean session 0). Every message must arrive."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _subscribe(qos: int, topic: str, plan: LoadPlan, counts: Any, ready: Any, is
 
 
 class _Publisher:
-    """One connection, and how many of its messages are not confirmed."""
+    """A connection, and the number of its unconfirmed messages."""
 
     def __init__(self, peer: MqttConnection, start: bytes) -> None:
         self.peer = peer

@@ -1,11 +1,11 @@
-"""How long a client is without receipts when the master is killed.
+"""Time that a client is without receipts when the master is killed.
 
     client  SEND, RECEIPT, SEND, RECEIPT, ...  connection lost -> try each address, every 5 ms -> CONNECTED ->
-            SEND again what had no receipt -> RECEIPT
+            SEND again messages without a receipt -> RECEIPT
     driver  kill -9 of the master's process after a while
 
-Outage = last receipt before the kill to first receipt after it. The client keeps a window of one: what is
-measured is the pair of brokers, and each receipt is a moment at which the store was known to be safe.
+Outage = last receipt before the kill to first receipt after it. The client keeps a window of one, so that the pair of
+brokers is measured, and each receipt is a moment at which the store was known to be safe.
 """
 
 import os
@@ -27,7 +27,7 @@ OUTAGE_SECONDS_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class OutageResult:
-    """Seconds without a receipt; where they went; and how many messages have one, before and after."""
+    """Seconds without a receipt, their parts, and the numbers of messages with a receipt, before and after."""
 
     outage_seconds: float
     until_connected_seconds: float
@@ -38,7 +38,7 @@ class OutageResult:
     struck_at: float  # seconds of CLOCK_BOOTTIME, as those of the events
 
     def figures(self) -> dict[str, object]:
-        """Everything, for a machine."""
+        """Return all figures, for a program."""
         figures = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return {name: value for name, value in figures.items() if name != "struck_at"}
 
@@ -53,10 +53,10 @@ def run_outage(
     patience_seconds: float = OUTAGE_SECONDS_MAX,
     strike: Callable[[], object] | None = None,
 ) -> OutageResult:
-    """Send to the first endpoint that answers, kill ``victim_pid`` with -9, go on with whoever answers then.
+    """Send to the first endpoint that answers, kill ``victim_pid`` with -9, continue with the first that answers then.
 
-    ``strike`` is done instead of the kill, on a thread of its own: a planned handover, say. Raises BenchError when
-    nobody answers before the kill, or within ``patience_seconds`` after it.
+    ``strike`` replaces the kill, on its own thread, for example by a planned handover. Raises BenchError when no broker
+    answers before the kill, or within ``patience_seconds`` after it.
     """
     assert victim_pid > 1, "kill -9 of 0 or -1 is for a whole group, and of 1 for the machine"
     stream = SendStream(destination, 0, body_bytes, is_persistent=True)
@@ -82,7 +82,7 @@ def run_outage(
             last_receipt_at = time.monotonic()
             number += 1
             before = number
-        raise BenchError(f"process {victim_pid} was killed, yet the connection goes on: is it the master's?")
+        raise BenchError(f"process {victim_pid} was killed, yet the connection still works: is it the master's?")
     except (OSError, BenchError) as lost:
         if time.monotonic() >= killed_at + patience_seconds:
             raise BenchError(str(lost)) from lost
@@ -137,5 +137,5 @@ def _confirm(peer: socket.socket, stream: SendStream, number: int) -> None:
 
 
 def endpoints_of(first: Endpoint, addresses: Sequence[tuple[str, int]]) -> list[Endpoint]:
-    """The same credentials at each address."""
+    """Return an endpoint with the same credentials at each address."""
     return [replace(first, host=host, port=port) for host, port in addresses]

@@ -1,8 +1,8 @@
-"""``python -m tandemmq.bench --scenario pairs``: what pairs of objects take, beside what the broker counts for them.
+"""``python -m tandemmq.bench --scenario pairs``: memory of pairs of objects, beside the broker's own count of it.
 
-Each case is an attack on a broker of its own: a few clients have it keep something for each pair of two objects, or for
-each character of a name. What memory came to the process (``VmRSS``) is to differ from what came to
-``memory_used_bytes`` by a fifth, or by 8 MiB.
+Each case is an attack on its own broker: a few clients make it keep something for each pair of two objects, or for each
+character of a name. The growth of the process (``VmRSS``) may differ from the growth of ``memory_used_bytes`` by a
+fifth, or by 8 MiB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ APART_BYTES: Final = 8 << 20
 APART_PART: Final = 0.2
 # A connection has 1,000 subscriptions at most.
 OF_A_CONNECTION: Final = 500
-# So many words of the longest name: 512 bytes.
+# Words of the longest name, which has 512 bytes.
 WORDS: Final = 256
 
 Say = Callable[[str], None]
@@ -35,7 +35,7 @@ Attack = Callable[[Field], None]
 
 
 def pairs(cases: Sequence[str], say: Say) -> dict[str, Any]:
-    """What each case takes, and what is counted."""
+    """Return the memory that each case uses, and the memory that is counted."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     runs = []
@@ -54,7 +54,7 @@ def pairs(cases: Sequence[str], say: Say) -> dict[str, Any]:
 def _run(attack: Attack) -> Mapping[str, Any]:
     with TandemMQ() as server:
         field = Field(server, [])
-        # Whatever is made once is made by now.
+        # All one-time objects exist after this.
         _subscribe(field, (("warm", "/topic/warm.>"), ("up", "/queue/warm.>")))
         _send(connect(server.endpoint), ["/topic/warm.up", "/queue/warm.up"])
         before = _figures(server)
@@ -66,22 +66,22 @@ def _run(attack: Attack) -> Mapping[str, Any]:
 
 
 def is_counted(used: int, counted: int) -> bool:
-    """Whether these are near enough."""
+    """Return whether the two figures are close enough."""
     return abs(used - counted) <= max(APART_BYTES, APART_PART * used)
 
 
 def _figures(server: TandemMQ) -> tuple[int, int]:
-    """Used and counted, in bytes."""
+    """Return used and counted memory, in bytes."""
     with urllib.request.urlopen(f"{server.admin_url}/status", timeout=60) as answer:
         counts = json.loads(answer.read())["counts"]
         return resident(server.pid), counts["memory_used_bytes"]
 
 
-# ---- what attackers say
+# ---- requests of attackers
 
 
 def _subscribe(field: Field, subscriptions: Iterable[tuple[str, str]], *more: tuple[str, str]) -> None:
-    """By id and destination."""
+    """Subscribe, by id and destination."""
     rest = list(subscriptions)
     while rest:
         some, rest = rest[:OF_A_CONNECTION], rest[OF_A_CONNECTION:]
@@ -90,12 +90,12 @@ def _subscribe(field: Field, subscriptions: Iterable[tuple[str, str]], *more: tu
 
 
 def _send(peer: socket.socket, destinations: Sequence[str]) -> None:
-    """One message that is not stored to each. Nobody takes those of queues."""
+    """Send one non-persistent message to each destination. No consumer takes those of queues."""
     send_frames(peer, (command_frame("SEND", [("destination", each)]) for each in destinations), len(destinations))
 
 
 def _make(field: Field, queues: Sequence[str]) -> None:
-    """These begin, and hold nothing."""
+    """Create queues, which stay empty."""
     frames = (
         command_frame("SUBSCRIBE", [("id", f"{number}"), ("destination", queue)])
         + command_frame("UNSUBSCRIBE", [("id", f"{number}")])
@@ -105,7 +105,7 @@ def _make(field: Field, queues: Sequence[str]) -> None:
 
 
 def _long(number: int) -> str:
-    """A name of as many words as a name may have."""
+    """Return a name of as many words as a name may have."""
     return f"{number:06d}." + ".".join("a" * (WORDS - 4))
 
 
@@ -216,7 +216,7 @@ def _groups(field: Field) -> None:
 
 
 def _read(peer: socket.socket) -> None:
-    """What comes, until it ends."""
+    """Read and discard until the connection ends."""
     with contextlib.suppress(OSError):
         while peer.recv(1 << 16):
             pass

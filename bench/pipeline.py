@@ -1,4 +1,4 @@
-"""``python -m tandemmq.bench --scenario pipeline``: what Spark's way to a journal costs beside the decoder alone.
+"""``python -m tandemmq.bench --scenario pipeline``: cost of reading a journal with Spark, beside the decoder alone.
 
 Journals are written once (bench.mixed_journal), and read in the same run by plain processes, by the data source on two
 threads of Spark, and by ``binaryFile`` with the same decoder in Spark's workers. Same columns, same aggregate.
@@ -32,8 +32,8 @@ Say = Callable[[str], None]
 def pipeline(
     journal_bytes: int, composition_bytes: int, rounds: int, directory: Path | None, say: Say
 ) -> dict[str, object]:
-    """Read ``journal_bytes`` each way, and compose ``composition_bytes``; one journal serves both. What is built in
-    ``directory`` is kept for the next run, and goes without one."""
+    """Read ``journal_bytes`` each way, and compose ``composition_bytes``; one journal serves both. Journals in
+    ``directory`` are kept for the next run; without it they are removed."""
     with ExitStack() as stack:
         work = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-pipeline-")))
         journal, big = work / "journal", work / "big"
@@ -87,7 +87,7 @@ def pipeline(
 
 
 def _build(directory: Path, size: int, file_bytes: int, say: Say) -> None:
-    """Write a journal with more than ``size`` bytes of closed files, unless it is there."""
+    """Write a journal with more than ``size`` bytes of closed files, unless it exists."""
     if directory.exists():
         if sum(file.size for file in chosen(directory)) >= size:
             return
@@ -127,7 +127,7 @@ def _rate(seconds: Sequence[float], size: int, rows: set[int], cpu: Sequence[flo
 def _spark(
     case: str, journal: Path, last: int, rounds: int, work: Path, say: Say, *, with_pandas: bool = False
 ) -> dict[str, Any]:
-    """Run a case of bench.pipeline_spark in a process of its own, with pandas beside the packages of this one."""
+    """Run a case of bench.pipeline_spark in a separate process, with pandas beside the packages of this one."""
     room = Path(__file__).resolve().parents[1]
     paths = [str(room)]
     if with_pandas:

@@ -1,4 +1,4 @@
-"""What the pipeline's figures are taken of: journals decoded in plain processes, and from bytes that somebody holds."""
+"""Decoders for the pipeline's figures: of journals in plain processes, and of bytes in memory."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ MESSAGES = columns.MESSAGES
 
 
 class Decoded(NamedTuple):
-    """What a process did between ``start`` and ``stop``, seconds of the machine's clock."""
+    """Work of a process between ``start`` and ``stop``, seconds of the machine's clock."""
 
     start: float
     stop: float
@@ -33,12 +33,12 @@ class Decoded(NamedTuple):
 
 
 def chosen(directory: Path, last: int | None = None) -> list[JournalFile]:
-    """The closed files, up to the number ``last``."""
+    """Return the closed files, up to the number ``last``."""
     return journal_files([str(directory)], last=last)
 
 
 def in_processes(files: Sequence[JournalFile], table: str, processes: int) -> list[Decoded]:
-    """Decode ``files`` in so many processes, which all begin at once when each has warmed up."""
+    """Decode ``files`` in this many processes, which all begin at once when each has warmed up."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(processes)
     ends, started = [], []
@@ -46,7 +46,7 @@ def in_processes(files: Sequence[JournalFile], table: str, processes: int) -> li
         end, far_end = context.Pipe(duplex=False)
         process = context.Process(target=_decode, args=(files[number::processes], table, barrier, far_end))
         process.start()
-        far_end.close()  # so that a process that ends early is told
+        far_end.close()  # so that the early end of a process is noticed
         ends.append(end)
         started.append(process)
     found = [end.recv() for end in ends]
@@ -65,7 +65,7 @@ def _decode(files: Sequence[JournalFile], table: str, barrier: Barrier, end: Con
 
 
 def counted(files: Sequence[JournalFile]) -> int:
-    """Records by command and destination, as Spark is asked for them. Returns how many there are in all."""
+    """Count records by command and destination, as the query for Spark does. Return the total."""
     sums: pa.Table | None = None
     for file in files:
         parts = [] if sums is None else [sums]
@@ -78,12 +78,12 @@ def counted(files: Sequence[JournalFile]) -> int:
 
 
 def gone_through(files: Sequence[JournalFile]) -> int:
-    """All columns of all messages, bodies included, for nobody."""
+    """Read all columns of all messages, bodies included, and discard them. Return the number of messages."""
     return sum(batch.num_rows for file in files for batch in record_batches(file, MESSAGES))
 
 
 class Held:
-    """A journal file whose bytes Spark brought: the pipeline opens it as if it were on a disk."""
+    """A journal file whose bytes came from Spark: the pipeline opens it as if it were on a disk."""
 
     def __init__(self, content: pa.Buffer) -> None:
         self._content = content
@@ -108,6 +108,6 @@ class Held:
 
 
 def decode_held(file: JournalFile, content: pa.Buffer) -> Iterator[pa.RecordBatch]:
-    """The same columns by the same decoder from bytes in memory."""
+    """Decode the same columns with the same decoder from bytes in memory."""
     setattr(walk, "open_file", lambda path, access=(): Held(content))  # noqa: B010 - a name that the module imports
     yield from record_batches(file, RECORDS, KEYS)

@@ -1,4 +1,4 @@
-"""One Spark session on two threads that reads journals, in a process of its own: prints its figures as JSON.
+"""A Spark session on two threads that reads journals, in a separate process: prints its figures as JSON.
 
 ``python -m tandemmq.bench.pipeline_spark CASE DIRECTORY LAST ROUNDS SCRATCH``; see CASES.
 """
@@ -23,7 +23,7 @@ SETTINGS = {
     "spark.driver.memory": "3g",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    # so that a file of binaryFile is a batch of its own; what the source yields is left as it is
+    # so that a file of binaryFile is a separate batch; batches of the source are left as they are
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
 }
 WORKER = b"pyspark.daemon"
@@ -36,7 +36,7 @@ def source(spark: SparkSession, directory: str, last: int) -> DataFrame:
 
 
 def binary_file(spark: SparkSession, directory: str, last: int) -> DataFrame:
-    """What Spark has without a source: it reads the files, and hands their bytes to the same decoder."""
+    """Read without a data source: Spark reads the files, and passes their bytes to the same decoder."""
     files = {file.path: file for file in chosen(Path(directory), last)}
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,7 +55,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def aggregates(spark: SparkSession, directory: str, last: int, rounds: int, scratch: str) -> dict[str, object]:
-    """Both ways by turns, after one round that warms up."""
+    """Run both ways in turn, after one round that warms up."""
     ways = {"source": source, "binary_file": binary_file}
     counts = {name: sum(row["count"] for row in way(spark, directory, last).collect()) for name, way in ways.items()}
     times: dict[str, list[float]] = {name: [] for name in ways}
@@ -69,7 +69,7 @@ def aggregates(spark: SparkSession, directory: str, last: int, rounds: int, scra
 
 
 def bodies(spark: SparkSession, directory: str, last: int, rounds: int, scratch: str) -> dict[str, object]:
-    """All messages with their bodies, for nobody; and the most memory that a worker had."""
+    """Read all messages with their bodies, and discard them; measure the peak memory of a worker."""
     read = spark.read.format("tandemmq").options(table=MESSAGES, toFile=str(last)).load(directory)
     write = read.write.format("noop").mode("overwrite")
     write.save()
@@ -78,7 +78,7 @@ def bodies(spark: SparkSession, directory: str, last: int, rounds: int, scratch:
 
 
 def composed(spark: SparkSession, directory: str, last: int, rounds: int, scratch: str) -> dict[str, object]:
-    """The job composition over all files, and whether every byte of each has its name."""
+    """Run the job composition over all files, and check that every byte of each is accounted for."""
     out = f"{scratch}/composition"
     sources = Sources((directory,), is_tail_wanted=True)
     taken = seconds(lambda: composition.run(spark, sources, out))
@@ -94,7 +94,7 @@ def composed(spark: SparkSession, directory: str, last: int, rounds: int, scratc
 
 
 def workers() -> Iterator[int]:
-    """The processes that run Python for Spark."""
+    """Yield the processes that run Python for Spark."""
     for pid in descendants(os.getpid()):
         try:
             if WORKER in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -104,7 +104,7 @@ def workers() -> Iterator[int]:
 
 
 def cpu_seconds() -> float:
-    """What this process and all below it have had, those that ended included."""
+    """Return the CPU seconds of this process and its descendants, including those that have ended."""
     return cost(os.getpid()).cpu_seconds
 
 

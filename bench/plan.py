@@ -1,22 +1,22 @@
-"""What to measure: the shape of a load."""
+"""Plan of a load."""
 
 from dataclasses import dataclass
 
 from tandemmq.bench.connection import Endpoint
 
-# Below this many receipts outstanding a client is taken to wait for each.
+# With fewer receipts outstanding, a client is considered to wait for each.
 BULK_WINDOW = 50
 BULK_TURN_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """One run. Either ``count`` messages in all, or sending for ``warmup_seconds + seconds``.
+    """Plan of one run: either ``count`` messages in total, or sending for ``warmup_seconds + seconds``.
 
-    ``transaction``: so many persistent messages to a transaction; 0 for none.
-    ``rate``: so many messages a second of all producers, at fixed moments, however long their receipts take; latencies
+    ``transaction``: persistent messages in a transaction; 0 for none.
+    ``rate``: messages a second of all producers, at fixed moments, however long their receipts take; latencies
     count from the moment at which a message was due. None: as many as ``window`` allows.
-    ``expected``: messages that lie in the queues already and are to be received beside what is sent.
+    ``expected``: messages that are in the queues already and are to be received in addition to those sent.
     """
 
     endpoint: Endpoint
@@ -44,11 +44,11 @@ class LoadPlan:
 
     @property
     def least_turn_seconds(self) -> float:
-        """How long a turn of the driver's loop lasts at least, so that it reads in bulk.
+        """Least length of a turn of the driver's loop, so that it reads in bulk.
 
-        A broker that writes frame by frame would wake a Python client for each; on a small machine the client
-        would then take from the broker what is to be measured. With few messages under way a pause would be
-        what is measured: then there is none.
+        A broker that writes frame by frame would wake a Python client for each; on a small machine the client would
+        then take CPU from the broker that is measured. With few messages under way, a pause would itself be measured:
+        then there is none.
         """
         if self.turn_seconds is not None:
             return self.turn_seconds
@@ -57,16 +57,16 @@ class LoadPlan:
         return BULK_TURN_SECONDS if self.window >= BULK_WINDOW else 0.0
 
     def due(self, producer: int, sequence: int) -> float:
-        """When, in seconds from the start, this producer is to send that message. With a ``rate`` alone."""
+        """Return when, in seconds from the start, this producer is to send that message. Only with a ``rate``."""
         assert self.rate is not None, "without a rate nothing is due"
         return (sequence * self.producers + producer) / self.rate
 
     def queue(self, number: int) -> str:
-        """The destination of the producer or consumer with this number."""
+        """Return the destination of the producer or consumer with this number."""
         return f"{self.destination}.{number % self.queues}"
 
     def quota(self, producer: int) -> int | None:
-        """How many of ``count`` this producer sends; None without a count."""
+        """Return how many of ``count`` this producer sends; None without a count."""
         if self.count is None:
             return None
         return self.count // self.producers + (1 if producer < self.count % self.producers else 0)

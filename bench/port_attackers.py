@@ -1,12 +1,12 @@
-"""What is done to the admin port: ``python -m tandemmq.bench.port_attackers CASE SECONDS STOMP ADMIN TOKEN_FILE``.
+"""Attacks on the admin port: ``python -m tandemmq.bench.port_attackers CASE SECONDS STOMP ADMIN TOKEN_FILE``.
 
-headers  140 messages with 900 long headers each, and their queue is browsed again and again
+headers  140 messages with 900 long headers each, and their queue is browsed repeatedly
 posts    64 requests without a body, each begun again as soon as it is closed
 unread   64 requests whose answers are not read
-garbage  connections that send what is no request
+garbage  connections that send invalid requests
 addresses  500 addresses that send a part of a request, each again as soon as its connection is closed
 
-A program of its own, so that it takes nobody's time but its own.
+A separate program, so that it takes only its own time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _headers(until: float, stomp: int, admin: int, token: str) -> None:
 
 
 def _hold(until: float, admin: int, said: bytes) -> None:
-    """Keeps CONNECTIONS open that have said that, and reads nothing."""
+    """Keep CONNECTIONS open that have sent these bytes, and read nothing."""
 
     def hold() -> None:
         while time.monotonic() < until:

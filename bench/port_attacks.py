@@ -1,8 +1,8 @@
 """``python -m tandemmq.bench --scenario admin-port``: clients and health checks beside an attack on the admin port.
 
-A client sends 100 persistent messages a second; a receipt counts from the moment at which its
-message was due. Beside it ``/health/live`` is asked five times a second, with 2 s for an answer. Each round of a case
-(bench.port_attackers) has a broker of its own. With ``--compiled TREE`` it runs the broker of that tree.
+A client sends 100 persistent messages a second; a receipt counts from the moment at which its message was due.
+Meanwhile ``/health/live`` is requested five times a second, with a timeout of 2 s. Each round of a case
+(bench.port_attackers) has its own broker. ``--compiled TREE`` runs the broker of that tree.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 def admin_port(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
-    """All rounds of all cases, by turns. Raises BenchError."""
+    """Run all rounds of all cases, in turn. Raises BenchError."""
     runs = []
     for number in range(1, rounds + 1):
         for name in cases:
@@ -62,7 +62,7 @@ def _run(name: str, seconds: float, tree: Path) -> Mapping[str, Any]:
             token = str(Path(directory, "data", "index", "bench.admin-token"))
             words = [name, f"{seconds + BEGINS_SECONDS}", *ports, token]
             attacker = subprocess.Popen(
-                # It has other machines in real life: the broker and the good client come first.
+                # A real attacker has other machines: the broker and the good client come first.
                 ["nice", "-n", "19", sys.executable, "-m", "tandemmq.bench.port_attackers", *words],
                 env={**os.environ, "PYTHONPATH": str(TREE)},
                 stdout=subprocess.PIPE,
@@ -89,7 +89,7 @@ def _run(name: str, seconds: float, tree: Path) -> Mapping[str, Any]:
 
 
 def _receipts(server: TandemMQ, seconds: float) -> list[float]:
-    """How long each took, in seconds."""
+    """Return the seconds that each receipt took."""
     peer = connect(server.endpoint)
     count = round(seconds * RECEIPTS_PER_SECOND)
     waited: list[float] = []
@@ -132,6 +132,6 @@ _COLUMNS: Final = ("receipt_p95_ms", "receipt_max_ms", "checks", "check_max_ms",
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The runs as aligned columns."""
+    """Return the runs as aligned columns."""
     rows = [["case", *_COLUMNS]]
     return aligned(rows + [[run["case"], *(str(run[name]) for name in _COLUMNS)] for run in figures["runs"]])

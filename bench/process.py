@@ -1,4 +1,4 @@
-"""What a server costs, asked from Linux (proc(5)): CPU, peak memory, context switches of a process and its children."""
+"""Cost of a server, from Linux (proc(5)): CPU, peak memory, context switches of a process and its children."""
 
 import os
 import signal
@@ -13,25 +13,25 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Since the start of the process, and with all its threads: those of its children that still run, too."""
+    """Cost since the start of a process, with all its threads and with its children that still run."""
 
     cpu_seconds: float
-    """User and system, to the nanosecond; of children that were waited for to the tick."""
+    """User and system, to the nanosecond; of ended children, to the tick."""
 
     system_seconds: float
-    """The system's part of them, to the tick."""
+    """System part of them, to the tick."""
 
     peak_memory_bytes: int
-    """The sum of the peaks (VmHWM) of all processes."""
+    """Sum of the peaks (VmHWM) of all processes."""
 
     waits: int
-    """Voluntary context switches: a thread had nothing to do until something happened. Of threads that still run."""
+    """Voluntary context switches: a thread waited for an event. Of threads that still run."""
 
     preemptions: int
-    """Involuntary ones: another thread was given the processor."""
+    """Involuntary context switches: another thread was given the processor."""
 
     def since(self, before: "Cost") -> "Cost":
-        """What came to it; the peak stays what it is."""
+        """Return the cost since ``before``; the peak is that of the whole time."""
         return Cost(
             self.cpu_seconds - before.cpu_seconds,
             self.system_seconds - before.system_seconds,
@@ -42,7 +42,7 @@ class Cost:
 
 
 def descendants(pid: int) -> list[int]:
-    """The process and everything it started that still runs."""
+    """Return the process and all of its descendants that still run."""
     found = [pid]
     for parent in found:  # grows while it is walked
         for task in _entries(_PROC / str(parent) / "task"):
@@ -55,7 +55,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def cost(pid: int) -> Cost:
-    """What it cost until now; a process that ended meanwhile counts with nothing but its waited-for children."""
+    """Return the cost so far; of a process that ended meanwhile, only its ended children count."""
     seconds, system, peak, waits, preemptions = 0.0, 0.0, 0, 0, 0
     for member in descendants(pid):
         try:
@@ -79,22 +79,22 @@ def cost(pid: int) -> Cost:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that this process alone had; 0 when it has none any more. OSError when it is not there."""
+    """Return the peak memory of this process alone; 0 if it has none any more. OSError without such a process."""
     return status_number((_PROC / str(pid) / "status").read_text(), "VmHWM") * 1024
 
 
 def status_number(text: str, name: str) -> int:
-    """A number of /proc/<pid>/status; 0 where it says none, as of a process that ended and was not waited for."""
+    """Return a number of /proc/<pid>/status; 0 if it is missing, as for a zombie process."""
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name}:")), 0)
 
 
 def _cpu_clock(pid: int) -> int:
-    """The clock of the CPU time of a process: clock_getcpuclockid(3), which Python has for threads only."""
+    """Return the clock of a process's CPU time: clock_getcpuclockid(3), which Python has for threads only."""
     return ~pid << 3 | 2
 
 
 def end_in_order_at_sigterm() -> None:
-    """A run that is told to end must still end what it started."""
+    """Exit in order at SIGTERM: an interrupted run must still end the processes that it started."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 

@@ -1,8 +1,8 @@
-"""``python -m tandemmq.bench --scenario replicated``: a set of three nodes, beside those it is measured by.
+"""``python -m tandemmq.bench --scenario replicated``: a set of three nodes, beside its peers.
 
-throughput  our set, our single node and RabbitMQ's quorum queues on three nodes, by turns, under the same loads
-outage      how long clients wait when the master is killed, hands over or is told to end (bench.replicated_outage)
-catch-up    how fast an empty node gets what the others have, under load (bench.catch_up)
+throughput  the set, a single node and RabbitMQ's quorum queues on three nodes, in turn, under the same loads
+outage      how long clients wait when the master is killed, hands over or gets SIGTERM (bench.replicated_outage)
+catch-up    speed at which an empty node gets the others' data, under load (bench.catch_up)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One load on one group in one round; ``figures`` is empty when ``problem`` says why."""
+    """Figures of a load on a group in one round; ``figures`` is empty if there is a ``problem``."""
 
     group: str
     load: str
@@ -83,8 +83,8 @@ def replicated(
     pace: float = PACE_PER_SECOND,
     directory: Path | None = None,
 ) -> dict[str, Any]:
-    """The figures of all cases. ``plan`` says how long a load lasts and how long its messages are; ``pace``, how many a
-    second come beside a catch-up; ``directory``, where the node that catches up has its own."""
+    """Return the figures of all cases. ``plan``: duration of a load and length of its messages; ``pace``: messages a
+    second during a catch-up; ``directory``: place of the directory of the node that catches up."""
     figures: dict[str, Any] = {"scenario": "replicated", "machine": machine(), "commit": commit()}
     if THROUGHPUT in cases:
         figures[THROUGHPUT] = throughput(groups, rounds, plan, say)
@@ -96,7 +96,7 @@ def replicated(
 
 
 def throughput(groups: Sequence[str], rounds: int, plan: LoadPlan, say: Say) -> dict[str, Any]:
-    """Each round starts each group afresh; every other round goes backwards."""
+    """Measure the groups. Each round starts each group afresh; every other round goes backwards."""
     runs: list[Run] = []
     for number in range(1, rounds + 1):
         for name in groups if number % 2 else reversed(groups):
@@ -151,7 +151,7 @@ def _means(runs: Sequence[Run], group: str, load: str) -> dict[str, float] | Non
 
 
 def ratios(runs: Sequence[Run], load: str) -> dict[str, dict[str, float | None]]:
-    """How many times the messages a second of each peer our sets take: of the means."""
+    """Return the mean rate of each of our sets relative to that of each peer."""
     rates = {name: (_means(runs, name, load) or {}).get("sent_per_second") for name in (*SETS, *PEERS)}
     return {
         ours: {peer: round(rate / theirs, 2) if rate and (theirs := rates[peer]) else None for peer in PEERS}
@@ -161,7 +161,7 @@ def ratios(runs: Sequence[Run], load: str) -> dict[str, dict[str, float | None]]
 
 
 def has_failed(figures: Mapping[str, Any]) -> bool:
-    """Ours could not be measured, or a promise was broken."""
+    """Return whether TandemMQ could not be measured, or broke a promise."""
     return (
         any(run["problem"] and run["broker"] in SETS for run in figures.get(THROUGHPUT, {}).get("runs", ()))
         or any(each["problem"] or each["lost"] or each["undone"] for each in figures.get(OUTAGE, ()))

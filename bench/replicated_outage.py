@@ -1,7 +1,7 @@
-"""How long clients of a set wait when its master goes: kill -9, a planned handover, SIGTERM.
+"""Time that clients of a set wait when its master goes: kill -9, a planned handover, SIGTERM.
 
-One set runs through all rounds of a size; whoever went is started again and follows. Each round counts what was lost,
-undone or stored twice (bench.witness).
+One set runs through all rounds of a size; the former master is started again and follows. Each round counts the
+messages lost, undone or stored twice (bench.witness).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENDS: Final = (KILL, HANDOVER, SIGTERM)
 
 @dataclass(slots=True)
 class Case:
-    """All rounds of one way to go, with so many messages stored."""
+    """All rounds of one way to end, with a number of messages stored."""
 
     end: str
     stored: int
@@ -84,7 +84,7 @@ def outages(
     ends: Sequence[str] = ENDS,
     load: int = LOAD_MESSAGES,
 ) -> list[Mapping[str, Any]]:
-    """Empty, then with ``backlog`` messages; 0: only empty."""
+    """Run all cases with an empty store, then with ``backlog`` messages; 0: only empty."""
     done: list[Case] = []
     for stored in (0, backlog) if backlog else (0,):
         cases = [Case(end, stored) for end in ends]
@@ -117,7 +117,7 @@ def _all_rounds(
 
 
 def _round(whole: ReplicatedSet, case: Case, destination: str, load: int) -> OutageResult:
-    """The master's end, and the set whole again."""
+    """End the master, and wait until the set is complete again."""
     master = whole.master
     if load:
         run_load(LoadPlan(master.endpoint, count=load, body_bytes=BODY_BYTES, destination=f"{destination}.load"))
@@ -143,7 +143,7 @@ def _round(whole: ReplicatedSet, case: Case, destination: str, load: int) -> Out
     case.undone += sum(number in left for number in acknowledger.confirmed)
     case.twice += sum(count > 1 for count in (*sent.values(), *left.values()))
     if case.end == KILL:
-        master.kill()  # the process is dead: this only takes note of it
+        master.kill()  # the process is dead: this only records it
     elif case.end == SIGTERM:
         master.stop()
     if case.end != HANDOVER:

@@ -1,4 +1,4 @@
-"""Figures as lines for people, and what a report says about where they were measured."""
+"""Figures as lines for people, and a report's description of the machine."""
 
 import json
 import os
@@ -15,7 +15,7 @@ MEBIBYTE = 1024 * 1024
 
 
 def as_json(figures: Mapping[str, object], report: Path | None) -> str:
-    """The figures as JSON; written to the file ``report``, too, where there is one."""
+    """Return the figures as JSON; also write them to the file ``report`` if given."""
     text = json.dumps(figures, indent=2)
     if report is not None:
         report.write_text(text + "\n")
@@ -23,7 +23,7 @@ def as_json(figures: Mapping[str, object], report: Path | None) -> str:
 
 
 def machine() -> dict[str, object]:
-    """What the figures depend on."""
+    """Return the properties of the machine that affect the figures."""
     return {
         "cpus": os.cpu_count(),
         "kernel": platform.release(),
@@ -33,7 +33,7 @@ def machine() -> dict[str, object]:
 
 
 def commit() -> str | None:
-    """Of this tree; None where it is no checkout."""
+    """Return the commit of this tree; None if it is no checkout."""
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--exclude=*"],
@@ -48,14 +48,14 @@ def commit() -> str | None:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows as aligned columns. A row that is shorter than the first one is a sentence, and widens no column."""
+    """Return the rows as aligned columns. A row shorter than the first one is a sentence, and widens no column."""
     heads = rows[0]
     widths = [max(len(row[place]) for row in rows if len(row) == len(heads)) for place in range(len(heads))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
 
 
 def load_lines(result: LoadResult) -> list[str]:
-    """What a load measured, one figure a line."""
+    """Return the figures of a load, one a line."""
     handled = max(result.confirmed, result.received, 1)
     lines = []
     if result.sent:
@@ -83,7 +83,7 @@ def load_lines(result: LoadResult) -> list[str]:
 
 
 def backlog_lines(result: BacklogResult) -> list[str]:
-    """What filling and draining measured."""
+    """Return the figures of filling and draining."""
     start, end = result.sent_per_second_at_start, result.sent_per_second_at_end
     verdict = "every message came out once, in order" if result.is_complete else "MESSAGES MISSING OR OUT OF ORDER"
     return [
@@ -98,7 +98,7 @@ def backlog_lines(result: BacklogResult) -> list[str]:
 
 
 def outage_lines(result: OutageResult) -> list[str]:
-    """What the kill measured."""
+    """Return the figures of an outage."""
     return [
         f"outage            {result.outage_seconds:12.3f} s   last receipt before the kill to first receipt after it",
         f"until connected   {result.until_connected_seconds:12.3f} s   {result.attempts:,} attempts",

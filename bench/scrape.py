@@ -1,7 +1,7 @@
-"""How long Prometheus waits for a scrape, and others for their turn meanwhile, by the number of destinations.
+"""Time of a Prometheus scrape, and the delay of other clients meanwhile, by the number of destinations.
 
-A client sends messages that are not persistent, and awaits each receipt: the longest of these waits shows what a scrape
-does to everybody. It is measured without scrapes first.
+A client sends messages that are not persistent, and waits for each receipt: the longest wait shows the effect of a
+scrape on all clients. It is measured without scrapes first.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tandemmq.bench.report import aligned, commit, machine
 
 SIZES = (100, 1_000, 10_000)
 SCRAPES = 20
-# The destinations have metrics of their own, or a scrape has sums alone.
+# Each destination has its own metrics, or a scrape has only sums.
 CASES = {"sums": (), "destinations": ("admin.metrics_destinations=>", "admin.metrics_destinations_max=100000")}
 
 Say = Callable[[str], None]
 
 
 def scrape(cases: Sequence[str], sizes: Sequence[int], say: Say) -> dict[str, Any]:
-    """Figures of each case by size. Raises BenchError and OSError."""
+    """Return the figures of each case by size. Raises BenchError and OSError."""
     return {
         "scenario": "scrape",
         "machine": machine(),
@@ -69,7 +69,7 @@ def _sends(there: int, wanted: int) -> Iterator[bytes]:
 
 
 def _scraped(server: TandemMQ) -> tuple[float, int]:
-    """Seconds and bytes."""
+    """Scrape once; return seconds and bytes."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     began = time.perf_counter()
     with opener.open(f"{server.admin_url}/metrics", timeout=60) as answer:
@@ -78,13 +78,13 @@ def _scraped(server: TandemMQ) -> tuple[float, int]:
 
 
 def _late(server: TandemMQ) -> int:
-    """How often the event loop has come later than 20 ms to what was due; it is asked 20 times a second."""
+    """Return how often the event loop was more than 20 ms late; it is sampled 20 times a second."""
     counts = dict(server.status()["loop_lag_seconds"]["buckets"])
     return int(counts["+Inf"] - counts["0.02"])
 
 
 class _Waits:
-    """``longest`` wait for a receipt while it is entered, in seconds."""
+    """``longest`` wait for a receipt within the block, in seconds."""
 
     def __init__(self, server: TandemMQ) -> None:
         self.longest = 0.0
@@ -110,7 +110,7 @@ class _Waits:
 
 
 def table(figures: dict[str, Any]) -> list[str]:
-    """As aligned columns."""
+    """Return the figures as aligned columns."""
     rows = [
         [
             "case",

@@ -1,4 +1,4 @@
-"""From samples to figures. Pure."""
+"""Figures from samples. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ Field = Literal["sent", "confirmed", "received"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How far a run was at a moment: messages sent, confirmed by a receipt, received."""
+    """Progress of a run at a moment: messages sent, confirmed by a receipt, received."""
 
     moment: float
     sent: int
@@ -20,7 +20,7 @@ class Sample:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """The nearest-rank percentile of ascending values; None for no values."""
+    """Return the nearest-rank percentile of ascending values; None for no values."""
     if not ordered:
         return None
     rank = max(1, -int(-share * len(ordered) // 1))
@@ -28,7 +28,7 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def value_at(samples: Sequence[Sample], moment: float, field: Field) -> float:
-    """A counter at any moment, on the straight line between the samples beside it."""
+    """Return a counter at any moment, interpolated linearly between samples."""
     place = bisect_left(samples, moment, key=lambda sample: sample.moment)
     if place == 0:
         return float(getattr(samples[0], field))
@@ -40,14 +40,14 @@ def value_at(samples: Sequence[Sample], moment: float, field: Field) -> float:
 
 
 def rate_between(samples: Sequence[Sample], start: float, stop: float, field: Field) -> float:
-    """Messages a second between two moments."""
+    """Return the messages a second between two moments."""
     if stop <= start:
         return 0.0
     return (value_at(samples, stop, field) - value_at(samples, start, field)) / (stop - start)
 
 
 def reached_at(samples: Sequence[Sample], count: int, field: Field) -> float:
-    """The moment at which a counter came to ``count``, within the distance of two samples."""
+    """Return the moment at which a counter came to ``count``, within the distance of two samples."""
     for before, after in pairwise(samples):
         high: int = getattr(after, field)
         if high >= count:
@@ -58,7 +58,7 @@ def reached_at(samples: Sequence[Sample], count: int, field: Field) -> float:
 
 
 def rate_of_share(samples: Sequence[Sample], first: float, last: float, field: Field) -> float:
-    """Messages a second while a counter went from one share of its final value to another."""
+    """Return the messages a second while a counter went from one share of its final value to another."""
     total: int = getattr(samples[-1], field)
     start = reached_at(samples, int(total * first), field)
     stop = reached_at(samples, int(total * last), field)

@@ -1,9 +1,9 @@
-"""``python -m tandemmq.bench.store``: what the store costs and how fast it comes back. Each scenario prints JSON.
+"""``python -m tandemmq.bench.store``: cost of the store, and speed of its recovery. Each scenario prints JSON.
 
 starts      time to serve after kill -9 under load, over stores of several sizes
-reading     a journal without an index: our start and ``store check`` beside ActiveMQ's start
+reading     a journal without an index: TandemMQ's start and ``store check`` beside ActiveMQ's start
 checkpoint  the same load with and without checkpoints over a million live messages
-compaction  one message that nobody takes in each file of 2 GB
+compaction  one message that no consumer takes in each file of 2 GB
 backlog     ten million small messages: memory, disk, start
 """
 
@@ -36,7 +36,7 @@ START_SECONDS_MAX = 1_800.0
 MESSAGE_BYTES = 1_024
 RECORD_BYTES = 1_290  # of a message of MESSAGE_BYTES in the journal
 LOAD_SECONDS = 8.0
-# So seldom that none comes within a run.
+# So rare that none occurs within a run.
 NO_CHECKPOINTS = (
     "store.checkpoint_interval=1h",
     "store.checkpoint_records=1000000000",
@@ -47,7 +47,7 @@ NO_CHECKPOINTS = (
 
 @contextmanager
 def serving(server: Server) -> Iterator[float]:
-    """It runs for so long; the seconds from its start until it answered."""
+    """Run a server during the block; yield the seconds from its start until it answered."""
     server.start_timeout_seconds = START_SECONDS_MAX
     started = time.monotonic()
     try:
@@ -68,7 +68,7 @@ def disk_bytes(directory: Path) -> int:
 
 
 def starts(work: Path, sizes: Sequence[float]) -> Figures:
-    """Fill, serve once so that there is an index, load, kill -9, start: does the size matter?"""
+    """Fill, serve once to build an index, load, kill -9, start: measure the effect of the size."""
     rows = []
     for size in sizes:
         data = work / f"{size:g}"
@@ -98,7 +98,7 @@ def starts(work: Path, sizes: Sequence[float]) -> Figures:
 
 
 def reading(work: Path, messages: int) -> Figures:
-    """The same journal, without an index, for both."""
+    """Measure both brokers with the same journal, without an index."""
     rows: Figures = {}
     ours, theirs = work / "ours", work / "theirs"
     written = write_journal(ours, messages, 200)
@@ -130,7 +130,7 @@ def reading(work: Path, messages: int) -> Figures:
 
 
 def checkpoint(work: Path, messages: int, rounds: int) -> Figures:
-    """Full load over many live messages, with checkpoints and without, in turns."""
+    """Measure the full load over many live messages, with checkpoints and without, in turn."""
     data = work / "data"
     write_journal(data, messages, MESSAGE_BYTES)
     rows: list[Figures] = []
@@ -170,7 +170,7 @@ def checkpoint(work: Path, messages: int, rounds: int) -> Figures:
 
 
 def compaction(work: Path) -> Figures:
-    """One message that nobody takes in each file."""
+    """Measure compaction with one message in each file that no consumer takes."""
     data = work / "data"
     per_file = (32 << 20) // (RECORD_BYTES + 70)
     written = write_journal(data, per_file * 64, MESSAGE_BYTES, live_every=per_file)
@@ -192,7 +192,7 @@ def compaction(work: Path) -> Figures:
 
 
 def backlog(work: Path, messages: int) -> Figures:
-    """Many small messages: what they cost in memory, on disk, and at start."""
+    """Measure the cost of many small messages: memory, disk, start."""
     data = work / "data"
     written = write_journal(data, messages, 40)
     with serving(broker := TandemMQ(data=data)) as first:
@@ -224,11 +224,11 @@ SCENARIOS: dict[str, Callable[[Path, float], Figures]] = {
 
 @click.command()
 @click.argument("scenario", type=click.Choice(list(SCENARIOS)))
-@click.option("--scale", type=click.FloatRange(0.001), default=1.0, show_default=True, help="Smaller, to try it.")
-@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where there is room.")
+@click.option("--scale", type=click.FloatRange(0.001), default=1.0, show_default=True, help="Smaller for a trial.")
+@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="A directory with enough space.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 def main(scenario: str, scale: float, directory: Path | None, report: Path | None) -> None:
-    """The store's figures on this machine. Starts and ends all that it needs, in a temporary directory."""
+    """Measure the store on this machine. Starts and stops all servers, in a temporary directory."""
     end_in_order_at_sigterm()
     with tempfile.TemporaryDirectory(prefix="bench-store-", dir=directory, ignore_cleanup_errors=True) as work:
         figures = {"scenario": scenario, "machine": machine(), **SCENARIOS[scenario](Path(work), scale)}

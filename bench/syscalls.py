@@ -1,4 +1,4 @@
-"""How many system calls a process makes, counted by the kernel (perf-stat(1)): without stopping it at any of them."""
+"""Number of system calls of a process, counted by the kernel (perf-stat(1)) without stopping the process."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _EVENTS = {"raw_syscalls:sys_enter": "syscalls", "syscalls:sys_enter_futex": "futexes"}
-# perf says nothing when it has begun to count.
+# perf prints nothing when it begins to count.
 _BEGIN_SECONDS = 0.2
 _END_SECONDS = 10.0
 
 
 @contextmanager
 def counted(pid: int) -> Iterator[dict[str, int]]:
-    """Filled when the block ends, with what all threads of ``pid`` called meanwhile: ``syscalls``, and of these
-    ``futexes``, the waits and wake-ups of locks. Empty where perf is not there, or may not count."""
+    """Count the system calls of all threads of ``pid`` in the block. The mapping is filled when the block ends:
+    ``syscalls``, and of these ``futexes``, the waits and wake-ups of locks. Empty if perf cannot count."""
     found: dict[str, int] = {}
     perf = shutil.which("perf")
     if perf is None:
@@ -44,7 +44,7 @@ def counted(pid: int) -> Iterator[dict[str, int]]:
 
 
 def counts_in(told: str) -> dict[str, int]:
-    """What perf stat printed: ``<count>;<unit>;<event>;...`` a line. Events that were not counted are left out."""
+    """Parse perf stat's output: ``<count>;<unit>;<event>;...`` a line. Events that were not counted are left out."""
     found = {}
     for line in told.splitlines():
         count, _, rest = line.partition(";")

@@ -1,8 +1,8 @@
-"""A client that acknowledges while a master is replaced, and what the queues hold afterwards: was a promise broken?
+"""A client that acknowledges while a master is replaced, and a check of the queues afterwards for broken promises.
 
-lost     a message whose SEND had a receipt, and that nobody acknowledged, is not there
+lost     a message whose SEND had a receipt, and that no client acknowledged, is missing
 undone   a message whose ACK had a receipt is there again
-twice    a message is there twice: its receipt was lost on the way, and its sender sent it again without an id
+twice    a message is there twice: its receipt was lost, and its sender sent it again without an id
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tandemmq.bench.connection import BenchError, Endpoint, connect, disconnect
 BODY_BYTES = 1024
 FILL_CHUNK = 200
 PATIENCE_SECONDS = 30.0
-# A queue that gives nothing for so long is empty.
+# A queue that delivers nothing for this long is empty.
 QUIET_SECONDS = 0.5
 
 
@@ -31,7 +31,7 @@ class Stream:
         self._frames: Iterator[bytes] = iter(())
 
     def next(self, patience_seconds: float) -> bytes | None:
-        """The next frame without its NUL; None when none comes in time. BenchError when the broker hangs up."""
+        """Return the next frame without its NUL; None if none comes in time. BenchError: a closed connection."""
         while True:
             frame = next(self._frames, None)
             if frame is not None:
@@ -53,7 +53,7 @@ class Stream:
 
 
 def fill(endpoint: Endpoint, destination: str, count: int) -> None:
-    """``count`` persistent messages, each with a receipt."""
+    """Send ``count`` persistent messages, each with a receipt."""
     peer = connect(endpoint)
     stream, frames = Stream(peer), stomp.SendStream(destination, 0, BODY_BYTES, is_persistent=True)
     for first in range(0, count, FILL_CHUNK):
@@ -66,7 +66,7 @@ def fill(endpoint: Endpoint, destination: str, count: int) -> None:
 
 
 class Acknowledger:
-    """Takes messages one by one, each with a receipt for its acknowledgement, until the connection is lost.
+    """Consumer that takes messages one by one, each acknowledged with a receipt, until the connection is lost.
 
     ``confirmed`` are the numbers whose acknowledgement has a receipt; ``asked`` those that may have been taken.
     """
@@ -105,13 +105,13 @@ class Acknowledger:
         self._stream.peer.sendall(words.replace(b"\n\n", b"\nreceipt:%d\n\n" % number, 1))
 
     def end(self) -> None:
-        """Returns when nothing more is acknowledged."""
+        """Stop acknowledging. Returns when no more messages are acknowledged."""
         self._is_over.set()
         self._thread.join(PATIENCE_SECONDS)
 
 
 def drain(endpoint: Endpoint, destination: str) -> Counter[int]:
-    """Take all that is in a queue: how often each number came."""
+    """Take all messages from a queue. Return how often each number came."""
     peer = _subscribe(endpoint, destination, prefetch=1000)
     stream, words = Stream(peer), stomp.Acknowledgement(endpoint.version, "0")
     found: Counter[int] = Counter()

@@ -1,12 +1,12 @@
-"""One process of the driver: an epoll loop over its producers and consumers.
+"""A process of the driver: an epoll loop over its producers and consumers.
 
     parent: fork -> [worker connects, subscribes] -> barrier -> go
-    worker: epoll -> read what is there, in one go -> answer it, in one go -> add to the shared counters
-    parent: reads the counters, sets ``stop`` -> workers disconnect and hand back what they measured
+    worker: epoll -> read all that is there -> answer it in one write -> add to the shared counters
+    parent: reads the counters, sets ``stop`` -> workers disconnect and return their figures
 
-Everything per message happens in C loops over a whole buffer; Python's own loop turns once per message only
-to cut out its identity. Counters are written by one worker each and read by the parent without a lock: a
-reading is at most one batch old.
+All per-message work is C loops over a whole buffer; Python's own loop runs once per message only to cut out its
+identity. Counters are written by one worker each and read by the parent without a lock: a reading
+is at most one batch old.
 """
 
 import math
@@ -41,7 +41,7 @@ POLL_SECONDS = 0.02
 SELECTED_MAX = 1_024
 DISCONNECT_TIMEOUT_SECONDS = 5.0
 START_TIMEOUT_SECONDS = 60.0
-# The clock is read for one message in so many: enough for percentiles, too few to cost anything.
+# The clock is read for one of this many messages: enough for percentiles, too few to cost anything.
 RECEIVE_SAMPLE = 8
 MICROSECONDS = 1_000_000
 _SUBSCRIPTION = "1"
@@ -50,7 +50,7 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 @dataclass(slots=True)
 class Shared:
-    """What all processes of a run see."""
+    """State that all processes of a run share."""
 
     sent: MutableSequence[int]
     confirmed: MutableSequence[int]
@@ -61,7 +61,7 @@ class Shared:
 
 @dataclass(slots=True)
 class WorkerReport:
-    """What one process measured. Latencies are seconds."""
+    """Figures of one process. Latencies are seconds."""
 
     cpu_seconds: float
     receipt_latencies: "array[float]"
@@ -71,7 +71,7 @@ class WorkerReport:
 
 
 class _Outbox:
-    """Bytes that the socket did not take yet; asks the loop for EPOLLOUT while there are any."""
+    """Bytes that the socket has not taken yet; registers for EPOLLOUT while there are any."""
 
     __slots__ = ("_poll", "_rest", "_socket")
 
@@ -85,7 +85,7 @@ class _Outbox:
         return self._rest is not None
 
     def send(self, frames: bytes) -> None:
-        """Send, and keep what the socket does not take. Only when nothing is kept already."""
+        """Send, and keep the bytes that the socket does not take. Only when none are kept already."""
         try:
             taken = self._socket.send(frames)
         except BlockingIOError:
@@ -95,7 +95,7 @@ class _Outbox:
             self._poll.modify(self._socket, _IN | _OUT)
 
     def resume(self) -> None:
-        """The socket takes bytes again."""
+        """Send kept bytes when the socket is writable again."""
         if self._rest is None:
             return
         try:
@@ -109,7 +109,7 @@ class _Outbox:
 
 @dataclass(eq=False)
 class _Peer:
-    """A connection of the driver, what it keeps of a frame that is not whole yet, and where it counts."""
+    """A connection of the driver, with the bytes of an incomplete frame, and the place of its counter."""
 
     plan: LoadPlan
     number: int
@@ -126,25 +126,25 @@ class _Peer:
         self._measured_from = 0.0
 
     def schedule(self, go: float, measured_from: float, deadline: float) -> None:
-        """When it begins, when to begin to keep latencies, and when a producer is to stop sending."""
+        """Set the start, the time from which latencies are kept, and the time when a producer stops sending."""
         self._go = go
         self._measured_from = measured_from
         self._deadline = deadline
 
     @property
     def next_due(self) -> float:
-        """When it does something by itself."""
+        """Time of its next action without an event."""
         return math.inf
 
     def begin(self) -> None:
-        """What comes by itself needs no beginning."""
+        """Do nothing: input comes by itself."""
 
     def _receive(self, bytes_max: int) -> bytes:
-        """What was kept, and what is there."""
+        """Return the kept bytes, and those that are there."""
         try:
             data = self.socket.recv(bytes_max)
         except BlockingIOError:
-            return self._rest  # of TLS: a record that is not whole
+            return self._rest  # an incomplete record of TLS
         if not data:
             raise BenchError(f"the broker closed the connection of {type(self).__name__.lower()} {self.number}")
         return self._rest + data if self._rest else data
@@ -152,7 +152,7 @@ class _Peer:
 
 @dataclass(eq=False)
 class Producer(_Peer):
-    """Keeps ``window`` messages without a receipt under way until its quota or the time is used up."""
+    """Producer that keeps ``window`` messages without a receipt until its quota or the time is used up."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -181,7 +181,7 @@ class Producer(_Peer):
         return due if due < self._deadline else math.inf
 
     def send_due(self, now: float) -> None:
-        """What is due by now, each as of the moment at which it was."""
+        """Send all messages that are due, each with the time at which it was due."""
         parts = []
         while (due := self.next_due) <= now:
             parts.append(self._stream.frames(self.sent, 1, int(due * MICROSECONDS)))
@@ -233,7 +233,7 @@ class Producer(_Peer):
 
 @dataclass(eq=False)
 class Consumer(_Peer):
-    """Reads messages and acknowledges them in the mode of the plan, all of a read with one write."""
+    """Consumer that acknowledges in the mode of the plan, all messages of a read with one write."""
 
     order: OrderCheck | None
 
@@ -244,8 +244,8 @@ class Consumer(_Peer):
         self._acknowledgement = Acknowledgement(plan.endpoint.version, _SUBSCRIPTION)
         self._unsent: list[bytes] = []
         self.received = 0
-        # Brokers ignore the other one's name for the same thing. No receipt here: a queue that holds
-        # messages already may send the first of them before it, depending on the broker.
+        # Brokers ignore each other's header for the same setting. No receipt here: depending on the broker, the first
+        # messages of a filled queue may come before it.
         headers = [
             ("id", _SUBSCRIPTION),
             ("destination", plan.queue(self.number)),
@@ -282,7 +282,7 @@ class Consumer(_Peer):
             looked_at = frames if self.plan.rate else frames[::RECEIVE_SAMPLE]
             self.latencies.extend([now - sent_microseconds(frame) / MICROSECONDS for frame in looked_at])
         if identities:
-            # `client` is cumulative: the last one speaks for all before it.
+            # `client` is cumulative: the last one acknowledges all before it.
             self._unsent += identities if self._mode == "client-individual" else identities[-1:]
             self._acknowledge()
 
@@ -300,7 +300,7 @@ def _refuse_errors(frames: Sequence[bytes]) -> None:
 
 
 def work(plan: LoadPlan, producers: Sequence[int], consumers: Sequence[int], shared: Shared, results: Pipe) -> None:
-    """The main function of a worker process; its last act is one WorkerReport into the pipe."""
+    """Run a worker process; at its end it sends one WorkerReport into the pipe."""
     receipt_latencies, receive_latencies = array("f"), array("f")
     checks = {plan.queue(number): OrderCheck() for number in consumers} if plan.checks_order else {}
     poll = select.epoll()
@@ -326,7 +326,7 @@ def work(plan: LoadPlan, producers: Sequence[int], consumers: Sequence[int], sha
             peer.schedule(go, go + (plan.warmup_seconds if plan.count is None else 0.0), ends)
             peer.begin()
             if isinstance(peer.socket, TlsSocket) and peer.socket.pending():
-                peer.readable()  # it came with the last answer, and wakes no poll
+                peer.readable()  # these bytes came with the last answer, and wake no poll
         _turn(poll, peers, shared.stop, plan.least_turn_seconds)
     except (OSError, BenchError) as problem:
         error = f"{type(problem).__name__}: {problem}" if isinstance(problem, OSError) else str(problem)
@@ -359,15 +359,15 @@ def _turn(poll: select.epoll, peers: dict[int, Producer | Consumer], stop: Event
         if now < turned_at + least_seconds:
             time.sleep(turned_at + least_seconds - now)
         turned_at = time.monotonic()
-        if now >= look_again:  # Event.is_set takes a semaphore: not once a turn
+        if now >= look_again:  # Event.is_set takes a semaphore: too expensive for each turn
             if stopping():
                 return
             look_again = now + POLL_SECONDS
 
 
 def _wait(poll: select.epoll, paced: Sequence[Producer]) -> list[tuple[int, int]]:
-    """What happened, or nothing when something is due. epoll itself counts in milliseconds; select does not, and knows
-    the first descriptors alone."""
+    """Return the events, or none when a message is due. epoll counts in milliseconds; select does not, but takes only
+    the first descriptors."""
     if not paced:
         return poll.poll(POLL_SECONDS)
     due = min(producer.next_due for producer in paced)

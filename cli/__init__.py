@@ -1,4 +1,4 @@
-"""The command line. Each family of commands stands in a file of its own and is imported only when it is asked for.
+"""The command line. Each family of commands is a module, imported on first use.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no broker or no master reachable.
 """

@@ -1,4 +1,4 @@
-"""A question to a running broker's admin server about its store."""
+"""Requests to the admin server of a running broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandemmq.cli.admin_login import answer_of, authority, token_of
 from tandemmq.cli.failures import Unreachable
 from tandemmq.cli.status import answer_to, reason_of
 
-#: Where the API of operators is.
+#: Path of the API for operators.
 API = "api/v1/"
 
 
@@ -34,11 +34,11 @@ def call(
     body: Mapping[str, Any] | None = None,
     seconds_max: float,
 ) -> dict[str, Any]:
-    """The JSON of a page; otherwise ends the command, with 3 when there is no broker or no master there.
+    """Return the JSON of a page. Otherwise end the command, with exit code 3 if no broker or no master answers there.
 
-    What is None in ``query`` is left out. What is no GET, is a page of the API, or is refused without a login, proves
-    that it may: by the user in ``admin``, by --login, by the variable TANDEMMQ_ADMIN_TOKEN, or by the token in the file
-    that the broker names, if that may be read here.
+    Entries of ``query`` that are None are left out. The request carries a login if it is not a GET, if it goes to the
+    API, or if the server refused it without one. The login is the user in ``admin`` or of --login, the token in
+    TANDEMMQ_ADMIN_TOKEN, or the token in the file that the broker names, if this process may read it.
     """
     asked = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
     place, authorization = authority(admin)
@@ -69,11 +69,11 @@ def call(
 
 @contextmanager
 def answer_understood(admin: str) -> Iterator[None]:
-    """Ends the command where what is read here of an answer is not there."""
+    """End the command if the answer lacks a key that the command reads."""
     try:
         yield
     except (KeyError, TypeError) as error:
-        raise click.ClickException(f"{admin} answers in words of another version: {error}") from error
+        raise click.ClickException(f"{admin} answers in the format of another version: {error}") from error
 
 
 def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.ClickException:
@@ -81,7 +81,9 @@ def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.Clic
     if "error" not in answer:
         return click.ClickException(f"{admin} answers {error.code} {error.reason} for /{page}: is that a broker?")
     if answer.get("stores"):
-        return click.UsageError(f"that broker has several stores; --store says which: {', '.join(answer['stores'])}")
+        return click.UsageError(
+            f"that broker has several stores; choose one with --store: {', '.join(answer['stores'])}"
+        )
     if error.code != 409:
         return click.ClickException(str(answer["error"]))
     holder = answer.get("holder") or {}

@@ -1,4 +1,4 @@
-"""What a command shows to an admin server: a user, or the broker's admin token. Shown only where the broker asks."""
+"""Login of a command at an admin server: a user, or the broker's admin token. Sent only if the broker requires it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tandemmq.broker.admin.token import SUFFIX, read_token
 from tandemmq.cli.connect import credentials
 
 ANSWER_BYTES_MAX: Final = 64 << 20
-#: Shown to learn which file has the token: no broker has this one.
+#: A token that no broker has. The refusal names the file that has the token.
 NO_TOKEN: Final = "Bearer none"
 
 
 def authority(admin: str) -> tuple[str, str | None]:
-    """The address without user and password, and the header Authorization; None: neither a user nor a token is set."""
+    """Return the address without user and password, and the header Authorization: None without a user or token."""
     parts = urllib.parse.urlsplit(admin.rstrip("/"))
     login, passcode = credentials()
     if parts.username is not None:
@@ -33,7 +33,7 @@ def authority(admin: str) -> tuple[str, str | None]:
 
 
 def token_of(admin: str, error: urllib.error.HTTPError) -> str:
-    """The token in the file that the broker names. Whatever else answers there: only a token is ever sent."""
+    """Return the token in the file that the broker names. Nothing but a token is sent, whatever server answers."""
     path = str(answer_of(error).get("token_file") or "")
     try:
         token = read_token(path) if path.endswith(SUFFIX) else None
@@ -50,7 +50,7 @@ def token_of(admin: str, error: urllib.error.HTTPError) -> str:
 
 
 def answer_of(error: urllib.error.HTTPError) -> dict[str, Any]:
-    """What came with a refusal; empty: nothing that a broker would say."""
+    """Return the JSON object in a refusal, or an empty object if it has none."""
     try:
         return json_object(error.read(ANSWER_BYTES_MAX)) or {}
     except OSError:
@@ -58,7 +58,7 @@ def answer_of(error: urllib.error.HTTPError) -> dict[str, Any]:
 
 
 def json_object(text: bytes) -> dict[str, Any] | None:
-    """None: that is no object."""
+    """Return the JSON object in ``text``, or None if it is not one."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -67,6 +67,6 @@ def json_object(text: bytes) -> dict[str, Any] | None:
 
 
 def without_user(admin: str) -> str:
-    """The address of an admin server without user and password, which are shown where they are asked for only."""
+    """Return the address of an admin server without user and password, which only its login may show."""
     parts = urllib.parse.urlsplit(admin.rstrip("/"))
     return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

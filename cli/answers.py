@@ -13,7 +13,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def tell(as_json: bool, facts: Mapping[str, Any], *sentences: object) -> None:
-    """Say what was done: ``facts`` as an object where JSON was asked for, else the sentences, one a line."""
+    """Print what was done: ``facts`` as an object with --json, else the sentences, one a line."""
     if as_json:
         click.echo(json.dumps(facts, indent=2, default=str))
         return

@@ -1,4 +1,4 @@
-"""Calls of the admin API (docs/api.md): lists page by page, and tasks that are waited for."""
+"""Calls of the admin API (docs/api.md): lists page by page, and tasks with a wait for their end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Row = dict[str, Any]
 
 PAGE_ROWS: Final = 1_000
 SECONDS_MAX: Final = 60.0
-#: The broker answers with what a task has done by then, and is asked again.
+#: The broker answers at the latest after this time, with the task's state. The command then asks again.
 WAIT_SECONDS: Final = 10.0
 
 
 class Listing(click.Group):
-    """Verbs of which ``list`` is meant where none is said."""
+    """Group of verbs with ``list`` as its default."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         is_help = bool(arguments) and arguments[0] in context.help_option_names
@@ -34,17 +34,17 @@ class Listing(click.Group):
 
 
 def get(admin: str, path: str, **query: object) -> Row:
-    """What GET answers. Ends the command with 3 where there is no master."""
+    """Return the answer to a GET. Ends the command with 3 if there is no master."""
     return call(admin, API + path, _texts(query), seconds_max=SECONDS_MAX)
 
 
 def change(admin: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Row:
-    """What a change answers."""
+    """Return the answer to a change."""
     return call(admin, API + path, {}, method=method, body=body, seconds_max=SECONDS_MAX)
 
 
 def rows(admin: str, path: str, limit: int | None, **query: object) -> Iterator[Row]:
-    """Of a list, all or the first ``limit``, asked for page by page."""
+    """Yield all items of a list, or the first ``limit``, fetched page by page."""
     after: str | None = None
     left = limit
     while True:
@@ -58,8 +58,8 @@ def rows(admin: str, path: str, limit: int | None, **query: object) -> Iterator[
 
 
 def place(*parts: str) -> str:
-    """A path of the API; parts are names, whatever is in them. "." and ".." are written as "~." and "~..", because
-    clients take them out of a path."""
+    """Return a path of the API. Parts are names with any characters. "." and ".." are written as "~." and "~..", since
+    clients remove them from a path."""
     return "/".join(urllib.parse.quote(f"~{part}" if _DOTS.fullmatch(part) else part, safe="") for part in parts)
 
 
@@ -67,7 +67,7 @@ _DOTS: Final = re.compile(r"~*\.{1,2}")
 
 
 def carry_out(admin: str, path: str, body: Mapping[str, Any], as_json: bool) -> None:
-    """Begin a task, wait for its end, and tell what was done. Ctrl-C leaves it running, and says how to stop it."""
+    """Start a task, wait for its end and print the result. Ctrl-C leaves it running and prints how to stop it."""
     task = change(admin, "POST", path, {**body, "wait": WAIT_SECONDS})
     try:
         while task["state"] == "running":
@@ -75,7 +75,9 @@ def carry_out(admin: str, path: str, body: Mapping[str, Any], as_json: bool) -> 
                 click.echo(f"\r{_counts(task)}", err=True, nl=False)
             task = get(admin, f"tasks/{task['id']}", wait=WAIT_SECONDS)
     except KeyboardInterrupt:
-        raise Failed(f"task {task['id']} goes on: tandemmq tasks stop {task['id']}", task=task) from None
+        raise Failed(
+            f"task {task['id']} is still running; to stop it: tandemmq tasks stop {task['id']}", task=task
+        ) from None
     if task["state"] == "failed":
         raise Failed(f"{task['error']} ({_counts(task)})", task=task)
     if task["state"] == "stopped":

@@ -1,4 +1,4 @@
-"""``tandemmq backup`` and ``restore``: a copy of a store, made while a broker runs, and put back."""
+"""``tandemmq backup`` and ``restore``: copy a store while a broker runs, and put the copy back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tandemmq bench``: persistent STOMP load against any broker, from processes of its own."""
+"""``tandemmq bench``: persistent STOMP load against any broker, from separate processes."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tandemmq.client.failover_url import FailoverUrl, UrlError
 GUEST = "guest"
 DEFAULT_BACKLOG = 1_000_000
 CONNECT_SECONDS_MAX = 5.0
-# Of a scenario, where they are other than LoadPlan's.
+# Defaults of a scenario that differ from LoadPlan's.
 DEFAULTS: dict[str, dict[str, Any]] = {"waiting": {"producers": 16, "window": 1}, "backlog": {"queues": 1}}
 
 
@@ -78,7 +78,7 @@ def bench(
     \b
     windowed: producers keep a window of receipts outstanding, consumers acknowledge each message.
     waiting: 16 producers that wait for each receipt.
-    backlog: --count messages with nobody reading, then a drain that checks each message and its place.
+    backlog: --count messages without consumers, then a drain that checks each message and its position.
     outage: kill -9 of --pid while a client sends; --url names both brokers.
     """
     who = credentials()
@@ -96,7 +96,7 @@ def bench(
         if any(address.is_tls for address in found):
             if not all(address.is_tls for address in found):
                 raise click.BadParameter("either all addresses have TLS, or none", param_hint="--url")
-            tls()  # files that are wrong are told before anything begins
+            tls()  # reports wrong files before the run begins
             endpoint = replace(endpoint, tls=tls_files())
         endpoint = endpoints_of(endpoint, addresses)[0]
     is_backlog = scenario == "backlog"
@@ -133,7 +133,7 @@ def bench(
 
 
 def _demand_broker(addresses: Sequence[tuple[str, int]]) -> None:
-    """Unreachable unless somebody listens at one of these; what a run would tell of it is one failure of many."""
+    """Raise Unreachable unless one of the addresses accepts connections: a run would report one failure of many."""
     problem = ""
     for host, port in addresses:
         try:

@@ -1,4 +1,4 @@
-"""The options that say which messages of a queue are meant."""
+"""Options that choose messages of a queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def choice_options(command: Command) -> Command:
-    """``--selector``, ``--id``, ``--limit``, ``--all``; for ``chosen``."""
+    """Add ``--selector``, ``--id``, ``--limit`` and ``--all``; for ``chosen``."""
     for option in (
         click.option("--all", "is_all", is_flag=True, help="All messages."),
         click.option(
@@ -29,7 +29,7 @@ def choice_options(command: Command) -> Command:
 def chosen(
     selector: str | None, ids: Sequence[str], limit: int | None, is_all: bool, *, is_all_meant: bool = False
 ) -> dict[str, Any]:
-    """As the API wants it. UsageError when nothing says which, unless all ``is_all_meant`` then."""
+    """Return the choice as the API expects it. UsageError if there is none, unless ``is_all_meant`` then means all."""
     said: dict[str, Any] = {}
     if selector is not None:
         said["selector"] = selector
@@ -38,7 +38,7 @@ def chosen(
     if limit is not None:
         said["limit"] = limit
     if is_all and said:
-        raise click.UsageError("--all goes with no other choice")
+        raise click.UsageError("--all cannot be combined with other choices")
     if not said and not (is_all or is_all_meant):
-        raise click.UsageError("--selector, --id or --limit say which messages, or --all")
+        raise click.UsageError("choose messages with --selector, --id or --limit, or all of them with --all")
     return said or {"all": True}

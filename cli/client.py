@@ -1,6 +1,6 @@
 """``tandemmq send`` and ``tandemmq receive``: messages from and to a terminal, through failovers.
 
-Bodies go to stdout and come from arguments, files or stdin; what happens to the connection goes to stderr.
+Bodies go to stdout and come from arguments, files or stdin. Messages about the connection go to stderr.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from tandemmq.client.failover_url import FailoverUrl, UrlError
 from tandemmq.client.frames import RESERVED
 
 DEFAULT_URL = "failover:(stomp://127.0.0.1:61613)"
-# Few are asked for: take one at a time, so that none but these is marked as delivered.
+# Up to this --count the prefetch is 1, so that no other message is marked as delivered.
 ONE_BY_ONE_MAX = 100
-# Lines are read in pieces of this size, one ahead: what waits is not read, and a pipe's writer waits with it.
+# Lines are read in pieces of this size, at most one ahead: the rest stays in the pipe, and its writer waits.
 READ_BYTES = 1 << 16
 
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ _CONNECTION = (
 
 
 def _with_client(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a connection; it is called with the client that they make."""
+    """Give a command the connection options. The command is called with the client that they make."""
 
     @functools.wraps(command)
     def with_client(url: str, window: int = WINDOW_DEFAULT, **rest: Any) -> None:
@@ -57,7 +57,7 @@ def _with_client(command: Callable[..., None]) -> Callable[..., None]:
             raise click.BadParameter(str(problem), param_hint="--url") from None
         notice: Callable[[str], None] = (lambda _: None) if rest["quiet"] else _say
         login, passcode = credentials()
-        context = tls()  # also where no address has it: files that are wrong are told
+        context = tls()  # also without a TLS address, to report wrong files
         command(Client(parsed, login=login, passcode=passcode, tls=context, window=window, notice=notice), **rest)
 
     for option in reversed(_CONNECTION):
@@ -111,7 +111,7 @@ def send(
     started_at = time.monotonic()
     done = _run(_send_all(client, _destination(destination), given, _paced(_bodies(body, count, source), rate)))
     figures = {name: getattr(client, name) for name in ("confirmed", "refused", "unconfirmed", "resent")}
-    figures["sent"] = figures.pop("confirmed")  # what is not stored for sure was not sent
+    figures["sent"] = figures.pop("confirmed")  # only confirmed messages count as sent
     figures["seconds"] = round(time.monotonic() - started_at, 3)
     told = f"{client.confirmed} sent and confirmed"
     told += f", {client.refused} refused" if client.refused else ""
@@ -153,7 +153,7 @@ def receive(client: Client, destination: str, quiet: bool, count: int | None, as
 
 @dataclass(slots=True)
 class _Done:
-    """What became of a `send` or a `receive`: how many messages were sent or printed."""
+    """Outcome of a `send` or a `receive`: ``count`` is the number of messages sent or printed."""
 
     count: int = 0
     is_interrupted: bool = False
@@ -203,10 +203,10 @@ async def _receive_all(
             done.count += 1
             if ack:
                 await client.acknowledge(message)
-    except asyncio.CancelledError:  # Ctrl-C is the way to end it
+    except asyncio.CancelledError:  # Ctrl-C is the normal end
         _go_on()
     except BrokenPipeError:
-        pass  # the reader of our output went away, `head` for one: as good a way to end it as Ctrl-C
+        pass  # the reader of our output, such as `head`, has ended: a normal end, as Ctrl-C
     except ClientError as problem:
         done.problem = problem
     done.is_confirmed = await client.close()
@@ -214,13 +214,13 @@ async def _receive_all(
 
 
 def _run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run on a loop of its own; Ctrl-C cancels the work, a second one ends it at once."""
+    """Run on a new loop. Ctrl-C cancels the work, a second one ends it at once."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
 
 def _go_on() -> None:
-    """The cancellation was understood; what is awaited from here on is not cancelled."""
+    """Accept the cancellation: later awaits of this task are not cancelled."""
     task = asyncio.current_task()
     assert task is not None, "commands run as a task"
     task.uncancel()
@@ -248,7 +248,7 @@ async def _bodies(body: str | None, count: int | None, source: BinaryIO | None) 
 
 
 async def _lines(source: BinaryIO) -> AsyncIterator[bytes]:
-    """The lines of a file, pipe or terminal as they come; the loop goes on meanwhile."""
+    """Yield the lines of a file, pipe or terminal as they come, without blocking the loop."""
     rest = b""
     async for piece in _pieces(source.fileno()):
         lines = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
@@ -260,10 +260,10 @@ async def _lines(source: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
-    """What can be read, piece by piece, one ahead.
+    """Yield what can be read, piece by piece, one ahead.
 
-    A thread of its own, that nobody waits for at the end: nothing else ends a read of a silent terminal. It reads the
-    descriptor, since a buffered reader's lock, held at exit, would abort the interpreter.
+    A daemon thread reads, and nothing waits for it at the end: a read of a silent terminal cannot be ended otherwise.
+    It reads the descriptor: the lock of a buffered reader, held at exit, would abort the interpreter.
     """
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes | OSError] = asyncio.Queue()
@@ -280,7 +280,7 @@ async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
             try:
                 loop.call_soon_threadsafe(pieces.put_nowait, piece)
             except RuntimeError:
-                return  # the loop is closed, nobody reads any more
+                return  # the loop is closed, and nothing reads any more
 
     threading.Thread(target=read, name="tandemmq-send-input", daemon=True).start()
     while piece := await pieces.get():

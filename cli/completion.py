@@ -1,18 +1,18 @@
-"""``tandemmq completion``: the lines by which a shell completes commands, options and choices."""
+"""``tandemmq completion``: the script by which a shell completes commands, options and choices."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import get_completion_class
 
-#: As click calls it for a program of this name.
+#: Name that click expects for a program of this name.
 VARIABLE = "_TANDEMMQ_COMPLETE"
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what SHELL reads at its start to complete `tandemmq`.
+    """Print the completion script for SHELL, to be read when the shell starts.
 
     \b
     bash: tandemmq completion bash > ~/.local/share/bash-completion/completions/tandemmq

@@ -1,4 +1,4 @@
-"""``tandemmq config``: are the settings right, and what are they."""
+"""``tandemmq config``: check and show the settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ config.add_command(from_xml)
 def check(settings: Settings, as_json: bool) -> None:
     """Check whether a broker could start here with the settings. Exit code 2 and the reasons if not.
 
-    It reads the files that the settings name, and takes neither lock nor port.
+    Reads the files that the settings name. Takes neither the lock nor a port.
     """
     from tandemmq.broker import start_checks
 
@@ -40,7 +40,7 @@ def check(settings: Settings, as_json: bool) -> None:
         raise WrongSettings("\n".join(map(str, errors)), errors=facts)
     notes = [*settings.notes, *(each for each in found if isinstance(each, str)), *start_checks.expiring(settings)]
     listeners = [f"{connector.scheme} on {connector.address}" for connector in settings.connectors]
-    sentence = f"settings are right: broker {settings.broker.name}, {', '.join(listeners) or 'no connectors'}"
+    sentence = f"settings are valid: broker {settings.broker.name}, {', '.join(listeners) or 'no connectors'}"
     tell(as_json, {"broker": settings.broker.name, "notes": notes}, sentence, *notes)
 
 
@@ -57,6 +57,6 @@ def _facts(error: Exception) -> list[dict[str, object]]:
 def show_command(settings: Settings, as_json: bool) -> None:
     """Print all settings and their sources, as a settings file.
 
-    With --json times are in ms, sizes in bytes.
+    With --json, times are in ms and sizes in bytes.
     """
     click.echo(json.dumps(showing.as_json(settings), indent=2) if as_json else showing.show(settings), nl=as_json)

@@ -1,8 +1,7 @@
-"""The options by which a command reaches a broker: who we say we are, and TLS. The same for messages and for the admin
-server.
+"""Options that connect a command to a broker: login and TLS, the same for messages and for the admin server.
 
-They are no arguments of the command: whoever opens a connection asks `credentials` and `tls` here, and gets what the
-running command was given.
+They are not arguments of the command: the code that opens a connection calls `credentials` and `tls` here, and gets
+the options of the running command.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TLS: Final = "tandemmq.cli.connect.tls"
 
 
 class Login(NamedTuple):
-    """Who we say we are. None: nobody, and no password."""
+    """User and password of the command. None: without a login, without a password."""
 
     login: str | None = None
     passcode: str | None = None
@@ -71,7 +70,7 @@ _OF_TLS: Final = (
 
 
 def connect_options(command: Command) -> Command:
-    """Give a command all of the options."""
+    """Add all of the options to a command."""
     command = tls_options(command)
     for option in reversed(_LOGIN):
         command = option(command)
@@ -79,14 +78,14 @@ def connect_options(command: Command) -> Command:
 
 
 def tls_options(command: Command) -> Command:
-    """Give a command those of TLS."""
+    """Add the TLS options to a command."""
     for option in reversed(_OF_TLS):
         command = option(command)
     return command
 
 
 def credentials() -> Login:
-    """Who the running command says it is. A terminal is asked for a password once, where --login alone was given."""
+    """Return the login of the running command. With --login alone, prompt once for the password on a terminal."""
     context = click.get_current_context(silent=True)
     if context is None:
         return Login()
@@ -110,7 +109,7 @@ def _credentials(given: dict[str, Any]) -> Login:
 
 
 def tls() -> ssl.SSLContext:
-    """The TLS of the running command. Files that are wrong end it with exit code 2."""
+    """Return the TLS context of the running command. Wrong files end it with exit code 2."""
     context = click.get_current_context(silent=True)
     if context is None:
         return tls_context()
@@ -124,7 +123,7 @@ def tls() -> ssl.SSLContext:
 
 
 def tls_files() -> TlsFiles:
-    """The files of TLS that the running command was given."""
+    """Return the TLS files that the running command was given."""
     context = click.get_current_context(silent=True)
     given: dict[str, Any] = {} if context is None else context.meta.get(_GIVEN, {})
     certificate, key, password_file = (given.get(name) for name in ("cert", "key", "key_password_file"))

@@ -1,4 +1,4 @@
-"""``tandemmq connections``, ``consumers``, ``subscriptions`` and ``tasks``: who is there, and what runs."""
+"""``tandemmq connections``, ``consumers``, ``subscriptions`` and ``tasks``: clients, and operations that run."""
 
 from __future__ import annotations
 

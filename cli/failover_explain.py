@@ -1,4 +1,4 @@
-"""``tandemmq failover explain``: what happened at the last change of masters, and where the time went."""
+"""``tandemmq failover explain``: the timeline of the last failover, with the duration of each phase."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tandemmq.cli.lines import say_each
 from tandemmq.cli.status import DEFAULT_ADMIN, NoBroker, NotABroker, admins_option, ask, ask_around
 from tandemmq.config.units import milliseconds
 
-#: Requests that compare a broker's clock with ours; the shortest round trip counts.
+#: Requests that compare a broker's clock with ours; the one with the shortest round trip counts.
 CLOCK_QUESTIONS: Final = 3
-#: Clocks of two machines that are known to no better than this are said to be so.
+#: An uncertainty of a clock above this is reported.
 DOUBT_SECONDS: Final = 0.02
 
 
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Seconds ago."""
+    """Convert a TIME option to seconds before now."""
     if value is None:
         return None
     try:
@@ -106,7 +106,7 @@ def explain(
 
 
 def _ask_all(admins: Sequence[str]) -> tuple[list[Reading], list[str]]:
-    """The rings of all who answer, and of those whom they stand by for; and who does not answer."""
+    """Return the events of all brokers that answer and of those they stand by for, and complaints about the others."""
     answers, complaints = ask_around([*admins, *_members(admins)], _ask)
     readings: dict[str, Reading] = {}
     for _, reading in answers:
@@ -115,13 +115,13 @@ def _ask_all(admins: Sequence[str]) -> tuple[list[Reading], list[str]]:
 
 
 def _members(admins: Sequence[str]) -> list[str]:
-    """Where the other members of a set answer; of brokers that have none, nothing."""
+    """Return the admin addresses of the other members of a set; none for brokers without a set."""
     found: list[str] = []
     for admin in admins:
         try:
             members = ask(admin, "replication").get("members", ())
         except (NoBroker, NotABroker):
-            continue  # it says why when it is asked for its events
+            continue  # the request for its events reports why
         found += [each["admin"] for each in members if each.get("admin") and each.get("is_linked")]
     return [admin for admin in dict.fromkeys(found) if admin not in admins]
 
@@ -150,7 +150,7 @@ def _ask(admin: str) -> tuple[Reading, str | None]:
 
 
 def _from_files(directories: Sequence[str], known: set[str], complaints: list[str]) -> list[Reading]:
-    """The rings of brokers that did not answer."""
+    """Return the events of brokers that did not answer, from their files."""
     readings: list[Reading] = []
     for directory in directories:
         for path in rings_in(directory):

@@ -1,10 +1,10 @@
-"""Two brokers' rings of events become one timeline, and the timeline becomes outages, split by phase.
+"""Merge the event rings of several brokers into one timeline, and split the timeline into outages and their phases.
 
-Pure: no clock is read here and no broker is asked. Times are seconds of the asker's own boot clock.
+Pure: reads no clock and calls no broker. Times are seconds of the caller's own boot clock.
 
-Whose clock may be believed: events of one boot are in order by that boot's clock, which cannot be set. Between two
-machines the offset is known from the round trip of a request to a living broker. What remains, events of a machine that
-is gone or of a boot that is over, is placed by its wall clock, and said to be so.
+Trust in clocks: events of one boot are ordered by that boot's clock, which cannot be set. Between two machines the
+offset is known from the round trip of a request to a running broker. The rest, events of a lost machine or of an
+earlier boot, is placed by its wall clock and marked as uncertain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LISTENING: Final = "listening"
 MASTER: Final = "master"
 FIRST_RECEIPT: Final = "first-receipt"
 LOCK_RELEASED: Final = "lock-released"
-ELECTED: Final = "elected"  # in a replicated set; then its mastership is taken as a lock is
+ELECTED: Final = "elected"  # in a replicated set; the node then takes mastership like a lock
 
 #: Steps of a take-over after the lock, each with the phase that it ends.
 STEPS: Final = {
@@ -45,15 +45,15 @@ MEANING: Final = {
 }
 PHASES: Final = tuple(MEANING)
 
-HANDOVER_ASKED: Final = "handover-asked"  # clients are served yet, while a checkpoint is made
+HANDOVER_ASKED: Final = "handover-asked"  # clients are still served, while a checkpoint is made
 DRAINING: Final = "draining"
-#: With the first of these a master ceases to serve.
+#: The first of these events ends a master's service.
 ENDS: Final = frozenset({DRAINING, "lost", "cut", "drained", "demoted", LOCK_RELEASED, "ended", FELL_SILENT})
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The ring of one broker as it was had. ``now`` is the broker's own clock when it answered, between ``before`` and
+    """The event ring of one broker. ``now`` is the broker's own clock when it answered, between ``before`` and
     ``after`` of ours; None for a ring that was read from a file."""
 
     name: str
@@ -65,7 +65,7 @@ class Reading:
 
     @property
     def doubt(self) -> float:
-        """How well its clock is known, in seconds either way."""
+        """Uncertainty of the broker's clock, in seconds either way."""
         return (self.after - self.before) / 2
 
     @property
@@ -75,7 +75,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """An event in the common time. ``is_certain`` is False where only a wall clock that may be wrong places it."""
+    """An event in the common time. ``is_certain`` is False if only a wall clock, which may be wrong, places it."""
 
     time: float
     broker: str
@@ -85,7 +85,7 @@ class Happening:
 
 @dataclass(slots=True)
 class Term:
-    """One broker's rule, from the lock to its end; the steps that it reached and when."""
+    """Term of a broker as master, from the lock to its end, with the steps that it reached and their times."""
 
     broker: str
     taken: Happening
@@ -95,7 +95,7 @@ class Term:
     epoch: int = 0
     asked: Happening | None = None  # a handover
     elected: float | None = None  # when, in a set
-    awaited: str | None = None  # who held the lock when it was last asked, where the broker said so
+    awaited: str | None = None  # holder of the lock at the last attempt, if the broker recorded it
 
     @property
     def has_served(self) -> bool:
@@ -104,8 +104,8 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """From one master to the next. ``former`` is None where its ring is not at hand. ``seconds`` are until the ports
-    answered; with the clients' share, ``seconds_until_receipt``."""
+    """The time from one master to the next. ``former`` is None if its ring is missing. ``seconds`` is the time until
+    the ports answered; ``seconds_until_receipt`` includes the time of the clients."""
 
     former: str | None
     former_epoch: int
@@ -131,7 +131,7 @@ class Outage:
 
 
 def merge(readings: Sequence[Reading], here: Moment) -> tuple[list[Happening], list[str]]:
-    """All events in the order in which they happened, and what is to be said of the clocks. ``here`` is now, here."""
+    """Return all events in the order in which they happened, and notes on the clocks. ``here`` is now."""
     offsets = _offsets(readings, here)
     merged: list[Happening] = []
     notes: list[str] = []
@@ -159,7 +159,7 @@ def merge(readings: Sequence[Reading], here: Moment) -> tuple[list[Happening], l
 
 
 def _offsets(readings: Iterable[Reading], here: Moment) -> dict[str, float]:
-    """What is to be added to the boot clock of each boot that is known; the shortest round trip decides."""
+    """Return the offset of each known boot's clock, from the request with the shortest round trip."""
     best: dict[str, tuple[float, float]] = {}
     for reading in readings:
         if reading.now is not None and reading.now.boot_id:
@@ -172,16 +172,16 @@ def _offsets(readings: Iterable[Reading], here: Moment) -> dict[str, float]:
 
 
 def _wall_offset(reading: Reading, now: Moment, here: Moment) -> float:
-    """Seconds to add to a broker's wall clock to have ours."""
+    """Seconds to add to a broker's wall clock to get ours."""
     return (here.wall_ms - now.wall_ms) / 1000 - (here.boot_seconds - reading.asked_at)
 
 
-# ---- terms, and what lies between them
+# ---- terms, and the outages between them
 
 
 def outages(happenings: Sequence[Happening]) -> list[Outage]:
-    """What lies between the end of each term and the service of the next, the earliest first. The very first term of
-    all has no predecessor and is no outage, unless it had to wait for a lock that was held."""
+    """Return the outages, from the end of each term to the service of the next, the earliest first. The first term has
+    no predecessor and is no outage, unless it had to wait for a lock that was held."""
     found: list[Outage] = []
     former: Term | None = None
     for term in sorted(_terms(happenings), key=lambda term: term.taken.time):
@@ -202,7 +202,7 @@ def _terms(happenings: Iterable[Happening]) -> list[Term]:
     for happening in happenings:
         kind = happening.event.kind
         if kind == STANDBY:
-            # No holder, between two holders: the one before is still the one awaited.
+            # No holder, between two holders: the previous one is still awaited.
             awaited[happening.broker] = happening.event.facts.get("holder") or awaited.get(happening.broker)
         if kind == ELECTED:
             elected[happening.broker] = happening.time
@@ -228,7 +228,7 @@ def _terms(happenings: Iterable[Happening]) -> list[Term]:
 
 
 def _refused_at(term: Term) -> float | None:
-    """When the lock was last seen in other hands, in the common time."""
+    """Return when the lock was last seen held by another broker, in the common time."""
     at = term.taken.event.facts.get("refused_at_boot")
     if not isinstance(at, int | float) or at <= 0:
         return None
@@ -241,7 +241,7 @@ def _outage(former: Term | None, term: Term, happenings: Sequence[Happening]) ->
     refused_at = _refused_at(term)
     if end is not None:
         began = end.time
-    else:  # a master that lived on was stopped by the fence; of one that we know nothing of, the lock tells
+    else:  # the fence stopped a master that lived on; the lock dates an unknown one
         began = term.steps.get(FENCED, taken) if former is not None else min(refused_at or taken, taken)
     free_at = min(max(began, refused_at if refused_at is not None else began), max(taken, began))
     if former is not None:
@@ -272,7 +272,7 @@ def _outage(former: Term | None, term: Term, happenings: Sequence[Happening]) ->
 
 
 def _end_of_service(former: Term, term: Term) -> Happening | None:
-    """By what the former master ceased to serve; None: it served until the fence stopped it."""
+    """Return the event that ended the former master's service; None if it served until the fence stopped it."""
     taken = term.taken.time
     candidates = [end for end in former.ends if end.time <= taken]
     candidates += [
@@ -293,18 +293,18 @@ def _last_receipt(former: Term | None, end: Happening | None) -> float | None:
     return None
 
 
-# ---- why
+# ---- causes
 
 
 def _cause(former: Term | None, term: Term, end: Happening | None) -> str:
     if former is None:
         who = term.awaited or "the former master"
-        return f"the events of {who} are not at hand: name it by --admin, or the data directory by --data"
+        return f"the events of {who} are missing: name that broker by --admin, or the data directory by --data"
     who = former.broker
     if end is None:
         late = next((h for h in former.ends if h.time > term.taken.time), None)
         why = f"; it gave up when {_reason(late)}" if late is not None else ""
-        return f"{who} was master still when {term.broker} got the lock, and was fenced off{why}"
+        return f"{who} was still master when {term.broker} got the lock, and was fenced off{why}"
     facts = end.event.facts
     if end.event.kind == FELL_SILENT:
         if term.broker == who:
@@ -314,7 +314,7 @@ def _cause(former: Term | None, term: Term, end: Happening | None) -> str:
         return f"{who} showed no life for {facts.get('seconds')} s: stopped, suspended, or hung"
     if end.event.kind in (DRAINING, "drained", "ended", LOCK_RELEASED):
         reason = None if former.asked is None else former.asked.event.facts.get("reason")
-        again = ", and nobody else took the lock" if term.broker == who else ""
+        again = ", and no other broker took the lock" if term.broker == who else ""
         return f"{who} handed over{f': {reason}' if reason else ''}{again}"
     return f"{who} gave up: {_reason(end)}"
 

@@ -1,9 +1,9 @@
-"""How a command ends: one of four exit codes, one line of what failed, and the same as JSON where JSON was asked for.
+"""The end of a command: one of four exit codes, and one line about the failure, as JSON with --json.
 
     0 done    1 failed    2 wrong usage or settings    3 no broker or no master reachable
 
-Nothing else, whatever happens: Ctrl-C and a reader that goes away (`| head`) are 1, for the command did not do all it
-was asked to. A bug is 1 as well, told in a line; TANDEMMQ_DEBUG=1 shows the traceback.
+There is no other code: Ctrl-C and a closed pipe (`| head`) give 1, since the command did not complete. A bug gives 1
+and one line; TANDEMMQ_DEBUG=1 shows the traceback.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CODES: Final = range(4)
 
 
 class Failed(click.ClickException):
-    """Ends the command: it could not do what it was asked to. ``facts``: what a program is told beside."""
+    """Ends the command: it could not do its work. ``facts``: further entries of the JSON."""
 
     exit_code = EXIT_FAILED
 
@@ -39,13 +39,13 @@ class Failed(click.ClickException):
 
 
 class Unreachable(Failed):
-    """Ends the command: no broker answers, or none that is master."""
+    """Ends the command: no broker answers, or none of them is master."""
 
     exit_code = EXIT_NO_BROKER
 
 
 def exit_code_of(command: Callable[[], object], arguments: Sequence[str]) -> int:
-    """Run a command that was given these arguments; its exit code, when all that it had to say is said."""
+    """Run a command that was given these arguments. Return its exit code when all of its output is written."""
     try:
         ended = command()
         code = ended if isinstance(ended, int) else 0
@@ -60,7 +60,7 @@ def exit_code_of(command: Callable[[], object], arguments: Sequence[str]) -> int
         code = EXIT_FAILED
         _say("interrupted", code, arguments)
     except BrokenPipeError:
-        code = EXIT_FAILED  # whoever read has seen enough
+        code = EXIT_FAILED  # the reader of the output has ended
     except Exception as error:
         code = EXIT_FAILED
         if os.environ.get(DEBUG):
@@ -78,12 +78,12 @@ def _code_of(end: SystemExit) -> int:
 
 
 def _say(text: str, code: int, arguments: Sequence[str], error: click.ClickException | None = None) -> None:
-    """To people on stderr, to a program as an object on stdout, on a line of its own."""
+    """Print to people on stderr, to a program as an object on stdout, on a line of its own."""
     if is_json_asked(arguments):
         facts = error.facts if isinstance(error, Failed) else {}
         try:
             click.echo(json.dumps({"error": text, "code": code} | facts, default=str))
-        except OSError:  # a full disk, or nobody reads: people are told
+        except OSError:  # a full disk or a closed pipe: print to people instead
             pass
         else:
             return
@@ -95,7 +95,7 @@ def _say(text: str, code: int, arguments: Sequence[str], error: click.ClickExcep
 
 
 def is_json_asked(arguments: Sequence[str]) -> bool:
-    """Is `--json` among the options? Arguments that are wrong are never parsed, so they are looked through."""
+    """Return whether `--json` is among the options. Searched in the text, since wrong arguments are never parsed."""
     return JSON in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
 
 
@@ -109,17 +109,17 @@ def _in_a_line(error: Exception) -> str:
 
 
 def standard_streams_open() -> None:
-    """Whoever closed one of the three (`2>&-`) wants it thrown away. The next file that is opened would have its
-    number, and what is written there."""
+    """Open the null device for each of the three standard streams that is closed (`2>&-`). Otherwise the next file that
+    is opened would get its number, and the output."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 def _let_go_of_output() -> None:
-    """What cannot be written any more is dropped: the interpreter, which tries again at its end, ends with 120."""
+    """Drop output that can no longer be written: the interpreter would try again at its end, and exit with 120."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None or stream.closed:
             continue

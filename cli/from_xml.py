@@ -1,4 +1,4 @@
-"""``tandemmq config from-xml``: an ActiveMQ configuration as a settings file, with a note for what differs."""
+"""``tandemmq config from-xml``: convert an ActiveMQ configuration to settings, with a note for each difference."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def from_xml(
 
     there = [path for path in (output, users) if path is not None and os.path.lexists(path)]
     if there and not force:
-        raise WrongSettings(f"{there[0]} is there already; --force writes over it")
+        raise WrongSettings(f"{there[0]} exists already; --force overwrites it")
     try:
         converted = conversion.convert(
             file.read(XML_BYTES_MAX + 1),
@@ -75,7 +75,7 @@ def from_xml(
     except conversion.Missing as error:
         names = ", ".join(f"${{{each}}} (line {line})" for each, line in error.names.items())
         one = next(iter(error.names))
-        raise WrongSettings(f"{name}: no value for {names}: say --define {one}=VALUE, or --properties FILE") from error
+        raise WrongSettings(f"{name}: no value for {names}: give --define {one}=VALUE, or --properties FILE") from error
     try:
         if users is not None:
             write(users, "".join(f"{line}\n" for line in converted.users))
@@ -92,7 +92,7 @@ def from_xml(
 
 
 def _defined(defines: tuple[str, ...], properties: tuple[BinaryIO, ...]) -> dict[str, str]:
-    """What was said by itself counts more than what a file says."""
+    """Return the defined values. --define overrides the properties files."""
     from tandemmq.config.from_xml import properties_of
 
     found: dict[str, str] = {}
@@ -112,7 +112,7 @@ def _read(path: str) -> bytes:
 
 
 def _properties_beside(login_config: str, name: str) -> dict[str, str]:
-    """Of a file that login.config names: beside it, unless it says where. ValueError when it cannot be read."""
+    """Read a properties file that login.config names, relative to it. ValueError when it cannot be read."""
     from tandemmq.config.from_xml import properties_of
 
     try:

@@ -1,4 +1,4 @@
-"""``tandemmq handover``: let the other broker be master, as planned."""
+"""``tandemmq handover``: a planned change of master."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tandemmq.cli.answers import json_option
 from tandemmq.cli.failures import EXIT_FAILED
 from tandemmq.cli.status import NoBroker, NotABroker, admin_option, ask
 
-#: The broker itself gives up after 30 s; its answer is to come before ours is given up.
+#: Longer than the 30 s after which the broker itself gives up: its answer must arrive first.
 HANDOVER_SECONDS_MAX: Final = 35.0
 POLL_SECONDS: Final = 0.02
 WAIT_SECONDS: Final = 10.0
 
 
 class Successor(NamedTuple):
-    """Who is master now."""
+    """The broker that is master now."""
 
     successor: str
     epoch: int
@@ -64,19 +64,19 @@ def handover(admin: str, to: str | None, wait_seconds: float, as_json: bool) -> 
 
 def _sentence(answer: dict[str, Any], wait_seconds: float) -> str:
     former = answer["former"]
-    released = f"{former} let the lock go after {answer['released_after_seconds']:.3f} s"
+    released = f"{former} released the lock after {answer['released_after_seconds']:.3f} s"
     if "successor" not in answer:
         return f"{released}; no master was seen in {wait_seconds:g} s" if wait_seconds else released
     if answer["successor"] == former:
-        return f"{released}; nobody took it, so {former} is master again, of epoch {answer['epoch']}"
+        return f"{released}; no other broker took it, so {former} is master again, of epoch {answer['epoch']}"
     return (
         f"{released}; {answer['successor']} is master of epoch {answer['epoch']} {answer['seconds']:.3f} s after the "
-        f"handover was asked for, at {answer['admin']}"
+        f"request, at {answer['admin']}"
     )
 
 
 def _await(admin: str, former: str, epoch: int, began: float, wait_seconds: float) -> Successor | None:
-    """The next master, wherever the former one sees it; None when there is none in time."""
+    """Return the next master, as the former one or the new one reports it; None if there is none in time."""
     while time.monotonic() - began < wait_seconds:
         seen = {admin: _status(admin)}
         holder = seen[admin].get("holder")
@@ -90,7 +90,7 @@ def _await(admin: str, former: str, epoch: int, began: float, wait_seconds: floa
 
 
 def _status(admin: str) -> dict[str, Any]:
-    """Empty: none answers."""
+    """Return the status, or an empty object if no broker answers."""
     try:
         return ask(admin)
     except (NoBroker, NotABroker):

@@ -1,4 +1,4 @@
-"""A group of commands whose modules are imported when they are asked for."""
+"""A group of commands whose modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from click.shell_completion import CompletionItem
 from tandemmq.cli.failures import exit_code_of, standard_streams_open
 from tandemmq.disk import NotRegular
 
-# command -> (module in which it has this name, what the overview says)
+# command -> (module in which it has this name, line in the overview)
 Commands = Mapping[str, tuple[str, str]]
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when it is needed: `--help` and `send` should not wait for aiohttp.
+    """Group that imports a command's module when it is needed: `--help` and `send` should not wait for aiohttp.
 
-    Called as a program it ends as `cli.failures` says, whatever its commands raise.
+    Called as a program, it ends as `cli.failures` describes, whatever its commands raise.
     """
 
     def __init__(self, *arguments: Any, table: Commands, **keywords: Any) -> None:
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except NotRegular as error:  # a file of the operator that is not what its name says is no bug
+        except NotRegular as error:  # a file of the operator that is not a regular file is no bug
             raise click.ClickException(str(error)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:

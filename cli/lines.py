@@ -1,4 +1,4 @@
-"""Lines for people."""
+"""Lines of text for people."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import click
 
 
 def say_each(label: str, texts: Iterable[object], *, is_error: bool = False) -> None:
-    """Each of ``texts`` behind the ``label``, on a line of its own."""
+    """Print each of ``texts`` behind the ``label``, on a line of its own."""
     for text in texts:
         click.echo(f"{label}{text}", err=is_error)

@@ -1,4 +1,4 @@
-"""``tandemmq lock status``: who holds the lock, how well that is proved, and who waits for it."""
+"""``tandemmq lock status``: the holder of the lock, its proof, and the brokers that wait for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tandemmq.config.load import Flags
 from tandemmq.config.settings import Settings
 from tandemmq.locker.contract import LockError, LockSettingsError, LockUnavailable
 
-#: A lock whose volume or database hangs is waited for so long.
+#: Longest wait for a lock whose volume or database hangs.
 LOCK_SECONDS_MAX: Final = 5.0
 
 Answer = dict[str, Any]
@@ -49,7 +49,7 @@ def status(
     the lock does not answer.
     """
     has_settings = config is not None or data is not None or bool(overrides)
-    # Whoever answers at the default address may be of another pair than these settings.
+    # A broker at the default address may belong to another pair than these settings.
     answers, complaints = _ask_all(admins or (() if has_settings else (DEFAULT_ADMIN,)))
     if not answers and not has_settings:
         raise Unreachable("\n".join(complaints))
@@ -66,7 +66,7 @@ def status(
 
 
 def _ask_all(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
-    """The lock page of all who answer, and of the holders that they name; and who does not answer."""
+    """Return the lock page of all that answer and of the holders that they name, and complaints about the others."""
     replies, complaints = ask_around(admins, _ask)
     answers: dict[object, Answer] = {}
     for admin, answer in replies:
@@ -81,7 +81,7 @@ def _ask(admin: str) -> tuple[Answer, str | None]:
 
 
 def merge(answers: Sequence[Answer]) -> Answer:
-    """One picture: the holder's own word before that of others, and all that wait, each once."""
+    """Merge the answers: the holder's answer counts most, and each waiting broker appears once."""
     holders = [answer for answer in answers if answer.get("is_ours")]
     first = (holders or list(answers))[0]
     waiting = {
@@ -105,7 +105,7 @@ def merge(answers: Sequence[Answer]) -> Answer:
     )
     shown = {key: first.get(key) for key in keys}
     shown["waiting"] = list(waiting.values())
-    # A kind that knows who waits lists them all; else there may be more than those who were asked.
+    # Some kinds of lock list all waiting brokers; otherwise brokers that were not queried may wait, too.
     shown["all_waiting_are_known"] = bool(told)
     if len(holders) > 1:
         names = " and ".join(str(answer["name"]) for answer in holders)
@@ -117,7 +117,7 @@ def merge(answers: Sequence[Answer]) -> Answer:
 
 
 def _ask_lock_or_end(settings: Settings) -> Answer:
-    """What the lock says, or what its holder does where the lock says how to reach him."""
+    """Return the lock's answer, or its holder's if the lock gives an address for the holder."""
     try:
         shown = _ask_lock(settings)
     except LockSettingsError as error:
@@ -130,7 +130,7 @@ def _ask_lock_or_end(settings: Settings) -> Answer:
 
 
 def _ask_lock(settings: Settings) -> Answer:
-    """Ask without taking part. LockError when it does not answer, LOCK_SECONDS_MAX at most."""
+    """Query the lock without taking part. LockError when it does not answer, after LOCK_SECONDS_MAX at most."""
     locker = make_locker(settings.locker, os.path.abspath(settings.store.directory), "tandemmq-lock-status")
     found: list[Answer] = []
     failed: list[LockError] = []
@@ -145,7 +145,7 @@ def _ask_lock(settings: Settings) -> Answer:
         waiting = [asdict(waiter) for waiter in waiters or ()]
         found.append({"holder": facts, "waiting": waiting, "all_waiting_are_known": waiters is not None})
 
-    # On a thread of its own, which does not keep the process: a volume may hang for good.
+    # A daemon thread, which the process does not wait for: a volume may hang for good.
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     looking.join(LOCK_SECONDS_MAX)
@@ -178,7 +178,7 @@ def _print(shown: Answer) -> None:
     if shown["lease_seconds"] is not None:
         lines.append(("lease", f"{shown['lease_seconds']:g} s"))
     waiting = [_who(waiter) for waiter in shown["waiting"]]
-    nobody = "nobody" if shown["all_waiting_are_known"] else "nobody known; name standbys by --admin"
+    nobody = "none" if shown["all_waiting_are_known"] else "none known; name standbys by --admin"
     lines.append(("waiting", ", ".join(waiting) or nobody))
     if shown["unsafe"]:
         lines.append(("unsafe", str(shown["unsafe"])))
@@ -186,4 +186,4 @@ def _print(shown: Answer) -> None:
 
 
 def _who(holder: Answer | None) -> str:
-    return holder_in_words(holder, ("epoch", "pid", "host", "admin")) or "nobody"
+    return holder_in_words(holder, ("epoch", "pid", "host", "admin")) or "none"

@@ -1,4 +1,4 @@
-"""``tandemmq log-level``: how much a running broker logs."""
+"""``tandemmq log-level``: show or set the log levels of a running broker."""
 
 from __future__ import annotations
 

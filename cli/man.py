@@ -1,4 +1,4 @@
-"""``tandemmq man``: manual pages, made of what the commands say of themselves."""
+"""``tandemmq man``: manual pages, generated from the help of the commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandemmq import __version__
 
 EXIT_STATUS: Final = (
     ("0", "Done."),
-    ("1", "Failed, also by Ctrl-C or because the reader of the output went away."),
+    ("1", "Failed, or ended by Ctrl-C or a closed pipe."),
     ("2", "Wrong usage or settings."),
     ("3", "No broker or no master reachable."),
 )
@@ -33,7 +33,7 @@ def man(words: tuple[str, ...], directory: Path | None) -> None:
     pages = {tuple(context.command_path.split()[1:]): context for context in contexts(root)}
     if directory is not None:
         if words:
-            raise click.UsageError("COMMAND or --to: a directory gets all pages")
+            raise click.UsageError("give COMMAND or --to: a directory gets all pages")
         directory.mkdir(parents=True, exist_ok=True)
         for context in pages.values():
             (directory / f"{name_of(context)}.1").write_text(page(context), encoding="utf-8")
@@ -45,7 +45,7 @@ def man(words: tuple[str, ...], directory: Path | None) -> None:
 
 
 def contexts(command: click.Command, parent: click.Context | None = None) -> Iterator[click.Context]:
-    """The command and all below it."""
+    """Yield contexts for the command and all commands below it."""
     context = click.Context(command, parent, "tandemmq" if parent is None else command.name)
     yield context
     if isinstance(command, click.Group):
@@ -57,12 +57,12 @@ def contexts(command: click.Command, parent: click.Context | None = None) -> Ite
 
 
 def name_of(context: click.Context) -> str:
-    """`tandemmq-store-why`, as the page is called."""
+    """Return the page's name, such as `tandemmq-store-why`."""
     return "-".join(context.command_path.split())
 
 
 def page(context: click.Context) -> str:
-    """The page of one command, in the language of man(7)."""
+    """Return the page of one command, in the language of man(7)."""
     return "\n".join(_lines(context)) + "\n"
 
 
@@ -99,7 +99,7 @@ def _list(title: str, entries: list[tuple[str, str]] | tuple[tuple[str, str], ..
 
 
 def _paragraphs(help: str) -> Iterator[str]:
-    """Paragraphs are filled, but for those that begin with \\b, as click has it."""
+    """Yield paragraphs. They are filled, except those that begin with \\b, as in click."""
     for number, paragraph in enumerate(help.split("\n\n")):
         if number:
             yield ".PP"
@@ -112,6 +112,6 @@ def _paragraphs(help: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Nothing in it is a request or an escape."""
+    """Escape the text, so that it contains no request and no escape."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{text}" if text.startswith((".", "'")) else text

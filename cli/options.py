@@ -1,4 +1,4 @@
-"""The options that stand for settings, the same for every command that needs the settings of a broker."""
+"""Options that stand for settings, the same for every command that needs the settings of a broker."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class WrongSettings(Failed):
-    """Ends the command: what is wrong, a line each, with exit code 2."""
+    """Ends the command with exit code 2: the settings' errors, a line each."""
 
     exit_code = EXIT_WRONG_USAGE
 
 
 def settings_options(command: Command) -> Command:
-    """Give a command the options of `run` for settings; it is called with `settings: Settings`, complete and right.
+    """Give a command the settings options of `run`. It is called with `settings: Settings`, complete and valid.
 
     Wrong settings never reach the command: they end it with exit code 2.
     """
@@ -59,10 +59,10 @@ file_argument: Final = click.argument("file", metavar="[FILE]", required=False)
 
 
 def load_settings(config: str | None, overrides: tuple[str, ...] = (), flags: Flags | None = None) -> Settings:
-    """The settings of file, environment and options; WrongSettings, not SettingsError, when they are none."""
+    """Return the settings of file, environment and options. WrongSettings, not SettingsError, if they are wrong."""
     try:
         settings = load(config, None, overrides, flags)
-        # config/ knows no kinds of lock; better now than when the ports are bound.
+        # config/ does not know the kinds of lock; an error here comes before the ports are bound.
         factory(settings.locker.type)
     except SettingsError as error:
         raise WrongSettings(str(error), errors=[each.facts() for each in error.all]) from error
@@ -72,7 +72,7 @@ def load_settings(config: str | None, overrides: tuple[str, ...] = (), flags: Fl
 
 
 def read_again() -> Callable[[], Settings]:
-    """Reads what the running command's options say, file and all, as it is then. It raises SettingsError."""
+    """Return a function that reloads the running command's settings, file included. It raises SettingsError."""
     text = click.get_current_context().params
     flags = Flags(**{name: text[name] for name in _FLAGS})
     return functools.partial(load, text["config"], None, text["overrides"], flags, is_again=True)

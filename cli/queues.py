@@ -22,7 +22,7 @@ def _paused(row: dict[str, Any]) -> str:
 
 
 def _group(kind: str, figures: Sequence[str], help: str, refused: str) -> click.Group:
-    """The verbs that queues and topics have both."""
+    """Return the verbs that queues and topics share."""
 
     group = Listing(f"{kind}s", help=f"{help} Without a verb: list.")
 

@@ -67,5 +67,5 @@ def run(settings: Settings, log_level: str | None) -> None:
 
 
 def _with_level(level: str | None, settings: Settings) -> Settings:
-    """The option wins over the setting, as every option does."""
+    """Return the settings with the option's level, which overrides the setting."""
     return settings if level is None else settings.with_level(level)

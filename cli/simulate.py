@@ -1,4 +1,4 @@
-"""``tandemmq simulate``: brokers with these settings through seeded faults in virtual time, and what came of it."""
+"""``tandemmq simulate``: run brokers with these settings through seeded faults in virtual time, and report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SEEDS_PER_TASK = 10
 SEEDS_PER_LINE = 500
-"""How often a long run says on standard error where it is."""
+"""Seeds between two progress lines of a long run on standard error."""
 MIXTURES = ("named", "all", "storms", "late", "mixed")
 COLLECT_AFTER_OBJECTS = 100_000
 
@@ -95,7 +95,7 @@ def simulate(
     there_are = SET_KINDS if is_replicated else KINDS
     unknown = [kind for kind in kinds or () if kind not in there_are]
     if unknown:
-        raise click.UsageError(f"--faults: {', '.join(unknown)} unknown; there is {', '.join(there_are)}")
+        raise click.UsageError(f"--faults: {', '.join(unknown)} unknown; known kinds: {', '.join(there_are)}")
     try:
         parts_of(settings)
     except NotSimulated as reason:
@@ -144,7 +144,7 @@ def _seeds(seed: int | None, seeds: str | None) -> range:
 
 
 def _all(task: _Task, jobs: int) -> Iterator[Outcome]:
-    """Every seed, in order."""
+    """Yield the outcome of every seed, in order."""
     seeds = task.seeds
     if jobs == 1 or len(seeds) == 1:
         yield from _some(task)
@@ -185,7 +185,7 @@ def _some(task: _Task) -> Iterator[Outcome]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What brokers log is about simulated troubles; --trace tells them with their virtual times."""
+    """Disable logging: brokers log simulated troubles, which --trace prints with their virtual times."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -196,7 +196,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _rarely_collecting() -> Iterator[None]:
-    """About once a seed, which makes nearly all of its garbage when it ends."""
+    """Collect garbage about once a seed: a seed makes nearly all of its garbage when it ends."""
     before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER_OBJECTS)
     try:

@@ -1,4 +1,4 @@
-"""``tandemmq status``: what a running broker says of itself, master or standby."""
+"""``tandemmq status``: the status of a running broker, master or standby."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class NotABroker(Failed):
 
 
 def ask(admin: str, page: str = "status") -> dict[str, Any]:
-    """The JSON of one page of the admin server at ``admin``; NoBroker or NotABroker when there is none to be had. Where
-    the broker asks for a login and there is none, ``status`` is short: without names."""
+    """Return the JSON of one page of the admin server at ``admin``. Raises NoBroker or NotABroker. If the broker
+    requires a login and there is none, ``status`` is short: without names."""
     place, authorization = authority(admin)
     request = urllib.request.Request(f"{place}/{page}", headers={"Accept": "application/json"})
     try:
@@ -62,15 +62,15 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
 
 
 def is_short(answer: dict[str, Any]) -> bool:
-    """Whether that page is what a broker with users shows to clients without a login."""
+    """Return whether the page is the one that a broker with users shows to clients without a login."""
     return "role" in answer and not any(each in answer for each in ("name", "node"))
 
 
 def _answer_for_viewers(
     request: urllib.request.Request, place: str, authorization: str | None
 ) -> dict[str, Any] | None:
-    """As ``answer_to``; the user or the token is shown where the answer needs one. Without both, and for a user without
-    a role, the broker's own token is looked for, in the file that the broker names."""
+    """Do as ``answer_to``, and send the user or the token if the answer requires it. Without both, and for a user
+    without a role, use the broker's own token from the file that the broker names."""
     short: dict[str, Any] | None = None
     refused: urllib.error.HTTPError | None = None
     has_no_role: urllib.error.HTTPError | None = None
@@ -111,8 +111,8 @@ def _answer_for_viewers(
 
 
 def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, Any] | None:
-    """The JSON of a page; None: it is none. OSError as it comes, or for what is no HTTP; HTTPError for a refusal."""
-    # The admin server is near: no proxy of the environment is asked.
+    """Return the JSON of a page, or None if it has none. HTTPError for a refusal, else OSError, even for no HTTP."""
+    # The admin server is near: no proxy of the environment is used.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if request.type == "https":
         handlers.append(urllib.request.HTTPSHandler(context=tls()))
@@ -125,7 +125,7 @@ def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, 
 
 
 def reason_of(error: Exception) -> str:
-    """Why there is no answer, in words."""
+    """Return in words why there is no answer."""
     found = getattr(error, "reason", None) or error
     return reason_of_tls(found) if isinstance(found, ssl.SSLError) else str(found)
 
@@ -133,9 +133,9 @@ def reason_of(error: Exception) -> str:
 def ask_around(
     admins: Sequence[str], ask_one: Callable[[str], tuple[T, str | None]]
 ) -> tuple[list[tuple[str, T]], list[str]]:
-    """What is said at each of ``admins`` and wherever an answer leads, each address asked once; who does not answer.
+    """Return the answers of ``admins`` and of the addresses that an answer names, each called once; and complaints.
 
-    ``ask_one`` gives an answer and the address of somebody to be asked as well, if it names one.
+    ``ask_one`` returns an answer and one further address to call, or None.
     """
     answers: list[tuple[str, T]] = []
     complaints: list[str] = []
@@ -162,7 +162,7 @@ def admin_urls(context: click.Context, parameter: click.Parameter, value: tuple[
 
 
 def admin_url(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """The address as a URL; HOST:PORT alone is understood, as ``run --admin`` takes it."""
+    """Return the address as a URL. HOST:PORT alone is accepted, as by ``run --admin``."""
     if value is None:
         return None
     url = value if "://" in value else f"http://{value}"
@@ -179,14 +179,14 @@ def admin_url(context: click.Context, parameter: click.Parameter, value: str | N
 
 
 def admins_option(help: str) -> Callable[[Command], Command]:
-    """The option that says which brokers are asked, and those by which they are reached."""
+    """Return the option for the brokers to query, with the options of a connection."""
     option = click.option("--admin", "admins", metavar="URL", multiple=True, callback=admin_urls, help=help)
     return lambda command: option(connect_options(command))
 
 
 def admin_option(help: str, default: str | None = DEFAULT_ADMIN) -> Callable[[Command], Command]:
-    """The option that says which broker is asked, by default ``default``, the one on this host; and those by which it
-    is reached."""
+    """Return the option for the broker to query, by default ``default``, the one on this host, with the options of a
+    connection."""
     option = click.option("--admin", metavar="URL", default=default, callback=admin_url, help=help)
     return lambda command: option(connect_options(command))
 
@@ -233,7 +233,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("epoch", answer.get("epoch", "?")),
         ("phase", None if answer.get("phase") == role else answer.get("phase")),
         *_lock(answer),
-        ("stands by for", (holder_in_words(holder) or "nobody known") if is_standby else None),
+        ("stands by for", (holder_in_words(holder) or "none known") if is_standby else None),
         *(_lag(standby) if standby is not None else ()),
         *_part_in_set(_object(answer, "replication") or {}),
         ("store", None if is_short(answer) else answer.get("store", "?")),
@@ -241,7 +241,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         *(("bridge", _bridge(each)) for each in answer.get("bridges") or ()),
         ("code", answer.get("code")),
         ("because", None if is_standby else answer.get("reason")),
-        # What is 0 says little to people; --json has it.
+        # Zeros are left out for people; --json has them.
         *(
             (name.replace("_", " "), _figure(value) if value else None)
             for name, value in (answer.get("counts") or {}).items()
@@ -253,7 +253,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _bridge(said: dict[str, Any]) -> str:
-    """One bridge: whether it is connected, what it carried, and what went wrong last."""
+    """Describe one bridge: whether it is connected, what it carried, and its last error."""
     where = f"connected to {said.get('address')}" if said.get("connected") else "NOT connected"
     figures = ", ".join(f"{_figure(said[key])} {key}" for key in ("received", "sent", "refused") if said.get(key))
     error = "" if said.get("connected") or not said.get("last_error") else f": {said['last_error']}"
@@ -266,7 +266,7 @@ def _object(answer: dict[str, Any], key: str) -> dict[str, Any] | None:
 
 
 def _part_in_set(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a member of a replicated set is there; `tandemmq replication status` has the whole."""
+    """Yield the role of a member in its replicated set; `tandemmq replication status` shows the whole set."""
     if said:
         vote = f"one of {len(said.get('voters') or ())} voters" if said.get("is_voter") else "a learner"
         yield "in its set", f"{said.get('role', '?')}, {vote}, {'whole' if said.get('is_whole') else 'NOT whole'}"
@@ -276,7 +276,7 @@ def _part_in_set(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _lock(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The lock, how well a master can prove that it is its own, and how often that came to an end."""
+    """Yield the lock, the master's proof of ownership, and the demotions so far."""
     if (lock := _object(answer, "lock")) is not None:
         age, holds = lock.get("proof_age_seconds"), lock.get("proof_holds_seconds")
         proof = "" if age is None else f"; proved {age:.1f} s ago"
@@ -290,7 +290,7 @@ def _lock(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _lag(standby: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """How far a standby is behind, and how long it would take to take over, where it tells."""
+    """Yield how far a standby is behind and how long a take-over would take, if the broker reports it."""
     caught_up = "yes" if standby.get("has_caught_up") else "not yet"
     yield "caught up", f"{caught_up}, {_figure(standby.get('messages'))} messages"
     if (lag := _object(standby, "lag")) is not None:
@@ -302,7 +302,7 @@ def _lag(standby: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def holder_in_words(holder: Any, facts: Sequence[str] = ("epoch", "host", "pid", "admin")) -> str:
-    """One line for the broker that holds the lock, in which ActiveMQ leaves no name; empty: there is none."""
+    """Describe the broker that holds the lock, in one line; empty without one. ActiveMQ leaves no name in the lock."""
     if not isinstance(holder, dict):
         return str(holder) if holder else ""
     name = str(holder.get("name") or holder.get("holder") or "an unnamed broker")

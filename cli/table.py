@@ -1,8 +1,7 @@
-"""How every command shows a table: columns two spaces apart, one line a row, names and no frame.
+"""Tables in the style of all commands: columns two spaces apart, one line a row, names and no frame.
 
-Columns stand by importance, the first one is the most important. A terminal shows what fits into its width: the last
-columns of text are cut with an ellipsis, then the last ones are left out. A pipe or a file gets all of it. Numbers are
-never cut.
+Columns are ordered by importance, the most important first. A terminal shows what fits its width: the last columns of
+text are cut with an ellipsis, then the last ones are left out. A pipe or a file gets everything. Numbers are never cut.
 """
 
 from __future__ import annotations
@@ -16,38 +15,38 @@ import click
 
 GAP: Final = "  "
 ELLIPSIS: Final = "…"
-#: A column of text is cut down to this and no further; what is still too wide is left out.
+#: A column of text is cut to this width at least; if the table is still too wide, columns are left out.
 CUT_CELLS_MIN: Final = 8
 
 
 class Column(NamedTuple):
-    """``is_number``: to the right, and whole."""
+    """Column of a table. ``is_number``: aligned right, and never cut."""
 
     name: str
     is_number: bool = False
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, has_head: bool = True) -> None:
-    """``rows`` are as long as ``columns``; None is an empty cell, numbers get thousands separators."""
+    """Print a table. ``rows`` are as long as ``columns``; None is an empty cell, numbers get thousands separators."""
     for line in lines(columns, rows, terminal_width(), has_head=has_head):
         click.echo(line)
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Names and what there is to say of each, below each other. Sentences are not cut: a terminal breaks them."""
+    """Print names and a text for each, one a line. Sentences are not cut: a terminal wraps them."""
     for line in lines([Column("fact"), Column("text")], facts, None, has_head=False):
         click.echo(line)
 
 
 def terminal_width() -> int | None:
-    """How many cells a line has; None: the output is no terminal."""
+    """Return the number of cells in a line, or None if the output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def lines(
     columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int | None, *, has_head: bool = True
 ) -> list[str]:
-    """The table, for lines of ``width`` cells; None: as wide as it gets."""
+    """Return the table, for lines of ``width`` cells; None: as wide as needed."""
     from rich.cells import cell_len
 
     cells = [[shown(value) for value in row] for row in rows]
@@ -70,7 +69,7 @@ def lines(
 
 
 def shown(value: object) -> str:
-    """A cell: what clients called their queues moves no cursor, and stays on its line."""
+    """Return the text of a cell. Names that clients chose cannot move the cursor or leave the line."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -80,7 +79,7 @@ def shown(value: object) -> str:
 
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> tuple[list[int], bool]:
-    """How wide each column may be, and whether some were left out."""
+    """Return the width of each column, and whether some columns were left out."""
     left = list(widths)
     for at in reversed(range(len(columns))):
         over = _wide(left) - width

@@ -1,4 +1,4 @@
-"""``tandemmq top``: the busiest queues of a running broker, again and again."""
+"""``tandemmq top``: the busiest queues of a running broker, refreshed periodically."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def top(admin: str, interval: float, count: int | None, height: int, as_json: bo
 
 def _rates(row: dict[str, Any], former: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
     def rate(name: str) -> float:
-        # A queue that was purged counts anew.
+        # The counters of a purged queue restart.
         more: int = row[name] - (former or row)[name]
         return round(max(0, more) / seconds, 1)
 

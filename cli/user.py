@@ -1,4 +1,4 @@
-"""``tandemmq user``: the file of users, written by a tool. The broker reads it again by itself."""
+"""``tandemmq user``: edit the file of users. The broker reloads it by itself."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def add(
     there = os.path.exists(path)
     text, known = _read(path) if there else ("", Users({}))
     if name in known.by_name:
-        _fail(f"{path}: there is {name} already; `tandemmq user passwd` gives another password")
+        _fail(f"{path}: {name} exists already; `tandemmq user passwd` changes its password")
     if no_password and not certificate:
-        raise click.UsageError("--no-password needs --certificate: nobody could come as that user")
+        raise click.UsageError("--no-password needs --certificate: otherwise this user cannot log in")
     made = User(name, None, _groups_of(groups or ""), certificate)
     _write(path, text, _checked(made if no_password else _with_password(made, is_read)))
     tell(as_json, {"added": name, "file": path}, f"{name} added to {path}")
@@ -65,7 +65,7 @@ def passwd(name: str, path: str, is_read: bool, as_json: bool) -> None:
     """Change the password of a user."""
     text, known = _read(path)
     _write(path, text, _with_password(_one(known, name, path), is_read))
-    tell(as_json, {"changed": name, "file": path}, f"{name} has another password")
+    tell(as_json, {"changed": name, "file": path}, f"{name} has a new password")
 
 
 @user.command(name="set")

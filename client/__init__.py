@@ -7,16 +7,15 @@
         async for message in orders:
             await client.acknowledge(message)
 
-Promises: a message is forgotten only when its receipt came; what had none when a connection was lost is sent again, in
-order, on the next one. Each message has a number of this client's own (docs/duplicates.md), by which TandemMQ knows
-what it had stored before: it stores it once. At another broker a message may arrive twice; never not at all. An
-acknowledgement on a connection that is lost says so. A COMMIT without a receipt is repeated where that is safe, else
-in doubt.
+Promises: a message is forgotten only when its receipt has arrived. Messages without a receipt when a connection is lost
+are sent again, in order, on the next one. Each message has a number of this client's own (docs/duplicates.md), by which
+TandemMQ recognizes messages that it has stored, and stores each once. Another broker may store a message twice, but
+loses none. An acknowledgement returns False if its connection is lost. A COMMIT without a receipt is repeated if that
+is safe, else in doubt.
 
-Rooms: ``connection`` is one connection, ``search`` finds the master, ``link`` goes from one connection to the next,
-``outbox`` keeps what has no receipt, ``subscription`` and ``transaction`` are what their names say, and ``client`` is
-what a program calls. ``tls`` makes the TLS of a
-``stomp+ssl://`` address.
+Modules: ``connection`` is one connection, ``search`` finds the master, ``link`` goes from one connection to the next,
+``outbox`` keeps messages without a receipt, ``subscription`` and ``transaction`` are what their names say, and
+``client`` is the class for programs. ``tls`` makes the TLS of a ``stomp+ssl://`` address.
 """
 
 from tandemmq.client.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client

@@ -1,4 +1,4 @@
-"""The client: what a program calls. See the package for the promises."""
+"""The client class for programs. See the package for the promises."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ACKNOWLEDGEMENTS = ("client-individual", "client")
 
 
 class Client:
-    """A connection to whichever of the brokers is master. ``notice`` is called with a sentence at each event of it.
+    """A connection to the broker that is master. ``notice`` is called with a sentence at each event of it.
 
     ``tls``: for ``stomp+ssl://`` addresses, as `tls_context` makes it; None: the authorities that the system trusts,
     and no certificate of our own.
-    As ``async with`` it connects, and at the end of the block waits for the receipts of all that was sent and closes;
-    when the block raises it only closes. Belongs to the loop it was connected on.
+    ``async with`` connects; at the end of the block it waits for the receipts of all sent messages and closes; when the
+    block raises, it only closes. Belongs to the loop that it was connected on.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Client:
     # ---- from connect to close
 
     async def connect(self) -> Address:
-        """Connect to the master, and stay connected to whoever is; returns its address.
+        """Connect to the master, reconnect whenever it is lost, and return the address of the first connection.
 
-        NoBroker when the URL's patience ends, BrokerError when a broker does not let us in; then it may be called
-        again, and what has no receipt is sent again.
+        NoBroker when the limits of the URL are reached, BrokerError when a broker refuses the login. Then ``connect``
+        may be called again, and messages without a receipt are sent again.
         """
         if not self._has_told_remarks:
             self._has_told_remarks = True
@@ -80,7 +80,7 @@ class Client:
         return (await self._link.start()).address
 
     async def close(self) -> bool:
-        """Leave in order; True when the broker confirmed everything that was sent before, acknowledgements too."""
+        """Disconnect. Return True if the broker confirmed everything sent before, acknowledgements included."""
         is_confirmed = await self._link.stop()
         self._drop_messages()
         is_confirmed = is_confirmed or not self._has_unsure_acknowledgements
@@ -105,22 +105,22 @@ class Client:
 
     @property
     def unconfirmed(self) -> int:
-        """How many messages were sent and have no receipt yet, those of transactions left out."""
+        """Number of messages that were sent and have no receipt yet, without those of transactions."""
         return len(self._outbox)
 
     @property
     def confirmed(self) -> int:
-        """How many messages have their receipt, those of transactions left out."""
+        """Number of messages that have their receipt, without those of transactions."""
         return self._outbox.confirmed_total
 
     @property
     def refused(self) -> int:
-        """How many messages the broker refused, those of transactions left out; none of them is stored."""
+        """Number of messages that the broker refused, without those of transactions; none of them is stored."""
         return self._outbox.refused_total
 
     @property
     def resent(self) -> int:
-        """How many messages were sent again on a later connection."""
+        """Number of messages that were sent again on a later connection."""
         return self._link.resent
 
     async def send(
@@ -131,13 +131,12 @@ class Client:
         *,
         is_bytes: bool = False,
     ) -> None:
-        """Send one persistent message; returns when fewer than ``window`` messages waited for a receipt.
+        """Send one persistent message. Returns when fewer than ``window`` messages wait for a receipt.
 
-        JMS programs get a TextMessage where the body is UTF-8 without a NUL, else, and with ``is_bytes``, a
-        BytesMessage.
-        Returning does not mean stored: ``flush`` does. With a header ``tandemmq-send-id`` of the caller's own the
-        message is stored once even if another client sends it again. Raises BrokerError when an earlier message was
-        refused, NoBroker when there is none; then this message was not sent.
+        JMS programs get a TextMessage if the body is UTF-8 without a NUL, else, and with ``is_bytes``, a BytesMessage.
+        The message may not be stored on return; after ``flush`` it is. With the caller's own header
+        ``tandemmq-send-id`` the message is stored once even if another client sends it again. Raises BrokerError when
+        an earlier message was refused, NoBroker when there is none; then this message was not sent.
         """
         if not self._may_send():
             await self._link.wait(self._may_send)
@@ -152,11 +151,11 @@ class Client:
         *,
         is_bytes: bool = False,
     ) -> None:
-        """Send one persistent message and return when its own receipt came: it is safe.
+        """Send one persistent message and return when its own receipt has arrived: it is safe.
 
-        BrokerError when it was refused. ``is_bytes``: as for ``send``.
-        Any number of tasks may do so at once; the broker stores what they send together. NoBroker: it may be stored or
-        not; it is kept, and sent again if the client is connected again.
+        BrokerError when it was refused. ``is_bytes``: as for ``send``. Any number of tasks may call this at once; the
+        broker stores their messages together. NoBroker: the message may be stored or not; it is kept, and sent again if
+        the client is connected again.
         """
         if not self._may_send():
             await self._link.wait(self._may_send)
@@ -167,10 +166,10 @@ class Client:
         confirmation.result()
 
     async def flush(self) -> None:
-        """Returns when every message sent has its receipt; reconnects and resends as often as it takes.
+        """Return when every sent message has its receipt; reconnect and resend as often as needed.
 
-        Raises BrokerError for a message that was refused; call it again for the others. NoBroker when the URL's
-        patience ends.
+        Raises BrokerError for a message that was refused; call it again for the others. NoBroker when the limits of the
+        URL are reached.
         """
         if self._outbox:
             await self._link.wait(lambda: not self._outbox)
@@ -199,10 +198,10 @@ class Client:
     ) -> Subscription:
         """Receive from a destination, on this connection and on those after a failover.
 
-        Returns when the broker confirmed it; BrokerError when it refuses. At most ``prefetch`` messages wait here
+        Returns when the broker has confirmed it; BrokerError when it refuses. At most ``prefetch`` messages wait here
         unacknowledged. ``client``: acknowledging a message acknowledges those before it. ``auto`` is not offered: it
-        would lose what waits here when a connection is lost. ``durable_name``: a topic keeps for it what comes while
-        no client is subscribed; the client must have a ``client_id``.
+        would lose the messages that wait here when a connection is lost. ``durable_name``: a topic keeps messages for
+        it while no client is subscribed; the client must have a ``client_id``.
         """
         if acknowledgement not in _ACKNOWLEDGEMENTS:
             raise ValueError(f"acknowledgement: {acknowledgement!r} is neither client-individual nor client")
@@ -228,17 +227,17 @@ class Client:
         return subscription
 
     async def acknowledge(self, message: Received, *, is_confirmed: bool = False) -> bool:
-        """Say that a message is dealt with; False when its connection is gone, and the message will come again.
+        """Acknowledge a message. Return False when its connection is gone, and the message will come again.
 
-        ``is_confirmed``: wait for the broker's word that it will not come again; False when that did not come, and
-        it may. Without, ``close`` tells for all.
+        ``is_confirmed``: wait for the broker's receipt, which says that the message will not come again; False without
+        a receipt: it may. Otherwise, ``close`` confirms all.
         """
         return await self._answer("ACK", message, is_confirmed=is_confirmed)
 
     async def refuse(self, message: Received, *, is_confirmed: bool = False) -> bool:
-        """Say that a message cannot be dealt with (NACK); the broker's settings say what becomes of it.
+        """Refuse a message (NACK); the settings of the broker decide what happens to it.
 
-        Else as ``acknowledge``.
+        Otherwise as ``acknowledge``.
         """
         return await self._answer("NACK", message, is_confirmed=is_confirmed)
 
@@ -267,7 +266,7 @@ class Client:
         return True
 
     def _restore(self, connection: Connection) -> int:
-        """Say on a new connection what still counts: subscriptions, messages without a receipt, open transactions."""
+        """Repeat on a new connection the subscriptions, the messages without a receipt, and the open transactions."""
         for subscription in self._subscriptions.values():
             subscription.open_on(connection)
         frames = self._outbox.again(is_tandemmq=self._link.is_tandemmq)

@@ -1,7 +1,7 @@
-"""One STOMP connection to one broker: frames in and out, heart-beats, one write to the socket a turn of the loop.
+"""A STOMP connection to one broker: frames in and out, heart-beats, one write to the socket a turn of the loop.
 
-Promises: what is written is sent in order, or the connection is lost, and its owner is called once. Whatever arrives
-that is no STOMP ends the connection, never the loop. Knows nothing of other brokers and keeps nothing for a next time.
+Promises: written frames are sent in order, or the connection is lost, and its owner is called once. Input that is not
+STOMP ends the connection, never the loop. Knows nothing of other brokers and keeps nothing for a next time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tandemmq.client.link import Link
 
 VERSION = "1.2"
-# Unsent bytes above which a producer waits; it goes on when a quarter is left.
+# Unsent bytes above which a producer waits until a quarter is left.
 UNSENT_BYTES_MAX = 1 << 20
 # How many of the peer's promised intervals may pass in silence.
 HEART_BEAT_GRACE = 1.5
@@ -35,7 +35,7 @@ TICKS_PER_INTERVAL = 4
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What CONNECT says. ``heart_beat_ms`` both ways, 0: none."""
+    """Contents of CONNECT. ``heart_beat_ms`` holds for both directions; 0: none."""
 
     host: str = "/"
     login: str | None = None
@@ -54,19 +54,19 @@ class Greeting:
 
 
 class Connection(asyncio.Protocol):
-    """A connection that ``open_connection`` made; ``number`` tells it from all others of its client."""
+    """A connection that ``open_connection`` made; ``number`` distinguishes it from all others of its client."""
 
     def __init__(self, address: Address, number: int, greeting: Greeting) -> None:
         self.address = address
         self.number = number
         self.server = ""
-        self.owner: Link | None = None  # is called with what comes; all on the loop, nothing after ``lost``
+        self.owner: Link | None = None  # gets the frames; all on the loop, nothing after ``lost``
         self.is_open = False
         self._greeting = greeting
         self._loop = asyncio.get_running_loop()
         self._parser = FrameParser(LIMITS, BODIED)
         self._transport: asyncio.Transport | None = None
-        # Done when CONNECTED came; NoBroker or BrokerError when something else did.
+        # Done when CONNECTED has arrived; NoBroker or BrokerError otherwise.
         self.answer: asyncio.Future[None] = self._loop.create_future()
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -79,18 +79,18 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """More is waiting to be sent than the peer takes; who produces should wait."""
+        """Return whether more data waits to be sent than the peer takes; producers should wait."""
         return self._is_paused or self._out_bytes > UNSENT_BYTES_MAX
 
     def write(self, data: bytes) -> None:
-        """Send ``data`` with all else that is written in this turn; dropped when the connection is lost."""
+        """Send ``data`` with all other data written in this turn; dropped when the connection is lost."""
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
         self._out_bytes += len(data)
 
     def drop(self, reason: str) -> None:
-        """Hang up at once. ``lost`` follows in a later turn with the first reason given."""
+        """Close at once. ``lost`` follows in a later turn with the first reason given."""
         if self._reason is None:
             self._reason = reason
         if self._transport is not None:
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
                 # TLS 1.3: a server refuses a certificate after the handshake, and the loop keeps its reason.
                 reason = f"{reason}: does it want a certificate that it trusts?"
             self.answer.set_exception(NoBroker(reason))
-            self.answer.exception()  # whoever opened it may have gone away
+            self.answer.exception()  # the opener may no longer wait for it
         owner, self.owner = self.owner, None
         if owner is not None:
             owner.lost(self, reason)
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
 
     def _handshake(self, command: str, headers: Headers, body: bytes) -> None:
         if self.answer.done():
-            raise Malformed(f"a frame {command[:40]!r} before anything was asked for", "Nothing is expected.")
+            raise Malformed(f"a frame {command[:40]!r} before any request", "Nothing is expected.")
         if command == "ERROR":
             self.answer.set_exception(
                 BrokerError(f"{self.address} refused the connection: {error_text(headers, body)}")
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             spoken = headers.get("version", "1.0")
             self.answer.set_exception(BrokerError(f"{self.address} speaks STOMP {spoken}, expected {VERSION}"))
             return
-        # Here and not with the first write after it: the next frame may be in this very piece of bytes.
+        # Here, not in the first write after it: the next frame may be in the same piece of bytes.
         self._parser.dialect = V12
         self.server = headers.get("server", "")
         self._start_heart_beats(headers.get("heart-beat", "0,0"))
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         self.answer.set_result(None)
 
     def _start_heart_beats(self, header: str) -> None:
-        """STOMP 1.2, Heart-beating: each direction by the slower of what one offers and the other wants; 0 is never."""
+        """STOMP 1.2, Heart-beating: each direction uses the slower of the offered and the wanted interval; 0: never."""
         try:
             offered, wanted = (int(part) for part in header.split(","))
         except ValueError:
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
 
     def _tick(self) -> None:
         now = self._loop.time()
-        # A tick that comes late means that our own loop was held up: what the peer sent may lie unread.
+        # A tick that comes late means that our own loop was held up: data of the peer may be unread.
         is_late = now - self._tick_due_at > self._tick_seconds
         silence = now - self._heard_at
         if self._receive_seconds and silence > self._receive_seconds * HEART_BEAT_GRACE and not is_late:
@@ -222,8 +222,8 @@ class Connection(asyncio.Protocol):
 async def open_connection(
     address: Address, number: int, greeting: Greeting, timeout_seconds: float, tls: ssl.SSLContext | None = None
 ) -> Connection:
-    """Connect and say hello; NoBroker with the reason when there is no answer, or none that is trusted, BrokerError
-    when the broker says no. ``tls``: of addresses that have it; None: the system's authorities, and nothing to show."""
+    """Connect and log in. NoBroker with the reason when there is no answer or no trusted one, BrokerError when the
+    broker refuses. ``tls``: for addresses with TLS; None: the system's authorities, and no certificate of our own."""
     connection: Connection | None = None
     is_made = False
     if address.is_tls and tls is None:
@@ -245,7 +245,7 @@ async def open_connection(
         return connection
     except TimeoutError:
         raise NoBroker(f"no answer within {timeout_seconds:g} s") from None
-    except (OSError, UnicodeError) as problem:  # UnicodeError: a host name that cannot be one
+    except (OSError, UnicodeError) as problem:  # UnicodeError: an invalid host name
         raise NoBroker(reason_of(problem)) from problem
     finally:
         if not is_made and connection is not None:
@@ -253,13 +253,13 @@ async def open_connection(
 
 
 def error_text(headers: Mapping[str, str], body: bytes) -> str:
-    """What an ERROR frame says, in one line."""
+    """Return the text of an ERROR frame, in one line."""
     lines = body.decode(errors="replace").strip().splitlines()
     return headers.get("message") or (lines[0] if lines else "no reason given")
 
 
 def reason_of(problem: Exception) -> str:
-    """The system's word for what went wrong, without the address that asyncio adds."""
+    """Return the system's text for the error, without the address that asyncio adds."""
     if isinstance(problem, ssl.SSLError):  # its errno is OpenSSL's
         return reason_of_tls(problem)
     number = problem.errno if isinstance(problem, OSError) else None

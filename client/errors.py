@@ -1,8 +1,8 @@
-"""What the client raises, all in one place."""
+"""Exceptions of the client."""
 
 
 class ClientError(Exception):
-    """What this package raises when something goes wrong that is no mistake of the caller."""
+    """Base of the errors of this package that are no mistake of the caller."""
 
 
 class NoBroker(ClientError):
@@ -10,11 +10,11 @@ class NoBroker(ClientError):
 
 
 class BrokerError(ClientError):
-    """The broker refused something; the message is what its ERROR frame says. What was refused is not sent again."""
+    """The broker refused a request; the message is the text of its ERROR frame. The request is not sent again."""
 
 
 class TlsError(ClientError):
-    """A certificate or a key cannot be used; the message names the file. Nothing was connected to."""
+    """A certificate or a key cannot be used; the message names the file. No connection was made."""
 
 
 class TransactionLost(ClientError):

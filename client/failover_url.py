@@ -1,4 +1,4 @@
-"""The URL of one broker, or of a pair: what it says and which addresses to try when. Pure.
+"""The URL of one broker, or of a pair: its contents, and which addresses to try when. Pure.
 
     stomp://host:port
     stomp+ssl://host:port
@@ -6,7 +6,7 @@
 
 Option names, defaults and meanings are those of ActiveMQ's failover transport (FailoverTransport.java, 5.17).
 ``OPTIONS`` is the one table of them: each is done, ignored with its reason in ``FailoverUrl.remarks``, or refused with
-its reason; docs/clients.md shows the same table. Knows neither sockets nor clocks.
+its reason; docs/clients.md shows the same table. Uses neither sockets nor clocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNLIMITED = -1
 _SCHEMES = ("stomp", "tcp")
 _ENCRYPTED_SCHEMES = ("stomp+ssl", "stomp+nio+ssl", "ssl", "nio+ssl")
 _FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<listed>[^()]*)\)|(?P<bare>[^?()]*))(?:\?(?P<options>.*))?", re.DOTALL)
-# Beyond these a number of milliseconds is a mistake, and would overflow what waits for it.
+# Larger numbers of milliseconds are mistakes, and would overflow the timers.
 _MILLISECONDS_MAX = 2**31 - 1
 
 
@@ -37,7 +37,7 @@ class UrlError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """One broker's STOMP port. Prints as the URL it was read from."""
+    """STOMP address of one broker. Prints as the URL that it was read from."""
 
     host: str
     port: int
@@ -50,13 +50,13 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class FailoverUrl:
-    """Addresses to try, and how patient to be. Times are milliseconds.
+    """Addresses to try, and limits of the attempts. Times are milliseconds.
 
-    A *round* is one attempt at each address. ``max_reconnect_attempts``: so many rounds after a loss, -1 for ever, 0
+    A *round* is one attempt at each address. ``max_reconnect_attempts``: number of rounds after a loss, -1 for ever, 0
     none; at the first connection ``startup_max_reconnect_attempts`` counts instead unless it is -1, and one round is
-    always made. ``timeout_ms``: a send that finds no broker for so long gives up; -1 waits as long as the rounds last.
-    ``heart_beat_ms``: how often either side shows life; 0 is never. ``remarks``: options that do nothing here, each
-    with the reason.
+    always made. ``timeout_ms``: a send that finds no broker for this time gives up; -1 waits as long as the rounds
+    last. ``heart_beat_ms``: interval of the heart-beats of both sides; 0 is never. ``remarks``: options that have no
+    effect, each with the reason.
     """
 
     addresses: tuple[Address, ...]
@@ -75,7 +75,7 @@ class FailoverUrl:
 
     @classmethod
     def parse(cls, text: str) -> FailoverUrl:
-        """Read a ``stomp://``, ``stomp+ssl://`` or ``failover:`` URL; raises UrlError for all else.
+        """Read a ``stomp://``, ``stomp+ssl://`` or ``failover:`` URL. Raises UrlError for anything else.
 
         A URL without ``failover:`` is one address tried once: for reconnects use ``failover:``.
         """
@@ -111,9 +111,9 @@ class FailoverUrl:
         return f"failover:({','.join(map(str, self.addresses))})" + (f"?{options}" if options else "")
 
     def pauses_seconds(self, *, is_first: bool) -> Iterator[float]:
-        """How long to wait before each round; ends when the rounds are used up.
+        """Yield the pause before each round; ends when the rounds are used up.
 
-        The first connection is tried at once, one that was lost after ``initial_reconnect_delay_ms``; from then on the
+        The first attempt is made at once, the first after a loss after ``initial_reconnect_delay_ms``; from then on the
         pause grows by the multiplier.
         """
         limit = self.max_reconnect_attempts
@@ -134,7 +134,7 @@ class FailoverUrl:
             made += 1
 
     def order(self, failed: Address | None, chance: random.Random) -> list[Address]:
-        """The addresses in the order in which to try them: shuffled if so wished, and the one that just failed last."""
+        """Return the addresses in the order to try: shuffled with ``randomize``, and the one that just failed last."""
         addresses = [address for address in self.addresses if address != failed]
         if self.randomize:
             chance.shuffle(addresses)
@@ -144,7 +144,7 @@ class FailoverUrl:
 
 
 class Fate(Enum):
-    """What becomes of an option."""
+    """Treatment of an option."""
 
     DONE = "supported"
     IGNORED = "ignored"
@@ -155,14 +155,14 @@ Read = Callable[[str], int | float | bool]
 
 
 class Reader(NamedTuple):
-    """How a value is read, and what to say was expected when it cannot be."""
+    """The function that reads a value, and the expected form for its error message."""
 
     read: Read
     expected: str
 
 
 class Option(NamedTuple):
-    """One option: ``meaning`` says what it does, or why it does nothing, or why it is refused."""
+    """An option of the URL: ``meaning`` says what it does, or why it has no effect, or why it is refused."""
 
     fate: Fate
     meaning: str
@@ -288,7 +288,7 @@ _DEFAULTS = FailoverUrl((Address("localhost", DEFAULT_STOMP_PORT),))
 
 
 def _option(name: str) -> Option:
-    """The option of this name, done or ignored; UrlError when it is refused or unknown."""
+    """Return the option of this name, done or ignored. UrlError when it is refused or unknown."""
     option = OPTIONS.get(name)
     if option is None:
         option = OPTIONS.get(f"{name.partition('.')[0]}.*")

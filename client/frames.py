@@ -6,39 +6,39 @@ from collections.abc import Mapping
 
 from tandemmq.broker.protocols.stomp.frames import V10, V12, Limits
 
-# What a broker may send: its frames are those of producers with headers of its own added.
+# Frames of a broker: those of producers, with headers of the broker added.
 LIMITS = Limits(
     header_line_bytes_max=64 * 1024,
     headers_max=2_000,
     head_bytes_max=16 * 1024 * 1024,
     frame_bytes_max=256 * 1024 * 1024,
 )
-# STOMP 1.2, Body: these may have one, and with content-length it may hold a NUL.
+# STOMP 1.2, Body: these commands may have a body, and with content-length it may hold a NUL.
 BODIED = frozenset(("MESSAGE", "ERROR"))
 HEART_BEAT = b"\n"
-# The client writes these itself; a caller's own would break the frame, or the books of receipts.
+# The client writes these itself; a caller's own would break the frame, or the tracking of receipts.
 RESERVED = frozenset(("content-length", "destination", "receipt", "transaction"))
 
 
 def frame(command: str, headers: Mapping[str, str]) -> bytes:
-    """A frame without a body."""
+    """Return a frame without a body."""
     return (f"{command}\n{header_lines(headers)}\n\0").encode()
 
 
 def connect_frame(headers: Mapping[str, str]) -> bytes:
-    """CONNECT, whose headers are never escaped (STOMP 1.2, Value Encoding)."""
+    """Return CONNECT, whose headers are never escaped (STOMP 1.2, Value Encoding)."""
     lines = "".join(f"{name}:{V10.escape(value)}\n" for name, value in headers.items())
     return f"CONNECT\n{lines}\n\0".encode()
 
 
 def header_lines(headers: Mapping[str, str]) -> str:
-    """The lines of a header block, escaped."""
+    """Return the lines of a header block, escaped."""
     escape = V12.escape
     return "".join(f"{escape(name)}:{escape(value)}\n" for name, value in headers.items())
 
 
 def send_head(destination: str, headers: Mapping[str, str]) -> bytes:
-    """All of a SEND that is the same for many messages. Persistent unless the headers say something else."""
+    """Return the part of a SEND that many messages share. Persistent unless the headers say otherwise."""
     found = RESERVED.intersection(headers)
     if found:
         raise ValueError(f"header {sorted(found)[0]!r}: the client writes it itself")
@@ -46,8 +46,8 @@ def send_head(destination: str, headers: Mapping[str, str]) -> bytes:
 
 
 def send_frame(head: bytes, variable: bytes, body: bytes, *, is_bytes: bool = False) -> bytes:
-    """A SEND. With content-length only when ``is_bytes`` or when the body needs it: without one, brokers take it for a
-    text message."""
+    """Return a SEND. It has content-length only when ``is_bytes`` or when the body needs it: without one, brokers take
+    it for a text message."""
     if is_bytes or b"\0" in body or not _is_text(body):
         return b"%b%bcontent-length:%d\n\n%b\0" % (head, variable, len(body), body)
     return b"%b%b\n%b\0" % (head, variable, body)

@@ -1,8 +1,7 @@
-"""The link to whichever broker is master: one connection after the other, and the tasks that wait on it.
+"""The link to the broker that is master: one connection after the other, and the tasks that wait on it.
 
-One task searches, hands each new connection to whoever has something to say on it again (``restore``), and searches
-anew when it is lost. Waiting is for a condition: it is asked again whenever something came, and the wait fails when
-the search does.
+One task searches, calls ``restore`` to repeat the state on each new connection, and searches again when it is lost.
+Tasks wait for a condition: it is checked again at each event, and the wait fails when the search does.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from tandemmq.client.frames import frame
 from tandemmq.client.outbox import Outbox
 from tandemmq.client.search import Search
 
-# A broker that ends so many connections in a row with an ERROR, and confirms nothing between, means it.
+# A broker that ends this many connections in a row with an ERROR, without confirming anything, refuses for good.
 REFUSED_CONNECTIONS_MAX = 3
-# A connection on which something was confirmed, or that lasted so long, was of use: the next search starts afresh.
+# After a connection on which something was confirmed, or that lasted this long, the next search starts afresh.
 USEFUL_SECONDS = 1.0
-# An ERROR about no frame that asked for a receipt: when the connection is open so long after, it was not its end.
+# An ERROR that belongs to no receipt: if the connection is still open after this time, the ERROR did not end it.
 ERROR_SETTLES_SECONDS = 0.2
 CLOSE_TIMEOUT_SECONDS = 5.0
 
@@ -37,7 +36,7 @@ MessageSink = Callable[[int, Headers, bytes], None]
 
 @dataclass(eq=False)
 class Link:
-    """Used by one client and its subscriptions and transactions, on one loop."""
+    """Used by one client with its subscriptions and transactions, on one loop."""
 
     url: FailoverUrl
     _greeting: Greeting
@@ -71,18 +70,18 @@ class Link:
 
     @property
     def is_tandemmq(self) -> bool:
-        """Whether the broker at the other end knows numbered messages."""
+        """Return whether the broker at the other end knows numbered messages."""
         return self.connection is not None and self.connection.server.startswith(SERVER)
 
     @property
     def is_running(self) -> bool:
-        """Between ``start`` and ``stop``, whatever became of the search meanwhile."""
+        """Return whether ``start`` was called and ``stop`` was not, even if the search has ended."""
         return self._task is not None
 
     # ---- from connect to close
 
     async def start(self) -> Connection:
-        """Search, unless a search is under way, and return the connection. Raises what ends the search."""
+        """Start a search unless one runs, and return the connection. Raises the error that ends the search."""
         if self._task is None or self._task.done():
             self._failure = None
             self._refused_connections = 0
@@ -92,7 +91,7 @@ class Link:
         return await self.connected()
 
     async def stop(self) -> bool:
-        """Leave in order; True when the broker confirmed everything sent on this connection."""
+        """Disconnect. Return True if the broker confirmed everything sent on this connection."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -108,7 +107,7 @@ class Link:
         return is_confirmed
 
     async def _disconnect(self, connection: Connection) -> bool:
-        """STOMP 1.2, DISCONNECT: its receipt says that all before it was processed."""
+        """Send DISCONNECT, whose receipt says that all before it was processed (STOMP 1.2)."""
         confirmed: list[BrokerError | None] = []
         connection.write(self.asking("DISCONNECT", {}, confirmed.append))
         try:
@@ -132,7 +131,7 @@ class Link:
             self._failure = problem
             self._wake()
         except Exception as problem:
-            # A mistake of this package: who waits must not wait for ever.
+            # A mistake of this package: waiting tasks must not wait for ever.
             self._failure = ClientError(f"the client broke: {problem!r}")
             self._wake()
             raise
@@ -166,13 +165,13 @@ class Link:
         seconds = self.url.connect_timeout_ms / 1000
         return await open_connection(address, next(self._numbers), self._greeting, seconds, self._tls)
 
-    # ---- for those who wait
+    # ---- for tasks that wait
 
     async def wait(self, condition: Callable[[], bool], timeout_seconds: float | None = None) -> bool:
-        """Returns True when the condition holds, False when time is up first.
+        """Return True when the condition holds, False when the time is up first.
 
-        Raises what ended the search, what the broker refused without saying of what, and NoBroker when there was no
-        connection for the URL's ``timeout``.
+        Raises the error that ended the search, an ERROR of the broker that belongs to no request, and NoBroker when
+        there was no connection for the URL's ``timeout``.
         """
         loop = asyncio.get_running_loop()
         until = None if timeout_seconds is None else loop.time() + timeout_seconds
@@ -193,13 +192,13 @@ class Link:
             await self._changed(None if limit is None else limit - loop.time())
 
     async def connected(self) -> Connection:
-        """The connection, as soon as there is one. Raises as ``wait``."""
+        """Wait for the connection and return it. Raises as ``wait``."""
         await self.wait(lambda: self.connection is not None)
         assert self.connection is not None, "that was waited for"
         return self.connection
 
     async def _changed(self, timeout_seconds: float | None = None) -> None:
-        """Returns when something came, or in time."""
+        """Return at the next event, or when the time is up."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiters.add(future)
@@ -226,20 +225,20 @@ class Link:
     # ---- requests
 
     def asking(self, command: str, headers: Headers, answer: Answer) -> bytes:
-        """A frame that asks for a receipt; ``answer`` is called with None, or with the error.
+        """Return a frame that requests a receipt; ``answer`` is called with None, or with the error.
 
-        It is forgotten when the connection is lost.
+        ``answer`` is forgotten when the connection is lost.
         """
         return frame(command, {**headers, "receipt": self.receipt_for(answer)})
 
     def receipt_for(self, answer: Answer) -> str:
-        """The id of a receipt; ``answer`` is called when it comes."""
+        """Return the id of a new receipt; ``answer`` is called when the receipt arrives."""
         receipt = f"r-{next(self._numbers)}"
         self._answers[receipt] = answer
         return receipt
 
     async def request(self, connection: Connection, command: str, headers: Headers) -> bool:
-        """Send a frame and wait for its receipt: True; False when the connection was lost first.
+        """Send a frame and wait for its receipt. Return True, or False when the connection was lost first.
 
         BrokerError: refused.
         """
@@ -250,7 +249,7 @@ class Link:
             raise answered[0]
         return bool(answered)
 
-    # ---- what comes on the connection
+    # ---- events of the connection
 
     def receipt(self, connection: Connection, receipt: str) -> None:
         self._is_useful = True
@@ -275,14 +274,14 @@ class Link:
             asyncio.get_running_loop().call_later(ERROR_SETTLES_SECONDS, self._settle, connection, error)
 
     def _settle(self, connection: Connection, error: BrokerError) -> None:
-        """The broker answered with an ERROR and did not hang up: the next call that waits raises it."""
+        """Raise an ERROR in the next call that waits, if the broker did not close the connection after it."""
         if self.connection is connection and self._fatal is error:
             self._fatal = None
             self._refusal = error
             self._wake()
 
     def turn_over(self, connection: Connection) -> None:
-        """All frames that came in one piece were passed on, or more may be written: wake the tasks that wait."""
+        """Wake the waiting tasks: all frames of one piece were passed on, or more may be written."""
         if self._waiters:
             self._wake()
 
@@ -297,7 +296,7 @@ class Link:
             self._refused_connections += 1
             reason = str(self._fatal)
         self._lost_reason = f"connection lost ({reason})"
-        if self._task is not None:  # else it is our own leaving
+        if self._task is not None:  # else this client disconnects
             self._notice(f"connection to {connection.address} lost ({reason})")
         self.on_lost()
         self._ended.set()

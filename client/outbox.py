@@ -1,7 +1,7 @@
-"""Messages on their way: each is kept until its receipt came, and can be sent again as the same message. Pure.
+"""Messages without a receipt: each is kept until its receipt arrives, and can be sent again as the same message. Pure.
 
-Each has a number of this client's own, and a name of the client that nobody else uses (docs/duplicates.md): by both
-TandemMQ knows what it had stored before.
+Each has a number of this client's own, and a unique name of the client (docs/duplicates.md): by both, TandemMQ
+recognizes messages that it has stored.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ REFUSALS_MAX = 16
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """One message: what does not depend on the connection. ``confirmation``: the future of a caller that waits for this
-    receipt."""
+    """The parts of a message that do not depend on the connection. ``confirmation``: the future of a caller that waits
+    for this receipt."""
 
     head: bytes
     body: bytes
@@ -33,10 +33,10 @@ class Outgoing:
 
 
 class Numbering:
-    """The producer's name and the next number, and the frames of messages numbered so."""
+    """The producer's name and the next number, and the frames of messages with such numbers."""
 
     def __init__(self, producer: str) -> None:
-        # Never used by another: a producer's name with an old number is a message that was sent before.
+        # Unique: a producer's name with an old number is a message that was sent before.
         self._producer = producer.encode()
         self.last = 0
         self._heads: dict[tuple[object, ...], bytes] = {}
@@ -44,7 +44,7 @@ class Numbering:
     def message(
         self, destination: str, body: bytes | str, headers: Mapping[str, str] | None, *, is_bytes: bool = False
     ) -> Outgoing:
-        """A new message with the next number; ValueError for a header that the client writes itself."""
+        """Return a new message with the next number. ValueError for a header that the client writes itself."""
         key = (destination, *headers.items()) if headers else (destination,)
         head = self._heads.get(key)
         if head is None:
@@ -58,7 +58,7 @@ class Numbering:
         return Outgoing(head, data, self.last, has_own_id, is_bytes)
 
     def frame(self, message: Outgoing, receipt: bytes, *, is_tandemmq: bool, transaction: bytes = b"") -> bytes:
-        """Its SEND. Other brokers than TandemMQ would keep the number as a property, and a bridge would carry it on."""
+        """Return the SEND. Only TandemMQ gets the number: others would keep it as a property, bridges pass it on."""
         variable = b"receipt:%b\n%b" % (receipt, transaction)
         if is_tandemmq and not message.has_own_id:
             variable = b"%b%b:%b\\c%d\n" % (variable, _SEND_ID, self._producer, message.number)
@@ -66,7 +66,7 @@ class Numbering:
 
 
 class Outbox:
-    """Messages without a receipt, in the order of sending; and how many had one, or were refused."""
+    """Messages without a receipt, in the order of sending; and the numbers of confirmed and refused ones."""
 
     def __init__(self, numbering: Numbering) -> None:
         self.confirmed_total = 0
@@ -79,18 +79,18 @@ class Outbox:
         return len(self._waiting)
 
     def add(self, message: Outgoing, *, is_tandemmq: bool) -> bytes:
-        """Keep a message until its receipt comes; the frame to write now."""
+        """Keep a message until its receipt arrives. Return the frame to write now."""
         receipt = f"m-{message.number}"
         self._waiting[receipt] = message
         return self._numbering.frame(message, receipt.encode(), is_tandemmq=is_tandemmq)
 
     def again(self, *, is_tandemmq: bool) -> list[bytes]:
-        """The frames of all that have no receipt, in order, for a new connection."""
+        """Return the frames of all messages without a receipt, in order, for a new connection."""
         frame = self._numbering.frame
         return [frame(message, receipt.encode(), is_tandemmq=is_tandemmq) for receipt, message in self._waiting.items()]
 
     def confirmed(self, receipt: str) -> bool:
-        """Forget the message that has this receipt; False when it is no message's."""
+        """Forget the message that has this receipt. Return False if the receipt is no message's."""
         message = self._waiting.pop(receipt, None)
         if message is None:
             return False
@@ -100,7 +100,7 @@ class Outbox:
         return True
 
     def refused(self, receipt: str, error: BrokerError) -> bool:
-        """Forget the message that was refused: it was answered, and would be refused again. False: no message's."""
+        """Forget a refused message: it would be refused again. Return False if the receipt is no message's."""
         message = self._waiting.pop(receipt, None)
         if message is None:
             return False

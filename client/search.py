@@ -1,8 +1,8 @@
-"""Finding the broker that is master: rounds over the addresses, until one answers or the URL's patience ends.
+"""Search for the master: rounds over the addresses, until one answers or the limits of the URL are reached.
 
-A standby refuses, and then the next address is tried at once. An address that says nothing (a host that is down, a
-broker that is stopped) is given a head start only, and goes on being tried beside the others: it holds up none of them
-(RFC 8305 does so with the addresses of one host). Rounds are separated by the URL's pauses.
+A standby refuses, and then the next address is tried at once. An address that does not answer (a host that is down, a
+stopped broker) only gets a head start. Its attempt continues beside the others and delays none of them (RFC 8305 does
+so with the addresses of one host). Rounds are separated by the URL's pauses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Attempt = Callable[[Address], Coroutine[None, None, Connection]]
 
 
 class Search:
-    """One search; ``run`` it once. ``failed``, the address that was just lost, comes last in each round."""
+    """Search for the master; call ``run`` once. ``failed``, the address just lost, comes last in each round."""
 
     def __init__(
         self, url: FailoverUrl, attempt: Attempt, notice: Callable[[str], None], chance: random.Random
@@ -34,9 +34,9 @@ class Search:
         self.problems: dict[Address, str] = {}
 
     async def run(self, failed: Address | None, pauses: Iterator[float]) -> Connection:
-        """The first connection that is made, by as many rounds as there are pauses before them.
+        """Return the first connection that is made, in as many rounds as there are pauses before them.
 
-        NoBroker when the rounds are used up, BrokerError when a broker says no.
+        NoBroker when the rounds are used up, BrokerError when a broker refuses.
         """
         try:
             for made, pause in enumerate(pauses):
@@ -53,7 +53,7 @@ class Search:
             await self._end()
 
     def failures(self) -> str:
-        """What became of each address so far."""
+        """Return the outcome for each address so far."""
         return "; ".join(f"{address}: {problem}" for address, problem in self.problems.items())
 
     async def _round(self, failed: Address | None) -> Connection | None:
@@ -67,7 +67,7 @@ class Search:
         return None
 
     async def _last_answers(self) -> Connection | None:
-        """The rounds are over, but some have not answered yet; each has a time limit of its own."""
+        """Wait for the attempts that have not ended after the last round; each has its own time limit."""
         while self._running:
             await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
             if (found := self._found()) is not None:
@@ -75,7 +75,7 @@ class Search:
         return None
 
     async def _wait(self, seconds: float, until_ended: Address | None = None) -> Connection | None:
-        """Let time pass while attempts go on; ends early when one succeeds, or when that one has ended."""
+        """Wait while attempts go on. Return early when one succeeds, or when the named one has ended."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while (left := until - loop.time()) > 0:
@@ -90,11 +90,11 @@ class Search:
         return None
 
     def _found(self) -> Connection | None:
-        """Take what has ended: the first that succeeded; why the others did not is noted."""
+        """Take the attempts that have ended: return the first that succeeded, and note why the others failed."""
         found: Connection | None = None
         for address, task in [(address, task) for address, task in self._running.items() if task.done()]:
             if found is not None:
-                continue  # two at once: _end drops it
+                continue  # a second success: _end drops it
             del self._running[address]
             try:
                 found = task.result()

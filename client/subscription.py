@@ -1,4 +1,4 @@
-"""Messages that come: a subscription that goes on over failovers, and its messages while they wait to be taken."""
+"""Subscriptions that continue over failovers, and their messages until the caller takes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tandemmq.client.link import Link
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message as it came. ``headers`` are unescaped; ``connection`` says on which connection it came."""
+    """A message as it arrived. ``headers`` are unescaped; ``connection`` is the number of its connection."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -23,14 +23,14 @@ class Received:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; bytes that are none are replaced."""
+        """The body as UTF-8; invalid bytes are replaced."""
         return self.body.decode("utf-8", errors="replace")
 
 
 class Subscription:
-    """One destination's messages, made by ``Client.subscribe``: ``receive`` them or iterate over them.
+    """Messages of one destination, made by ``Client.subscribe``: ``receive`` them or iterate over them.
 
-    What waits here when the connection is lost is dropped, for the broker delivers it again.
+    Messages that wait here when the connection is lost are dropped: the broker delivers them again.
     """
 
     def __init__(self, link: Link, headers: Headers, durable_name: str | None, ended: Callable[[], object]) -> None:
@@ -57,9 +57,9 @@ class Subscription:
             yield message
 
     async def receive(self, timeout_seconds: float | None = None) -> Received | None:
-        """The next message, or None when none came in time.
+        """Return the next message, or None when none arrived in time.
 
-        Raises NoBroker, BrokerError (this subscription is refused by the broker that is master now) or Closed.
+        Raises NoBroker, BrokerError (the current master refuses this subscription) or Closed.
         """
         if not self._inbox:
             await self._link.wait(self._has_news, timeout_seconds)
@@ -69,10 +69,10 @@ class Subscription:
         return None
 
     async def unsubscribe(self, *, is_forgotten: bool = False) -> None:
-        """End it; what waits here goes to others.
+        """End the subscription; messages that wait here go to other consumers.
 
-        ``is_forgotten``: a durable subscription is deleted with all it has pending.
-        Returns when the broker confirmed it, be it the next one.
+        ``is_forgotten``: a durable subscription is deleted with all its pending messages.
+        Returns when a broker has confirmed it, possibly the next one.
         """
         if not self.is_ended:
             self._end()
@@ -95,10 +95,10 @@ class Subscription:
     # ---- for the client
 
     async def confirmed(self) -> None:
-        """Returns when the broker accepted the SUBSCRIBE; raises BrokerError with its reason when it did not."""
+        """Return when the broker has accepted the SUBSCRIBE. Raises BrokerError with its reason when it refuses."""
         try:
             await self._link.wait(lambda: self._is_confirmed or self._refusal is not None)
-        except BaseException:  # cancelled, for one: no task will take what is delivered
+        except BaseException:  # for example cancelled: no task will take the messages
             self._end()
             if self._link.connection is not None:
                 self._link.connection.write(frame("UNSUBSCRIBE", {"id": self._headers["id"]}))
@@ -113,11 +113,11 @@ class Subscription:
         connection.write(self._link.asking("SUBSCRIBE", self._headers, self._answered))
 
     def arrived(self, message: Received) -> None:
-        """A message of this subscription came."""
+        """Keep a message of this subscription for ``receive``."""
         self._inbox.append(message)
 
     def drop_messages(self) -> None:
-        """The connection is lost, and what came on it comes again."""
+        """Drop the messages of a lost connection: they come again."""
         self._inbox.clear()
 
     def _end(self) -> None:

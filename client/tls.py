@@ -1,4 +1,4 @@
-"""TLS as a client has it: whom it trusts, and the certificate that it shows."""
+"""TLS of a client: the authorities that it trusts, and its certificate."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def tls_context(
     key_password: str | None = None,
     checks_host: bool = True,
 ) -> ssl.SSLContext:
-    """TLS 1.2 or later, to a server whose certificate is signed by one in ``ca_file`` (default: by those that the
-    system trusts) and names the host that was asked for.
+    """Return a context for TLS 1.2 or later, to a server whose certificate is signed by an authority in ``ca_file``
+    (default: those that the system trusts) and names the requested host.
 
-    ``certificate``: our own, PEM, with its ``key`` behind it or in a file of its own. Without ``checks_host`` any
-    certificate of these authorities will do, whatever host it names. Raises TlsError, naming the file.
+    ``certificate``: our own, PEM, with its ``key`` behind it or in a separate file. Without ``checks_host`` any
+    certificate of these authorities is accepted, whatever host it names. Raises TlsError, naming the file.
     """
     try:
         context = ssl.create_default_context(cafile=ca_file)
@@ -33,7 +33,7 @@ def tls_context(
     context.check_hostname = checks_host
     if certificate is not None:
         try:
-            # The password is never asked for at a terminal, which is what OpenSSL does on its own.
+            # OpenSSL would prompt for the password at the terminal; an empty password prevents that.
             context.load_cert_chain(certificate, key, key_password or "")
         except (OSError, ValueError) as error:
             files = certificate if key is None else f"{certificate} and {key}"
@@ -43,7 +43,7 @@ def tls_context(
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What `tls_context` is made of, for those who hand it to other processes; the password is a file's first line."""
+    """Arguments of `tls_context`, to pass to other processes. The password is the first line of a file."""
 
     ca_file: str | None = None
     certificate: str | None = None
@@ -52,7 +52,7 @@ class TlsFiles:
     checks_host: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Reads the files. Raises TlsError, naming the one that is wrong."""
+        """Read the files and return the context. Raises TlsError, naming the file that is wrong."""
         try:
             password = None if self.key_password_file is None else first_line(self.key_password_file)
         except (OSError, UnicodeDecodeError) as error:
@@ -62,18 +62,18 @@ class TlsFiles:
         )
 
 
-#: The authorities that the system trusts, and nothing to show.
+#: The authorities that the system trusts, and no certificate.
 NO_FILES: Final = TlsFiles()
 
 
 def first_line(path: str) -> str:
-    """Of a file, a FIFO or what else a shell names (`<(pass show broker)`). Raises OSError, UnicodeDecodeError."""
+    """Return the first line of a file, FIFO or `<(pass show broker)`. Raises OSError, UnicodeDecodeError."""
     with open(path, encoding="utf-8") as file:
         return file.readline(FIRST_LINE_BYTES_MAX).rstrip("\r\n")
 
 
 def reason_of_tls(error: Exception) -> str:
-    """What went wrong, without OpenSSL's file and line."""
+    """Return the reason of an error, without OpenSSL's file and line."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

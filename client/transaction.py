@@ -1,9 +1,9 @@
-"""A transaction: what is sent and acknowledged in it happens whole or not at all.
+"""A transaction: its messages and acknowledgements take effect all together or not at all.
 
-Its messages are kept until its COMMIT is confirmed, and said again on the next connection when one is lost: by then
-nothing of it was done. A COMMIT whose receipt was lost may have been done. It is repeated only if that can do no harm:
-TandemMQ at both ends, which leaves out what it stored before, and neither acknowledgements nor more messages than its
-audit surely remembers. Otherwise the caller gets InDoubt.
+Its messages are kept until its COMMIT is confirmed, and sent again on the next connection when one is lost: until then
+none of them has taken effect. A COMMIT whose receipt was lost may have taken effect. It is repeated only if that can do
+no harm: TandemMQ at both ends, which leaves out what it stored before, no acknowledgements, and not more messages than
+its audit surely remembers. Otherwise the caller gets InDoubt.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tandemmq.client.link import Link
 from tandemmq.client.outbox import Numbering, Outgoing
 from tandemmq.client.subscription import Received
 
-# Half of what TandemMQ remembers of one producer by default (failover_producers_audit_depth).
+# Half of the numbers that TandemMQ remembers of one producer by default (failover_producers_audit_depth).
 REPEATED_NUMBERS_MAX = 1024
 
 
 @dataclass(eq=False)
 class Transaction:
-    """Made by ``Client.begin``. As ``async with``: committed at the end of the block, undone when the block raises."""
+    """Made by ``Client.begin``. ``async with`` commits at the end of the block, and aborts when the block raises."""
 
     _link: Link
     _numbering: Numbering
@@ -38,7 +38,7 @@ class Transaction:
         self._unanswered = 0
         self._begun_on: Connection | None = None
         self._committed_on: Connection | None = None
-        # COMMIT was sent and not answered; and whether it was to a broker that knows numbered messages.
+        # COMMIT was sent and not answered; and whether that broker knows numbered messages.
         self._may_be_done = False
         self._is_known_there = False
         self._has_acknowledgements = False
@@ -49,7 +49,7 @@ class Transaction:
     async def send(self, destination: str, body: bytes | str, headers: Mapping[str, str] | None = None) -> None:
         """Send one persistent message in the transaction.
 
-        Raises TransactionLost, or BrokerError if a former one was refused.
+        Raises TransactionLost, or BrokerError if an earlier one was refused.
         """
         self._check()
         await self._link.wait(self._may_go_on)
@@ -62,7 +62,7 @@ class Transaction:
         self._write(connection, message)
 
     async def acknowledge(self, message: Received) -> bool:
-        """Acknowledge a message in the transaction; False when its connection is gone, and it will come again."""
+        """Acknowledge a message in the transaction. Return False when its connection is gone: it comes again."""
         self._check()
         connection = self._link.connection
         if connection is None or connection.number != message.connection or not self._begin_on(connection):
@@ -73,16 +73,16 @@ class Transaction:
         return True
 
     async def commit(self) -> None:
-        """Returns when all of it is done.
+        """Commit the transaction. Returns when all of it has taken effect.
 
-        BrokerError: nothing of it; TransactionLost: likewise; InDoubt: unknown.
+        BrokerError or TransactionLost: nothing of it has; InDoubt: unknown.
         """
         self._check()
         try:
             while not await self._commit_once():
                 pass
         except BaseException as problem:
-            # It is still open there, unless COMMIT was said: a transaction that was answered is known no more.
+            # It is still open there unless COMMIT was sent: an answered transaction no longer exists at the broker.
             connection = self._begun_on
             if connection is not None and connection is self._link.connection and self._committed_on is not connection:
                 connection.write(frame("ABORT", {"transaction": self._name}))
@@ -93,7 +93,7 @@ class Transaction:
             self._end()
 
     async def abort(self) -> None:
-        """Undo all of it. Returns when the broker confirmed it, or the connection is lost, which does the same."""
+        """Undo all of it. Returns when the broker has confirmed that, or the connection is lost, which undoes it."""
         if self._is_over:
             return
         connection = self._begun_on
@@ -112,14 +112,14 @@ class Transaction:
         try:
             await self.abort()
         except ClientError:
-            pass  # the error of the block is the one to tell; without a COMMIT nothing is done
+            pass  # the block's error is the one to raise; without a COMMIT nothing is done
 
     # ---- for the client
 
     def restore(self, connection: Connection) -> int:
-        """Say again on a new connection what was said before; how many messages."""
+        """Repeat the transaction on a new connection. Return the number of messages sent again."""
         if self._has_acknowledgements:
-            # They were undone with their connection, and their messages come again.
+            # Acknowledgements were undone with their connection, and their messages come again.
             self._is_lost = True
             return 0
         if not self._messages:
@@ -132,7 +132,7 @@ class Transaction:
     # ---- inside
 
     async def _commit_once(self) -> bool:
-        """COMMIT on the present connection: True when it is done, False to do it again on the next one."""
+        """Send COMMIT on the present connection. Return True when it is done, False to repeat it on the next one."""
         link = self._link
         if self._may_be_done and not self._is_repeatable():
             raise self._doubt()
@@ -144,7 +144,7 @@ class Transaction:
             raise self._refusal
         if link.connection is not connection:
             return False
-        # Asked again here: others may have sent meanwhile, and this may be another broker.
+        # Checked again here: other tasks may have sent messages meanwhile, and this may be another broker.
         if self._may_be_done and not (link.is_tandemmq and self._is_repeatable()):
             raise self._doubt()
         return await self._commit_on(connection)
@@ -158,12 +158,12 @@ class Transaction:
         connection.write(link.asking("COMMIT", {"transaction": self._name}, answered.append))
         await link.wait(lambda: bool(answered) or link.connection is not connection)
         if answered and answered[0] is not None:
-            self._may_be_done = was_sent_before  # this one was answered: nothing of it was done
+            self._may_be_done = was_sent_before  # this COMMIT was answered: nothing of it was done
             raise answered[0]
         return bool(answered)
 
     def _is_repeatable(self) -> bool:
-        """Whether a broker that did it knows every message of it, and so leaves out all of a second one."""
+        """Return whether a broker that did it still knows every message of it, and so ignores all of a second one."""
         if self._has_acknowledgements or not self._is_known_there:
             return False
         return not self._messages or self._numbering.last - self._messages[0].number < REPEATED_NUMBERS_MAX
@@ -175,7 +175,7 @@ class Transaction:
         )
 
     def _begin_on(self, connection: Connection) -> bool:
-        """BEGIN where it was not said yet; False when what was acknowledged is lost with a former connection."""
+        """Send BEGIN unless it was sent. Return False when acknowledgements were lost with a former connection."""
         if self._begun_on is not connection:
             if self._has_acknowledgements:
                 self._is_lost = True

@@ -1,6 +1,7 @@
-"""Journals as data sets: a PySpark data source, and jobs on it. Reads files only; nothing of the broker needs it.
+"""Journals as data sets: a PySpark data source, and jobs on it. Reads files only; the broker needs nothing from it.
 
-Importing this imports neither Spark nor Arrow: what needs them, the extra ``spark``, imports them when it is called.
+Importing this imports neither Spark nor Arrow: code that needs them (the extra ``spark``) imports them when it is
+called.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["TABLES", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """After it, ``spark.read.format("tandemmq").load(path)`` reads the journals below ``path``."""
+    """Register the data source: ``spark.read.format("tandemmq").load(path)`` then reads the journals below ``path``."""
     from tandemmq.pipeline.source import JournalDataSource
 
     spark.dataSource.register(JournalDataSource)

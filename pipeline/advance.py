@@ -1,8 +1,8 @@
-"""How far a stream goes next, and which parts of which files stand between two offsets.
+"""Progress of a stream, and the parts of files between two offsets.
 
-Closed files are read whole, in the order of their numbers, from the store that has most to be read first; the file
-that grows, if it is wanted, up to its last whole batch. What was to come next and is gone is a loss: it is reported,
-and skipped only where that was asked for.
+Closed files are read whole, in the order of their numbers, first from the store that has most to be read. The growing
+file, if it is wanted, is read up to its last whole batch. A file that is missing when its turn comes is a loss: it is
+reported, and skipped only if failOnDataLoss is false.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NOTHING: Final = Listing("", {}, None)
 
 
 class DataLost(Exception):
-    """What a stream was to read is not there any more."""
+    """Data that a stream was to read is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a batch takes at most; one file at least, and one batch of the journal."""
+    """Maximum of a batch; at least one file, and one batch of the journal."""
 
     files: int | None = None
     bytes: int | None = None
@@ -38,7 +38,7 @@ class Limit:
 
 @dataclass(slots=True)
 class Advance:
-    """Where a stream goes. ``losses``, in words, are behind the offsets already; ``fatal`` would come next."""
+    """Next offsets of a stream. ``losses``, in words, are behind the offsets already; ``fatal`` would come next."""
 
     offsets: Offsets = field(default_factory=Offsets)
     losses: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One file further. ``is_growing``: there is no more for now."""
+    """Advance by one file. ``is_growing``: there is no more for now."""
 
     position: Position
     size: int = 0
@@ -56,12 +56,12 @@ class _Step:
 
 
 def start_of(listing: Listing) -> Position:
-    """Before everything that a store has."""
+    """Return the position before everything that a store has."""
     return beginning(listing.files, has_all=listing.growing is not None)
 
 
 def newest_of(listing: Listing) -> Position:
-    """Behind everything that a store has, as far as it was read; before the growing file where it was not."""
+    """Return the position behind everything that a store has, or before the growing file if it was not read."""
     if listing.growing is None:
         position = Position()
         for number in listing.files:
@@ -78,9 +78,9 @@ def advance(
     is_loss_fatal: bool = True,
     limit: Limit | None = None,
 ) -> Advance:
-    """From ``start`` on, as far as there is something and ``limit`` lets it. Reads the file that grows.
+    """Advance from ``start``, as far as there is data and ``limit`` allows. Reads the growing file.
 
-    A store that was not known joins before its first file. Raises DataLost where a store is behind its position.
+    A new store joins before its first file. Raises DataLost if a store is behind its position.
     """
     limit = limit or Limit()
     positions = dict(start.stores)
@@ -122,10 +122,10 @@ def advance(
 def parts_between(
     start: Offsets, end: Offsets, stores: Mapping[str, Listing], table: str
 ) -> tuple[list[JournalFile], list[str]]:
-    """What stands between two offsets, by store and file; and in words what does not stand there any more.
+    """Return the data between two offsets, by store and file, and in words the data that is missing.
 
-    Records are read as far as their file counts: behind its end a broker may still write that it ends there, and the
-    same offsets must give the same rows.
+    Records are read up to the end of their file: behind it a broker may still write an end marker, and the same offsets
+    must give the same rows.
     """
     is_rest_wanted = table in (columns.BATCHES, columns.FILES)
     found: list[JournalFile] = []
@@ -133,7 +133,7 @@ def parts_between(
     for store, until in sorted(end.stores.items()):
         since = start.stores.get(store)
         if since is None:
-            continue  # it joined at its beginning
+            continue  # the store joined at its beginning
         listing = stores.get(store, _NOTHING)
         missing: list[str] = []
         for number in _numbers(since, until):
@@ -192,7 +192,7 @@ def _step(listing: Listing, position: Position, is_tail_wanted: bool, room: int 
 
 
 def _next_arrived(numbers: list[int], position: Position) -> int | None:
-    """The first file of an archive that was not read: they may come in any order."""
+    """Return the first file of an archive that was not read: files may arrive in any order."""
     number = position.next_from(position.file)
     while (at := bisect_left(numbers, number)) < len(numbers):
         number = position.next_from(numbers[at])
@@ -206,7 +206,7 @@ def _whole_end(file: JournalFile, begin: int, room: int | None, known_stop: int 
         if known_stop is None:
             return grown(file, begin, room) or begin
         return known_stop if room is None else min(whole_end(file, begin, room), known_stop)
-    except FileNotFoundError:  # closed and moved since it was listed
+    except FileNotFoundError:  # closed and moved since the listing
         return begin if known_stop is None else known_stop
 
 
@@ -226,7 +226,7 @@ def _backlog(listing: Listing, position: Position) -> int:
 
 
 def _numbers(since: Position, until: Position) -> list[int]:
-    """The files of which something stands between two positions."""
+    """Return the files that have data between two positions."""
     found = []
     for first, last in ((since.file, until.file), *until.skipped_ranges):
         number = since.next_from(first)
@@ -240,7 +240,7 @@ def _numbers(since: Position, until: Position) -> list[int]:
 
 
 def _loss(listing: Listing, store: str, number: int, begin: int) -> str | None:
-    """What it means that a file is not there; None when it had nothing that was to be read."""
+    """Describe the loss of a missing file; None if it had nothing to read."""
     end = listing.named_end(number)
     if end is not None and begin >= end:
         return None
@@ -251,7 +251,7 @@ def _loss(listing: Listing, store: str, number: int, begin: int) -> str | None:
 def _taken_back(file: JournalFile, offset: int) -> str:
     return (
         f"{file.path} ends at {file.end}, as a later file says, and this stream read it up to {offset}: what stood "
-        "between was never promised to anybody, and a power loss or a change of masters took it back (follow=tail). "
+        "between was never confirmed to a client, and a power loss or a change of masters took it back (follow=tail). "
         "Go on behind it: failOnDataLoss=false"
     )
 

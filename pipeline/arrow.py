@@ -1,7 +1,7 @@
-"""The rows of a table as Arrow record batches, bounded in rows and in bytes: a worker holds one, never a file.
+"""Rows of a table as Arrow record batches, bounded in rows and in bytes: a worker holds one batch, never a file.
 
-Records that are written as nearly all are go through the lockstep decoder, many at once; the others, and the tables
-that are not made of records, through ``rows``. Both give the same rows, in the same order.
+The lockstep decoder reads the usual records, many at once. Other records, and the tables that are not made of records,
+go through ``rows``. Both give the same rows, in the same order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONG: Final = {columns.MESSAGES: ("properties", "body", "text", "raw")}
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The columns that are made of a table's, and the bounds of a batch."""
+    """Columns to make of a table's, and the bounds of a batch."""
 
     schema: pa.Schema
     places: Sequence[int]  # in a row of the table
@@ -56,7 +56,7 @@ def record_batches(
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``table`` in one file, of its columns those with ``names``, in that order. See rows.rows.
+    """Yield the rows of ``table`` in one file, with the columns ``names``, in that order. See rows.rows.
 
     A batch has ``rows_max`` rows at most, and more than ``bytes_max`` bytes of bodies only if one row has.
     """
@@ -65,7 +65,7 @@ def record_batches(
     places = [all_names.index(name) for name in (all_names if names is None else names)]
     sized = [all_names.index(name) for name in _LONG.get(table, ())]
     wanted = _Wanted(pa.schema([whole.field(place) for place in places]), places, sized, rows_max, bytes_max)
-    # What makes many rows at once, but for tables that are not made of records, or of few.
+    # The lockstep decoders. Tables that are not made of records, or of few, have none.
     lockstep: dict[str, Callable[[Block, JournalFile, int | None], Found]] = {
         columns.RECORDS: records,
         columns.MESSAGES: partial(messages, payload=payload),
@@ -79,7 +79,7 @@ def record_batches(
     made = maker(file, mode, payload)
     for block in blocks(stretches(file, mode), rows_max):
         chosen = block if kinds is None else block.of_kinds(kinds)
-        # The first stored message shows in which version of OpenWire all are.
+        # The first stored message shows the version of OpenWire of all of them.
         stored = chosen.of_kinds(STORED) if made.version is None else chosen
         for number in range(len(stored)):
             if made.version is not None:
@@ -97,11 +97,11 @@ def _of_rows(made: Iterator[Row], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
 def _of_block(
     block: Block, found: Found, make: Callable[[int, int, bytes], Row | None], wanted: _Wanted
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a block: those that fit as they were found, the others as ``make`` makes them one by one."""
+    """Yield the rows of a block: ready ones from ``found``, the others from ``make``, one by one."""
     ready = [found.columns[field.name]() for field in wanted.schema]
     edges = np.concatenate(([0], np.cumsum(np.where(found.fits, found.sizes, 0))))
     others = np.flatnonzero(~found.fits).tolist()
-    begin = at = size = 0  # the batch to come begins at the first, and reaches to the second with so many bytes
+    begin = at = size = 0  # the next batch: its beginning, its end so far, its bytes
     made: dict[int, Row | None] = {}
     for other in [*others, len(block)]:
         while size + edges[other] - edges[at] > wanted.bytes_max:
@@ -126,7 +126,7 @@ def _of_block(
 def _piece(
     ready: Sequence[pa.Array], found: Found, made: dict[int, Row | None], begin: int, end: int, wanted: _Wanted
 ) -> Iterator[pa.RecordBatch]:
-    """Rows ``begin`` to ``end`` of a block."""
+    """Yield rows ``begin`` to ``end`` of a block."""
     count = end - begin
     arrays = [column.slice(begin, count) for column in ready]
     if made:
@@ -161,6 +161,6 @@ def _arrays(made: Sequence[Row], wanted: _Wanted) -> list[pa.Array]:
 
 
 def _batch(arrays: Sequence[pa.Array], count: int, wanted: _Wanted) -> pa.RecordBatch:
-    if not arrays:  # a count asks for rows without columns
+    if not arrays:  # a count needs rows without columns
         return pa.RecordBatch.from_struct_array(pa.array(list(repeat({}, count)), pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)

@@ -1,4 +1,4 @@
-"""Records of a file that lie in one buffer: what the lockstep decoder takes at a time."""
+"""Blocks: records of a file that lie in one buffer, the unit of the lockstep decoder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tandemmq.pipeline.walk import Stretch
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Record ``i`` takes ``buffer`` from ``starts[i]`` to ``stops[i]``, its header included, and is of the batch at
-    ``batches[i]``. ``base + starts[i]`` is its offset in the file."""
+    """Records in one buffer. Record ``i`` takes ``buffer`` from ``starts[i]`` to ``stops[i]``, header included, and is
+    of the batch at ``batches[i]``. ``base + starts[i]`` is its offset in the file."""
 
     buffer: bytes
     data: Bytes
@@ -30,20 +30,20 @@ class Block:
         return len(self.starts)
 
     def record(self, index: int) -> tuple[int, int, bytes]:
-        """Offset of the batch, offset of the header, payload."""
+        """Return the offset of the batch, the offset of the header, and the payload."""
         start = int(self.starts[index])
         payload = self.buffer[start + RECORD_HEADER_SIZE : int(self.stops[index])]
         return int(self.batches[index]), self.base + start, payload
 
     def of_kinds(self, kinds: Collection[int]) -> Block:
-        """The records whose commands have one of these numbers."""
+        """Return the records whose commands have one of these numbers."""
         payloads = self.starts + RECORD_HEADER_SIZE
         kept = (payloads < self.stops) & np.isin(self.data.at(BYTE, payloads), list(kinds))
         return Block(self.buffer, self.data, self.base, self.starts[kept], self.stops[kept], self.batches[kept])
 
 
 def blocks(stretches: Iterable[Stretch], rows_max: int) -> Iterator[Block]:
-    """All records of the ``stretches``, in order, up to ``rows_max`` at a time."""
+    """Yield all records of the ``stretches``, in order, up to ``rows_max`` at a time."""
     together: list[Stretch] = []
     count = 0
     try:
@@ -56,7 +56,7 @@ def blocks(stretches: Iterable[Stretch], rows_max: int) -> Iterator[Block]:
             together.append(stretch)
             count += len(stretch.records)
     except Malformed:
-        # The records before it come first: one of them may be the first damage.
+        # Earlier records come first: one of them may be the first damage.
         if together:
             yield from _cut(together, rows_max)
         raise

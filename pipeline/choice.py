@@ -1,4 +1,4 @@
-"""Which engine a command takes where its user names none: for what is small the one in its process. Imports neither."""
+"""Choice of the engine if the user names none: for little data the one in the process. Imports neither."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tandemmq.pipeline.engine import AUTO, LOCAL, SPARK
 from tandemmq.pipeline.session import NoSpark, check_java
 from tandemmq.pipeline.table import size
 
-# Up to so many bytes of journals Spark takes longer to start, and to plan, than one core takes for all of it.
+# Up to this many bytes of journals, Spark takes longer to start and plan than one core takes for all of it.
 LOCAL_BYTES_MAX: Final = 512 << 20
 _NAMES: Final = {LOCAL: "DuckDB, in the process of the command", SPARK: "Spark"}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An engine, and why it was taken."""
+    """An engine, and the reason for it."""
 
     name: str
     why: str
@@ -28,10 +28,10 @@ class Choice:
 
 
 def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Choice:
-    """``asked`` is AUTO, or the engine. ``bytes``: how much will be read, None where that is not known;
-    ``needs_spark``: why it must be Spark."""
+    """Return ``asked``, or the engine for AUTO. ``bytes``: data to read, None if unknown; ``needs_spark``: the reason
+    why it must be Spark."""
     if asked != AUTO:
-        return Choice(asked, "--engine asks for it")
+        return Choice(asked, "--engine names it")
     if needs_spark is not None:
         return Choice(SPARK, needs_spark)
     if _has_session():
@@ -54,12 +54,12 @@ def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Cho
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ValueError:  # it was imported, and has no spec
+    except ValueError:  # imported, without a spec
         return False
 
 
 def _has_session() -> bool:
-    """As spark-submit and notebooks have one. Without Spark in this process there is none."""
+    """Return whether this process has a Spark session, as in spark-submit and notebooks."""
     if sys.modules.get("pyspark.sql") is None:
         return False
     from pyspark.sql import SparkSession

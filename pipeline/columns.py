@@ -1,6 +1,6 @@
-"""The tables of the pipeline: which columns each has, said once for Spark and for Arrow. Imports neither.
+"""The tables of the pipeline and their columns, defined once for Spark and for Arrow. Imports neither.
 
-Every column may be null; times are UTC, numbers of bytes and offsets are long. docs/pipeline.md says what each means.
+Every column may be null; times are UTC, numbers of bytes and offsets are long. docs/pipeline.md describes each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MARKS: Final = "marks"
 BATCHES: Final = "batches"
 FILES: Final = "files"
 
-# What tells one record from all others, and one destination from all others of its store, and of all stores.
+# Keys of a record among all stores, of a destination in its store, and of a destination among all stores.
 PLACE: Final = ("store", "file", "offset")
 NAME: Final = ("destination_type", "destination")
 DESTINATION: Final = ("store", *NAME)
@@ -50,9 +50,9 @@ COLUMNS: Final[dict[str, Columns]] = {table: tuple(_COLUMN.findall(schema)) for 
 
 TABLES: Final = tuple(COLUMNS)
 
-# What ``records.command`` may hold. COPY is the UPDATE_MESSAGE by which compaction moves a message to a newer file;
-# HEADER, MARK and CLOCK are the traces that only this broker writes, and ``broker_in`` of a CLOCK is the time that it
-# shows; what cannot be decoded is UNREADABLE, and not sound.
+# Values of ``records.command``. COPY is the UPDATE_MESSAGE by which compaction moves a message to a newer file; HEADER,
+# MARK and CLOCK are the traces that only this broker writes, and ``broker_in`` of a CLOCK is the time that it shows. A
+# record that cannot be decoded is UNREADABLE, and not sound.
 TRACE: Final = "TRACE"
 HEADER: Final = "HEADER"
 MARK: Final = "MARK"
@@ -72,10 +72,10 @@ ACK_MAP: Final = "ACK_MAP"
 REWRITTEN: Final = "REWRITTEN"
 UNREADABLE: Final = "UNREADABLE"
 
-# What ``acks.ack_kind`` may hold beside the names of store.records.acknowledgements: the broker removed the message.
+# Value of ``acks.ack_kind`` beside the names of store.records.acknowledgements: the broker removed the message.
 BY_BROKER: Final = "removed"
 
-# What ``batches.status`` may hold. The ``length`` of a batch includes its header, 28 bytes.
+# Values of ``batches.status``. The ``length`` of a batch includes its header, 28 bytes.
 OK: Final = "ok"
 UNSUMMED: Final = "unsummed"  # whole, but without a checksum: ActiveMQ before 5.9
 BAD_SUM: Final = "bad_sum"
@@ -91,19 +91,19 @@ CURRENT: Final = "current"
 
 
 def ddl(table: str) -> str:
-    """The schema of a table as Spark reads it."""
+    """Return the schema of a table in Spark's notation."""
     return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table])
 
 
 def arrow_schema(table: str) -> pa.Schema:
-    """The schema of a table in Arrow: what Spark itself makes of ``ddl``, with its session in UTC."""
+    """Return the schema of a table in Arrow, the same that Spark makes of ``ddl`` in a session in UTC."""
     import pyarrow as pa
 
     return pa.schema([(name, arrow_type(kind)) for name, kind in COLUMNS[table]])
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Arrow's type of one that has this name in Spark."""
+    """Return Arrow's type for a type name of Spark."""
     import pyarrow as pa
 
     types = {

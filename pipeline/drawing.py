@@ -1,10 +1,10 @@
-"""Plots as SVG, that stand in a page of HTML as they are: bars beside their names, and lines over what goes by.
+"""Plots as SVG inside a page of HTML: bars beside their names, and lines over time or another axis.
 
     | names | bars, over a grid ........ | amounts |      | amounts | lines, over a grid ............ |
     |       | 0     1 GiB     2 GiB      |         |      |         | 09:00      10:00      11:00    |
 
-Text is of one width, so that its width is known without a browser. What has none is cut in the middle,
-and its title has all of it.
+Text has a fixed-width font, so that its width is known without a browser. Text that does not fit is cut in the middle,
+and its title has the whole text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tandemmq.pipeline.jobs.summary import Bars, Lines, Plot, Stacks
 from tandemmq.pipeline.scale import NAMED_BY_TICKS, amount, log_ticks, ticks
 from tandemmq.pipeline.table import shown
 
-# Distinct for colour-blind readers, too (Okabe and Ito); beyond these everything is one grey.
+# Distinct for colour-blind readers, too (Okabe and Ito); further parts share one grey.
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 OTHERS_COLOUR: Final = "#999999"
 OTHERS: Final = "others"
@@ -31,20 +31,20 @@ ROW_HEIGHT: Final = 22
 LINES_HEIGHT: Final = 260
 TEXT_HEIGHT: Final = 16
 GAP: Final = 8
-# Of a letter of 12 px of the widest of the fonts that STYLE names.
+# Width of a letter of 12 px in the widest of the fonts that STYLE names.
 CELL_WIDTH: Final = 7.3
 LABEL_CELLS_MAX: Final = 40
-# Of a label that is cut so many cells of its end stay: files and the last part of a name stand there.
+# Cells kept of the end of a cut label: file names and the last part of a name stand there.
 LABEL_END_CELLS: Final = 20
-# Bars of which one is so many times as long as another are drawn on a logarithmic scale, too, where a reader asks.
+# If the longest bar is at least this many times the shortest, a logarithmic drawing is added, which a reader can open.
 LOG_FROM: Final = 20
-# Grid lines keep so far apart.
+# Smallest distance of grid lines.
 TICK_DISTANCE_MIN: Final = 90
 LOG_TICK_DISTANCE_MIN: Final = 140
 LINE_TICK_DISTANCE_MIN: Final = 40
-# Points of a line. Of more, the greatest of each stretch is shown: how low a backlog once was does not matter.
+# Points of a line. Longer lines show the greatest of each stretch: minima of a backlog do not matter.
 POINTS_MAX: Final = 300
-# Many points without a gap make a line by themselves.
+# Many points without a gap look like a line by themselves.
 POINT_RADIUS: Final = 2.5
 POINT_RADIUS_OF_MANY: Final = 1.2
 MANY_POINTS: Final = 60
@@ -61,7 +61,7 @@ summary { color: #444; font-size: .85rem; cursor: pointer; }
 
 
 def is_empty(plot: Plot) -> bool:
-    """Whether there is nothing to draw."""
+    """Return whether there is nothing to draw."""
     match plot:
         case Lines(xs=xs, lines=lines):
             return not xs or not any(value is not None for _, values in lines for value in values)
@@ -70,7 +70,7 @@ def is_empty(plot: Plot) -> bool:
 
 
 def drawn(plot: Plot) -> Iterator[str]:
-    """The lines of HTML of a plot that is not empty: a legend where there is more than one colour, and the drawing."""
+    """Yield the HTML of a plot that is not empty: a legend if there is more than one colour, and the drawing."""
     match plot:
         case Bars(title, unit, bars):
             rows = [(label, [(COLOURS[0], "", value)]) for label, value in bars]
@@ -95,7 +95,7 @@ def _colours(parts: int) -> list[str]:
 
 
 def _legend(parts: Sequence[str]) -> str:
-    """The colours by their parts; one that is nowhere in the drawing has no name here."""
+    """Return the legend; a part that is not in the drawing has no name."""
     named = [*zip(COLOURS, parts, strict=False)]
     if any(parts[len(COLOURS) :]):
         named.append((OTHERS_COLOUR, OTHERS))
@@ -107,7 +107,7 @@ Piece = tuple[str, str, int]  # colour, name of the part, value
 
 
 def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]], least: int | None = None) -> str:
-    """``least``: the least value above 0, with which the scale is logarithmic. Then each bar has one piece."""
+    """Return a drawing of bars. ``least``: least value above 0, for a logarithmic scale; each bar has one piece."""
     sums = [sum(max(value, 0) for _, _, value in pieces) for _, pieces in rows]
     greatest = max(*sums, 1)
     totals = [amount(total, unit) for total in sums]
@@ -174,7 +174,7 @@ def _lines(plot: Lines) -> str:
     for colour, (name, line) in zip(_colours(len(plot.lines)), plot.lines, strict=True):
         for stretch in _stretches(thinned(line)):
             radius = POINT_RADIUS if len(stretch) <= MANY_POINTS else POINT_RADIUS_OF_MANY
-            # The points of all lines stand at the same places, so that none is drawn through another.
+            # The points of all lines stand at the same places, so that lines do not cross points of others.
             places = [(across(middle(index, len(line))), up(value)) for index, value in stretch]
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
             parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
@@ -188,15 +188,15 @@ def _lines(plot: Lines) -> str:
 
 
 def middle(index: int, count: int) -> float:
-    """The middle of the stretch of ``thinned`` that has a point of a line of so many; of few points the point."""
+    """Return the middle of the stretch of ``thinned`` with this point; in a line of few points, the point itself."""
     stretch = -(-count // POINTS_MAX)
     start = index // stretch * stretch
     return (start + min(start + stretch, count) - 1) / 2
 
 
 def thinned(line: Sequence[float | None]) -> list[tuple[int, float | None]]:
-    """The points of a line with their places: all, or of each of POINTS_MAX stretches the greatest. None where a
-    whole stretch has none."""
+    """Return the points of a line with their places: all, or the greatest of each of POINTS_MAX stretches. None if a
+    stretch has no value."""
     stretch = -(-len(line) // POINTS_MAX)
     found: list[tuple[int, float | None]] = []
     for start in range(0, len(line), max(stretch, 1)):
@@ -209,7 +209,7 @@ def thinned(line: Sequence[float | None]) -> list[tuple[int, float | None]]:
 
 
 def _stretches(points: Sequence[tuple[int, float | None]]) -> Iterator[list[tuple[int, float]]]:
-    """What stands between gaps."""
+    """Yield the stretches between gaps."""
     stretch: list[tuple[int, float]] = []
     for index, value in points:
         if value is not None:
@@ -229,7 +229,7 @@ def _svg(title: str, height: float, parts: Sequence[str]) -> str:
 
 
 def _word(x: float, y: float, word: str, anchor: str, kind: str = "") -> str:
-    """A text, cut where it is too long; then its title has all of it."""
+    """Return a text element. A text that is too long is cut, and its title has the whole text."""
     fitted = _fitted(word)
     title = f"<title>{_text(word)}</title>" if fitted != shown(word) else ""
     of_kind = f' class="{kind}"' if kind else ""
@@ -245,7 +245,7 @@ def _fitted(word: str) -> str:
 
 
 def _room(words: Iterator[str] | Sequence[str]) -> float:
-    """What the widest of some words takes, with a gap on either side."""
+    """Return the width of the widest word, with a gap on either side."""
     return max((cell_len(word) for word in words), default=0) * CELL_WIDTH + 2 * GAP
 
 

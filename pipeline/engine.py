@@ -1,8 +1,7 @@
-"""What computes a job's tables: Spark, or DuckDB within this process (``pipeline.local``).
+"""The engine of a job's tables: Spark, or DuckDB within this process (``pipeline.local``).
 
-A job is written once, in the words of Spark's DataFrames, and takes ``F`` and ``Window`` from here. Frames carry their
-engine with them; while a ``LocalSession`` is entered the words are DuckDB's, and otherwise Spark's. Importing this
-imports neither.
+A job is written once, with Spark's DataFrame API, and imports ``F`` and ``Window`` from here. Frames carry their engine
+with them; inside a ``LocalSession`` the API is DuckDB's, otherwise Spark's. Importing this imports neither.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     class _Chosen:
-        """The names of one of two modules, whichever engine is asked at that moment."""
+        """Names of one of two modules, depending on the engine that is current at the access."""
 
         def __init__(self, spark: tuple[str, str | None], local: tuple[str, str | None]) -> None:
             self._of = {SPARK: spark, LOCAL: local}
@@ -42,7 +41,7 @@ __all__ = ["AUTO", "ENGINES", "LOCAL", "SPARK", "F", "Window", "current", "is_lo
 
 
 def current() -> ContextVar[str]:
-    """Which engine ``F`` and ``Window`` speak for."""
+    """Return the variable with the engine of ``F`` and ``Window``."""
     return _current
 
 
@@ -51,5 +50,5 @@ def is_local() -> bool:
 
 
 def scope(session: Any) -> AbstractContextManager[object]:
-    """What is made of frames within is not used behind it: a job that goes on for ever does each round in one."""
+    """Limit the life of the frames made within: a job that runs continuously does each round in a scope."""
     return session.scope() if is_local() else nullcontext()  # Spark's frames end with the objects

@@ -1,4 +1,4 @@
-"""What failed in Spark, as one sentence: of a task's Python, of Java, of Spark itself.
+"""Failures in Spark as one sentence: of a task's Python, of Java, of Spark itself.
 
 [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "...", line 150, in read
@@ -14,10 +14,10 @@ from typing import Final
 
 _OURS: Final = "tandemmq."
 _TRACEBACK: Final = "Traceback (most recent call last):"
-# The last line of a traceback: it is not indented, as all before it are.
+# The last line of a traceback, the only one that is not indented.
 _RAISED: Final = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.+))?$", re.MULTILINE)
 _THROWN: Final = re.compile(r"^(?:: |Caused by: )(?:[a-z]\w*\.)+([A-Z]\w*: .+)$", re.MULTILINE)
-# What Spark puts around the words of an error, and the stack of Java.
+# Spark's decoration of an error message, and the stack of Java.
 _CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _BEHIND: Final = re.compile(r"\s*SQLSTATE: \w+|^\s+at |^Driver stacktrace:", re.MULTILINE)
 CHARS_MAX: Final = 600
@@ -34,7 +34,7 @@ def expected() -> tuple[type[Exception], ...]:
 
 
 def of_engines() -> tuple[type[Exception], ...]:
-    """What the engines that are installed raise when a query fails, whatever failed in it."""
+    """Return the exceptions that the installed engines raise when a query fails."""
     found: list[type[Exception]] = []
     with suppress(ImportError):
         from duckdb import Error
@@ -48,7 +48,7 @@ def of_engines() -> tuple[type[Exception], ...]:
 
 
 def cause(error: BaseException) -> str:
-    """The innermost reason that ``error`` tells, in one line of at most CHARS_MAX characters.
+    """Return the innermost reason in ``error``, in one line of at most CHARS_MAX characters.
 
     Our own exceptions are shown by their message, others with their name.
     """
@@ -68,11 +68,11 @@ def _of_python(text: str) -> str | None:
 
 
 def _of_spark(text: str) -> str | None:
-    """An error that has a class is told by Spark itself, and for users; plans stand in the lines behind."""
+    """Return the text of an error that has a Spark class: its first line is for users, plans follow behind it."""
     return _BEHIND.split(_CLASS.sub("", text))[0].split("\n")[0] if _CLASS.match(text) else None
 
 
 def _of_java(error: BaseException, text: str) -> str | None:
-    """The last cause in Java's words; PySpark keeps them in an attribute of its own where it took the error apart."""
+    """Return the last cause in Java's words; PySpark may keep them in a separate attribute."""
     thrown = _THROWN.findall(f"{text}\n{getattr(error, '_stackTrace', '')}")
     return str(thrown[-1]) if thrown else None

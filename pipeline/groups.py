@@ -1,4 +1,4 @@
-"""Things in order, as many together as fit."""
+"""Groups of consecutive items, bounded in size and count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 def groups(
     items: Iterable[T], size_of: Callable[[T], int], size_max: int, count_max: int | None = None
 ) -> Iterator[list[T]]:
-    """At most ``count_max`` items together, and at most ``size_max`` unless one alone is larger. None is empty."""
+    """Yield groups of at most ``count_max`` items and ``size_max``, unless one item alone is larger. None is empty."""
     together: list[T] = []
     total = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""A value as JSON in a file of its own, which is there as a whole or not at all."""
+"""JSON files that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandemmq.disk import sync_directory, write_fully
 
 
 def read_json(path: Path) -> Any:
-    """None where there is no such file. ValueError where it is damaged."""
+    """Return the value, or None if there is no such file. ValueError if it is damaged."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -20,7 +20,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, body: Mapping[str, Any]) -> None:
-    """Written under another name, synced and renamed. Durable on return."""
+    """Write to another name, sync and rename. Durable on return."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     with new.open("wb") as file:
         write_fully(os, file.fileno(), json.dumps(body).encode(), 0)

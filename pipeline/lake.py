@@ -1,18 +1,18 @@
-"""A message lake: Parquet in directories by date and destination, and a ledger of which journal files are in it.
+"""A message lake: Parquet in directories by date and destination, and a ledger of the journal files in it.
 
     LAKE/messages/date=2026-11-22/destination=orders/<commit>-0.parquet
-    LAKE/_tandemmq/lake.json            how the lake is laid out, for good
-                   lock                 held by whoever adds to it
-                   staging/<commit>/    what is being made
-                   pending/<commit>.json    decided: the moves that are left to be made
-                   commits/<commit>.json    done: journal files, and the Parquet files that they became
+    LAKE/_tandemmq/lake.json            layout of the lake, which never changes
+                   lock                 held by the process that adds to it
+                   staging/<commit>/    files being made
+                   pending/<commit>.json    decided: moves that are left to be made
+                   commits/<commit>.json    done: journal files, and the Parquet files made from them
 
-A commit is a group of journal files. What it adds is made in staging, and synced; the pending entry decides: from then
-on the files are moved to their places, by whoever opens the lake next if need be; the entry in commits comes last.
-Before the decision nothing is in place, behind it everything comes to be, each file once; so nothing is ever twice in
-the lake, whether or not a reader uses the ledger, and a reader that does sees all of a commit or nothing.
+A commit is a group of journal files. Its Parquet files are made in staging, and synced; the pending entry decides: from
+then on the files are moved to their places, if necessary by the next process that opens the lake; the entry in commits
+comes last. Before the decision nothing is in place, after it everything gets there, each file once. So no message is
+ever in the lake twice, whether or not a reader uses the ledger, and a reader that does sees all of a commit or nothing.
 
-On file systems that are mounted: it stands on rename(2). Imports neither Spark nor Arrow.
+Only for mounted file systems: it relies on rename(2). Imports neither Spark nor Arrow.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _COMMIT_DIGITS: Final = 20
 
 
 class LakeError(ValueError):
-    """The lake cannot be used: somebody else adds to it, it is laid out otherwise, or it is damaged."""
+    """The lake cannot be used: another process adds to it, it has another layout, or it is damaged."""
 
 
 class Identity(NamedTuple):
-    """Which journal file it is, wherever it lies: its number, and the bytes of it that count."""
+    """Identity of a journal file, wherever it is: its number, and its bytes that count."""
 
     file: int
     counted: int
@@ -75,7 +75,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What all of a lake has in common. ``destinations``: only those, empty for all; ``raw``: with frames."""
+    """Layout of a whole lake. ``destinations``: only those, empty for all; ``raw``: with frames."""
 
     by: str = BY_DESTINATION
     destinations: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a group of files became: for each table its Parquet files, below the lake, and how many rows they have."""
+    """Result of a group of files: the Parquet files of each table, as paths below the lake, and the rows."""
 
     name: str
     files: tuple[Archived, ...]
@@ -93,7 +93,7 @@ class Commit:
 
 
 def commit_name(files: Iterable[Archived]) -> str:
-    """The same for the same files."""
+    """Return a name that depends on the files only."""
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: (file.store, file.file)):
         digest.update(f"{file.store}\0{file.file}\0{file.counted}\0{file.counted_sha256}\n".encode())
@@ -101,9 +101,9 @@ def commit_name(files: Iterable[Archived]) -> str:
 
 
 class Lake(AbstractContextManager["Lake"]):
-    """A lake that is open to be added to; of all processes one has it. Close it. Raises LakeError, OSError.
+    """A lake opened for adding; only one process has it. Close it. Raises LakeError, OSError.
 
-    Opening it makes it where there is none, and ends what a process before was kept from ending.
+    Opening creates it if needed, and completes the commit of an earlier process that was interrupted.
     """
 
     def __init__(self, path: str, layout: Layout) -> None:
@@ -116,7 +116,7 @@ class Lake(AbstractContextManager["Lake"]):
         try:
             self._lock.acquire()
         except (AlreadyLocked, LockException) as error:
-            raise LakeError(f"somebody else is adding to {self.path}") from error
+            raise LakeError(f"another process is adding to {self.path}") from error
         try:
             self._lay_out(layout)
             self._recover()
@@ -136,26 +136,26 @@ class Lake(AbstractContextManager["Lake"]):
         self.close()
 
     def has(self, identity: Identity) -> bool:
-        """Whether that file is in the lake."""
+        """Return whether the lake has this file."""
         return identity in self._files
 
     def at(self, store: str, file: int) -> Archived | None:
-        """What was added last under that name."""
+        """Return the file that was added last under that name."""
         return self._by_place.get((store, file))
 
     def files_of(self, store: str) -> set[int]:
         return {file for place, file in self._by_place if place == store}
 
     def staging(self, files: Iterable[Archived]) -> Path:
-        """An empty directory for what these become: in it a directory for each table, with one for each partition."""
+        """Return an empty directory for the Parquet of these files: in it a directory for each table and partition."""
         place = self._ledger / "staging" / commit_name(files)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         return place
 
     def commit(self, files: tuple[Archived, ...], rows: Mapping[str, int]) -> Commit:
-        """Put what stands in the staging of these files in its place. Durable on return, and in the lake as a whole
-        even if this process does not live to return."""
+        """Move the staged Parquet of these files to its place. Durable on return. The lake gets all of it even if this
+        process dies before it returns."""
         name = commit_name(files)
         staged = self._ledger / "staging" / name
         moves = list(_moves(staged, name))
@@ -174,7 +174,7 @@ class Lake(AbstractContextManager["Lake"]):
         return made
 
     def read(self, name: str) -> Any:
-        """The JSON in a file of the ledger; None where there is none."""
+        """Return the JSON of a file of the ledger, or None if there is none."""
         path = self._ledger / name
         try:
             return read_json(path)
@@ -182,7 +182,7 @@ class Lake(AbstractContextManager["Lake"]):
             raise LakeError(f"{path} is damaged: {error}") from error
 
     def write(self, name: str, body: Mapping[str, Any]) -> None:
-        """Put JSON into a file of the ledger, as a whole. Durable on return."""
+        """Write JSON into a file of the ledger, as a whole. Durable on return."""
         write_json(self._ledger / name, body)
 
     def _lay_out(self, layout: Layout) -> None:
@@ -199,7 +199,7 @@ class Lake(AbstractContextManager["Lake"]):
         for path in sorted((self._ledger / "pending").glob("*.json")):
             body = self.read(f"pending/{path.name}")
             self._finish(path.stem, [(source, target) for source, target in body["moves"]])
-        # What was not decided was never there.
+        # Undecided commits never existed.
         for left_over in (self._ledger / "staging").iterdir():
             shutil.rmtree(left_over)
 
@@ -230,7 +230,7 @@ class Lake(AbstractContextManager["Lake"]):
 
 
 def committed(path: str) -> dict[str, Commit]:
-    """The commits of a lake, by name, for a reader: no lock is taken. Empty where there is no lake."""
+    """Return the commits of a lake, by name, for a reader: no lock is taken. Empty if there is no lake."""
     return dict(_commits(Path(path) / LEDGER / "commits"))
 
 
@@ -248,8 +248,8 @@ def _commits(directory: Path) -> Iterator[tuple[str, Commit]]:
 
 
 def _moves(staged: Path, commit: str) -> Iterator[tuple[str, str]]:
-    """(where a Parquet file is, below ``staged``, and where it is to be, below the lake). Spark's own names are drawn
-    by lot: ours are the commit's."""
+    """Yield the path of each Parquet file below ``staged``, and its place below the lake. Spark's names are random:
+    ours are the commit's."""
     by_directory: dict[Path, int] = {}
     for path in sorted(staged.rglob("*.parquet")):
         source = path.relative_to(staged)
@@ -260,7 +260,7 @@ def _moves(staged: Path, commit: str) -> Iterator[tuple[str, str]]:
 
 
 def _make(directory: Path, root: Path) -> None:
-    """Make a directory and those above it, each of them durable; ``root`` is there."""
+    """Create a directory and its parents below ``root``, which exists; each of them is durable."""
     if directory == root or directory.is_dir():
         return
     _make(directory.parent, root)

@@ -1,7 +1,7 @@
-"""What the stores below some paths have to be read, listed again and again: closed files, and the one that grows.
+"""Listings of the stores below some paths, refreshed periodically: closed files, and the growing one.
 
-Spark asks a stream that has no interval about a hundred times a second. So a listing is good for a while, and for ten
-times as long as it took: looking never takes more than a tenth of the time, on a share or an object store either.
+Spark asks a stream without an interval about a hundred times a second. So a listing is used for a while, ten times as
+long as it took: listing never takes more than a tenth of the time, even on a share or an object store.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ LOOK_SECONDS_MIN: Final = 0.25
 LOOK_SHARE: Final = 10
 # How often a listing is repeated because a file was closed meanwhile.
 LOOKS_MAX: Final = 10
-# As often for a read. ActiveMQ makes the next file long before it is used.
+# The same for a single read. ActiveMQ makes the next file long before it is used.
 LOOKS_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of one store, by ascending number. Those from ``growing`` on may be written; None: an archive.
+    """Files of one store, by ascending number. Those from ``growing`` on may be written; None: an archive.
 
-    ``growing_stop``: of the growing file so much was whole before another one followed; None: not checked yet.
+    ``growing_stop``: end of the whole part of the growing file before another one followed; None: not checked yet.
     """
 
     store: str
@@ -46,7 +46,7 @@ class Listing:
         return self.growing is None or number < self.growing
 
     def named_end(self, number: int) -> int | None:
-        """Where a file that is not there any more ended, as a later file's header says."""
+        """Return where a missing file ended, by the header of a later file."""
         for later in reversed(self.files):
             if later <= number:
                 break
@@ -66,10 +66,10 @@ class Stores:
         self._clock = clock
         self._seen: Mapping[str, Listing] | None = None
         self._good_until = 0.0
-        self._begun: set[tuple[str, int]] = set()  # files that were the newest and had a first batch
+        self._begun: set[tuple[str, int]] = set()  # newest files that have a first batch
 
     def now(self) -> Mapping[str, Listing]:
-        """By path of the store: what is not in it is not there. Raises NoJournal for a path without journals."""
+        """Return the listings by path of the store; a missing one does not exist. NoJournal: a path has no journals."""
         # A file that goes into the archive during a listing may be missed in both places, but not by the next listing.
         before, found = self._look(), self._look()
         merged = {store: dict(sorted({**before.get(store, {}), **files}.items())) for store, files in found.items()}
@@ -77,8 +77,8 @@ class Stores:
         return self._seen
 
     def now_to_the_end(self) -> Mapping[str, Listing]:
-        """As ``now``, and how far the files that grow are whole. Where one is followed by another at each listing, no
-        part of it is given."""
+        """Return ``now`` with the end of the whole part of growing files. A file that is followed by another at each
+        listing gets 0."""
         found = self._to_the_end(self.now, whole_end, LOOKS_MAX)
         return {store: replace(listing, growing_stop=listing.growing_stop or 0) for store, listing in found.items()}
 
@@ -93,15 +93,15 @@ class Stores:
         return found
 
     def once_to_the_end(self) -> Mapping[str, Listing]:
-        """As ``now_to_the_end``, for one read: a file that is about to be archived may be missing, what stands behind
-        damage counts, and a file that stays followed by an empty one is given up to its last whole batch."""
+        """Do as ``now_to_the_end``, for one read: a file that is about to be archived may be missing, batches behind
+        damage count, and a file that stays followed by an empty one is read up to its last whole batch."""
         found = self._to_the_end(self._listed, last_whole_end, LOOKS_ONCE)
         return {store: _with_stop(listing, last_whole_end, is_followed=True) for store, listing in found.items()}
 
     def lately(self) -> Mapping[str, Listing]:
-        """As it was not long ago, and without a file that was about to be archived: what is missing, ``now`` tells.
+        """Return a recent listing, possibly without a file that was about to be archived, which ``now`` has.
 
-        The same object as long as it is good enough.
+        Returns the same object as long as it is recent enough.
         """
         began = self._clock()
         if self._seen is None or began >= self._good_until:
@@ -122,7 +122,7 @@ class Stores:
             if _is_end_unknown(found[store], number) and first_record(found[store][number]) is not None
         }
         self._begun = (self._begun & newest) | begun
-        # Where a header has come since its file was listed, it says where the file before it ends.
+        # A header that has come since its file was listed gives the end of the file before it.
         return self._files() if begun else found
 
     def _files(self) -> dict[str, dict[int, JournalFile]]:
@@ -142,8 +142,8 @@ class Stores:
 
 
 def whole_end(file: JournalFile, start: int, bytes_max: int | None = None) -> int:
-    """Behind the last batch from ``start`` on that is whole, in a file that may grow; about ``bytes_max`` further at
-    most, but at least one batch if there is one. Raises FileNotFoundError."""
+    """Return the end of the last whole batch from ``start`` on, in a file that may grow; at most about ``bytes_max``
+    further, but at least one batch if there is one. Raises FileNotFoundError."""
     end = start
     for stretch in walk(replace(file, start=start, is_current=file.end is None)):
         if not stretch.is_batch or (bytes_max is not None and end - start >= bytes_max):
@@ -153,17 +153,17 @@ def whole_end(file: JournalFile, start: int, bytes_max: int | None = None) -> in
 
 
 def last_whole_end(file: JournalFile, start: int) -> int:
-    """Behind the last batch that is whole, be there damage before it, in a file that may grow: whoever wrote a batch
-    had written what stands before it. Raises FileNotFoundError."""
+    """Return the end of the last whole batch, even behind damage, in a file that may grow: the writer of a batch had
+    written all before it. Raises FileNotFoundError."""
     whole = replace(file, start=start, is_current=False)
     return max((stretch.stop for stretch in walk(whole) if stretch.is_batch), default=start)
 
 
 def grown(file: JournalFile, start: int, bytes_max: int | None = None) -> int | None:
-    """As ``whole_end``; None when a later file is there. Behind the end that this one has then, there may be batches
-    that do not count: a master's last word, or what a deposed one wrote.
+    """Do as ``whole_end``; None if there is a later file: behind the end that this one has then, batches may not count,
+    such as a master's last ones, or those of a deposed master.
 
-    A later file appears before its master reads where this one ends. So what was whole while there was none counts.
+    A later file appears before its master reads where this one ends. So batches that were whole without one count.
     """
     return _unless_followed(file, whole_end(file, start, bytes_max))
 
@@ -171,13 +171,13 @@ def grown(file: JournalFile, start: int, bytes_max: int | None = None) -> int | 
 def _unless_followed(file: JournalFile, end: int) -> int | None:
     try:
         open_file(f"{file.store}/{PREFIX}{file.file + 1}{SUFFIX}", file.access).release()
-    except (FileNotFoundError, NotRegular):  # what is no file, no master made
+    except (FileNotFoundError, NotRegular):  # a master makes regular files only
         return end
     return None
 
 
 def is_border(file: JournalFile, offset: int) -> bool:
-    """Whether a batch, or what stands behind the last one, begins at ``offset``."""
+    """Return whether a batch, or the space behind the last one, begins at ``offset``."""
     return offset == 0 or any(offset in (stretch.start, stretch.stop) for stretch in walk(file))
 
 
@@ -193,7 +193,7 @@ def _with_stop(listing: Listing, end_of: Callable[[JournalFile, int], int], *, i
 
 
 def _newest(files: dict[int, JournalFile]) -> int | None:
-    """The number of the file that may be written."""
+    """Return the number of the file that may be written."""
     return next((number for number in reversed(files) if files[number].is_current), None)
 
 
@@ -203,7 +203,7 @@ def _is_end_unknown(files: Mapping[int, JournalFile], newest: int) -> bool:
 
 
 def first_record(file: JournalFile) -> bytes | None:
-    """What the first batch begins with; None where there is none yet, or no file."""
+    """Return the first record of the first batch, or None if there is none yet, or no file."""
     try:
         first = next(walk(replace(file, end=None, is_current=True)), None)
     except FileNotFoundError:

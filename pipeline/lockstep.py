@@ -1,11 +1,11 @@
-"""KahaDB's commands, many at once: all records advance together, one field at a time.
+"""Lockstep decoder of KahaDB's commands: all records advance together, one field at a time.
 
     ADD      01 varint  [0A transaction]  12 destination  1A message id  22 frame   28 priority  30 prioritized
     REMOVE   02 varint  [0A transaction]  12 destination  1A message id  [22 ack]  [2A subscription]
     PREPARE, COMMIT, ROLLBACK   03, 04, 05 varint  0A transaction
 
-Only what is written exactly so fits, as nearly all of a journal is. Every other record is for store.records.commands,
-which decides what it says and whether it is sound: what fits reads here as it reads there.
+Only records written exactly so fit, which nearly all of a journal are. Every other record is decoded by
+store.records.commands, which decides whether it is sound. Records that fit give the same values there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from tandemmq.pipeline.vectors import Bytes, Optional, Spans, only, varints
 from tandemmq.store.records import commands
 
-_LENGTH_LIMIT: Final = 0x80  # of what has a length of one byte
+_LENGTH_LIMIT: Final = 0x80  # of fields with a length of one byte
 _TRANSACTION, _DESTINATION, _MESSAGE_ID, _FRAME = 0x0A, 0x12, 0x1A, 0x22
 _PRIORITY, _SUBSCRIPTION, _PRIORITIZED = 0x28, 0x2A, 0x30
 _CONNECTION_ID, _TRANSACTION_VALUE = 0x0A, 0x08
@@ -26,7 +26,7 @@ _CONNECTION_ID, _TRANSACTION_VALUE = 0x0A, 0x08
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What some records say. ``fits``: for which of them the rest counts. Spans are places in the buffer."""
+    """Fields of some records. ``fits``: records for which the rest is valid. Spans are places in the buffer."""
 
     fits: np.ndarray
     kind: np.ndarray
@@ -41,7 +41,7 @@ class Commands:
 
 
 def read_commands(data: Bytes, starts: np.ndarray, stops: np.ndarray) -> Commands:
-    """The commands in the payloads between ``starts`` and ``stops``."""
+    """Return the commands in the payloads between ``starts`` and ``stops``."""
     word = data.words(starts)
     kind = word & 0xFF
     is_add, is_remove = kind == commands.ADD, kind == commands.REMOVE
@@ -78,7 +78,7 @@ def read_commands(data: Bytes, starts: np.ndarray, stops: np.ndarray) -> Command
     blob = at + 1 + size, at + 1 + size + length
     at = np.where(has_blob, blob[1], at)
 
-    # A priority and whether it counts, both below 128, and the end; or a subscription, or nothing.
+    # A priority and its flag, both below 128, and the end; or a subscription, or nothing.
     word = data.words(at)
     fits &= ~is_add | (has_blob & (at + 4 == stops) & ((word & 0x80FF80FF) == _PRIORITIZED << 16 | _PRIORITY))
     tag, length = _field(word)
@@ -104,13 +104,13 @@ def read_commands(data: Bytes, starts: np.ndarray, stops: np.ndarray) -> Command
 
 
 def _field(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Tag and length, if that is below 128, that words begin with."""
+    """Return the first tag of each word, and its length, if that is below 128."""
     return words & 0xFF, words >> 8 & 0xFF
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTransactions:
-    """The transactions in KahaTransactionInfo, where ``fits`` says that they are local and written as KahaDB does."""
+    """Transactions in KahaTransactionInfo; ``fits``: local ones, written as KahaDB does."""
 
     fits: np.ndarray
     connection_id: Spans
@@ -118,7 +118,7 @@ class LocalTransactions:
 
 
 def read_local_transactions(data: Bytes, spans: Spans) -> LocalTransactions:
-    """``0A length (0A connection id, 08 varint)`` in each span."""
+    """Read ``0A length (0A connection id, 08 varint)`` in each span."""
     starts, stops = spans
     word = data.words(starts)
     tag, length = _field(word)

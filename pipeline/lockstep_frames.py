@@ -1,7 +1,7 @@
-"""OpenWire messages in their frames, many at once, as store.records.fields draws them: all advance one field at a time.
+"""Lockstep decoder of OpenWire messages in their frames (layout: store.records.fields), one field of all at a time.
 
 A frame fits if it has the layout of version 3 or newer, no objects but destinations and producer ids, and ASCII in its
-strings. Every other one is for store.records, which decides; what fits reads here as it reads there.
+strings. store.records decodes every other one. Frames that fit give the same values there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BLOB: Final = _layout("present u1, length >i4")
 _MESSAGE_ID: Final = _layout("present u1, type u1")
 _NUMBERS_OF_PRODUCER: Final = 16
 _NUMBERS_OF_MESSAGE_ID: Final = 16
-# From the original transaction id to the type, where no object and no string is there.
+# From the original transaction id to the type, if there is no object and no string.
 _MIDDLE: Final = _layout(
     "original_transaction u1, group_id u1, group_sequence >i4, correlation_id u1, persistent u1, expiration >i8, "
     "priority i1, reply_to u1, timestamp >i8, type u1"
@@ -46,8 +46,8 @@ _END: Final = _layout("by_bridge u1, droppable u1, cluster u1, broker_in >i8, br
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """What some frames say. ``fits``: for which of them the rest counts. Times are milliseconds since 1970. ``stop``:
-    where each ends, but for what a BLOB adds."""
+    """Fields of some frames. ``fits``: frames for which the rest is valid. Times are milliseconds since 1970. ``stop``:
+    end of each, without the extra field of a BLOB."""
 
     fits: np.ndarray
     kind: np.ndarray
@@ -68,7 +68,7 @@ class Frames:
 
 
 def read_frames(data: Bytes, spans: Spans, version: int) -> Frames:
-    """The frames that fill ``spans``, in a ``version`` of VERSION_MIN or newer."""
+    """Return the frames that fill ``spans``, in a ``version`` of VERSION_MIN or newer."""
     starts, stops = spans
     head = data.at(_HEAD, starts)
     kind = head["type"]
@@ -131,13 +131,13 @@ def read_frames(data: Bytes, spans: Spans, version: int) -> Frames:
 
 
 class _Walk:
-    """Goes through frames together. ``texts`` are the strings that it came by."""
+    """Position in all frames at once. ``texts`` are the strings that it has passed."""
 
     __slots__ = ("_data", "_fits", "places", "texts")
 
     def __init__(self, data: Bytes, places: np.ndarray, fits: np.ndarray) -> None:
         self._data = data
-        self._fits = fits  # the caller's: what does not fit is crossed out there
+        self._fits = fits  # the caller's array: rows that do not fit are set to False
         self.places = places
         self.texts: list[Spans] = []
 
@@ -147,7 +147,7 @@ class _Walk:
         return found
 
     def nothing(self) -> None:
-        """An object that is not there."""
+        """Read an object that must be absent."""
         self._fits &= self.layout(BYTE) == 0
 
     def producer_id(self) -> None:
@@ -165,7 +165,7 @@ class _Walk:
         self.places = self.places + _NUMBERS_OF_MESSAGE_ID
 
     def destination(self, *, is_needed: bool = False) -> Spans:
-        """An object up to and with its name; an empty span for none."""
+        """Read a destination and return its span, up to and with its name; empty if absent."""
         begin = self.places
         found = self._data.at(_NAMED, begin)
         is_there = found["present"] != 0
@@ -183,7 +183,7 @@ class _Walk:
         return begin, np.where(is_there, self.places, begin)
 
     def text(self) -> Optional:
-        """A string."""
+        """Read a string."""
         begin = self.places
         found = self._data.at(_TEXT, begin)
         is_there = found["present"] != 0
@@ -196,7 +196,7 @@ class _Walk:
         return Optional(is_there, span)
 
     def blob(self) -> Optional:
-        """Bytes."""
+        """Read bytes."""
         begin = self.places
         found = self._data.at(_BLOB, begin)
         is_there = found["present"] != 0

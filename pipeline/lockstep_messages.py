@@ -1,4 +1,4 @@
-"""The columns of the table ``messages`` for many records at once."""
+"""Columns of the table ``messages`` for many records at once."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tandemmq.store.records.loose import read_destination
 from tandemmq.store.records.message import BodyKind
 from tandemmq.store.records.properties import decode_properties
 
-_LENGTH: Final = np.dtype(">i4")  # which a text begins with
+_LENGTH: Final = np.dtype(">i4")  # at the beginning of a text
 _BODY_KINDS: Final = pa.array([BodyKind(kind).name.lower() for kind in range(BodyKind.NONE, BodyKind.BLOB + 1)])
 _COLON, _ZERO = ord(":"), ord("0")
-_DIGITS_MAX: Final = 18  # of a sequence, which is below 2**63 then
+_DIGITS_MAX: Final = 18  # of a sequence, which is then below 2**63
 _MAP: Final = pa.map_(pa.string(), pa.string())
 
 Properties = dict[int, list[tuple[str, str | None]]]  # by row
 
 
 def messages(block: Block, file: JournalFile, version: int | None, *, payload: bool) -> Found:
-    """The table of records that are all adds and updates, of which only adds fit, with bodies that are not compressed.
+    """Return the table of records that are all adds and updates; only adds with uncompressed bodies fit.
 
-    ``payload``: the frames are a column, too.
+    ``payload``: includes the column of frames.
     """
     count = len(block)
     data = block.data
@@ -89,7 +89,7 @@ def messages(block: Block, file: JournalFile, version: int | None, *, payload: b
         "properties": lambda: _maps(properties, count),
         "body_kind": lambda: _BODY_KINDS.take(pa.array(np.where(fits, frames.kind - int(BodyKind.NONE), 0))),
         "body": lambda: filled(bodies),
-        # the same memory, where all are texts
+        # shares the memory of ``body`` if all are texts
         "text": lambda: strings(
             bodies if is_text[fits].all() else _only_texts(bodies, is_text), is_text & frames.content.is_there
         ),
@@ -99,7 +99,7 @@ def messages(block: Block, file: JournalFile, version: int | None, *, payload: b
 
 
 def _bodies(data: Bytes, frames: Frames, is_text: np.ndarray, fits: np.ndarray) -> pa.Array:
-    """The bodies, texts without their lengths. Texts that are damaged or not plain UTF-8 are crossed out."""
+    """Return the bodies, texts without their lengths. Damaged texts, and others than plain UTF-8, do not fit."""
     start, stop = frames.content.spans
     is_long = is_text & frames.content.is_there
     fits &= ~is_long | (
@@ -112,7 +112,7 @@ def _bodies(data: Bytes, frames: Frames, is_text: np.ndarray, fits: np.ndarray) 
 
 
 def _is_plain(text: bytes) -> bool:
-    """Whether the modified UTF-8 of a text is its UTF-8: what that writes in its own way is not UTF-8."""
+    """Return whether the modified UTF-8 of a text is its UTF-8: special sequences are not valid UTF-8."""
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -128,7 +128,7 @@ def _only_texts(bodies: pa.Array, is_text: np.ndarray) -> pa.Array:
 
 
 def _properties(block: Block, frames: Frames, fits: np.ndarray) -> Properties:
-    """Of the rows that have any. Where they are damaged the row is crossed out."""
+    """Return the properties of the rows that have any. Rows with damaged ones do not fit."""
     found: Properties = {}
     starts, stops = frames.properties.spans
     for row in np.flatnonzero(fits & frames.properties.is_there).tolist():
@@ -147,15 +147,15 @@ def _maps(properties: Properties, count: int) -> pa.Array:
 
 
 def _destinations(encoded: pa.Array) -> pa.Array:
-    """``queue://name`` of each object; null where there is none."""
+    """Return ``queue://name`` for each object; null if there is none."""
     picked = encoded.dictionary_encode()
     names = [str(read_destination(key, 0)[0]) if key else None for key in picked.dictionary.to_pylist()]
     return array(names, pa.string()).take(picked.indices)
 
 
 def _producers(message_ids: pa.Array, fits: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """What stands before the last colon of each message id, and the number behind it. Ids of another form are crossed
-    out."""
+    """Return the part before the last colon of each message id, and the number behind it. Ids of another form do not
+    fit."""
     _, offsets, content = message_ids.buffers()
     edges = np.frombuffer(offsets, np.int32, len(message_ids) + 1).astype(np.int64)
     data = Bytes(b"" if content is None else content.to_pybytes())

@@ -1,4 +1,4 @@
-"""Which journal files were there to be archived, and went before their turn came."""
+"""Journal files that existed to be archived, and were deleted before their turn."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _FILE: Final = "stores.json"
 
 
 class Seen:
-    """By store the numbers of the files that were there once, and of those that are dealt with: in the lake, or lost
-    and skipped. Kept in the lake's ledger.
+    """By store, the numbers of the files that were seen, and of those that are dealt with: in the lake, or lost and
+    skipped. Kept in the lake's ledger.
 
-    What was deleted before the first listing of a store is not known, and not reported. From then on every number up to
+    Files deleted before the first listing of a store are unknown, and not reported. From then on, every number up to
     the newest was a file: brokers number them without gaps.
     """
 
@@ -33,7 +33,7 @@ class Seen:
         return cls(lake, lake.read(_FILE) or {})
 
     def look(self, present: Mapping[str, Collection[int]]) -> None:
-        """These files are there now. Durable on return."""
+        """Record the files that exist now. Durable on return."""
         for store, files in present.items():
             if not files:
                 continue
@@ -46,11 +46,11 @@ class Seen:
         self._write()
 
     def keep(self, store: str, file: int) -> None:
-        """The lake has it."""
+        """Record that the lake has the file."""
         self._done.setdefault(store, set()).add(file)
 
     def lost(self, present: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
-        """What was there, is not any more, and is not in the lake; of the stores that are there."""
+        """Return files that were seen, are gone, and are not in the lake, of the stores that exist."""
         found = {
             store: sorted(self._there.get(store, set()) - set(files) - self._done.get(store, set()))
             for store, files in present.items()
@@ -58,7 +58,7 @@ class Seen:
         return {store: files for store, files in found.items() if files}
 
     def skip(self, lost: Mapping[str, Iterable[int]]) -> None:
-        """They are not asked for any more. Durable on return."""
+        """Record that these files are not missed any more. Durable on return."""
         for store, files in lost.items():
             self._done[store].update(files)
         self._write()
@@ -73,7 +73,7 @@ class Seen:
 
 
 def ranges_of(files: Iterable[int]) -> str:
-    """[3, 4, 5, 9] -> "db-3.log to db-5.log, db-9.log"."""
+    """Format numbers: [3, 4, 5, 9] -> "db-3.log to db-5.log, db-9.log"."""
     return ", ".join(
         f"db-{first}.log" if first == last else f"db-{first}.log to db-{last}.log" for first, last in ranges(files)
     )

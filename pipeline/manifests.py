@@ -1,6 +1,6 @@
-"""The manifests that a broker leaves beside archived files: with one, a file need not be opened to plan a read of it.
+"""Manifests that a broker leaves beside archived files. A file with a manifest is not opened to plan a read.
 
-A manifest is believed when it is of this file: its name and its length are. docs/formats/archive-manifest.md.
+A manifest is trusted if it has the name and the length of its file. docs/formats/archive-manifest.md.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ log = logging.getLogger(__name__)
 
 
 class Mistrusted(NamedTuple):
-    """A manifest that says nothing about the file beside it, and why."""
+    """A manifest that does not describe the file beside it, and the reason."""
 
     path: str
     why: str
 
 
 def described(entries: Iterable[Entry]) -> frozenset[str]:
-    """The names in a directory that have a manifest beside them, believed or not."""
+    """Return the names in a directory that have a manifest beside them, trusted or not."""
     names = {entry.name for entry in entries if not entry.is_directory}
     return frozenset(name for name in names if name + SUFFIX in names)
 
 
 def manifest_of(place: Place, path: str, size: int) -> Manifest | None:
-    """The manifest beside the file at ``path``, of ``size`` bytes; None when there is none, or none to be believed.
+    """Return the manifest of the file at ``path``, of ``size`` bytes; None if there is none, or none that is trusted.
 
-    OSError as the file system gives it.
+    Raises the file system's OSError.
     """
     found = _read(place, path + SUFFIX)
     if isinstance(found, Manifest):
@@ -45,7 +45,7 @@ def manifest_of(place: Place, path: str, size: int) -> Manifest | None:
 
 
 def mistrusted(place: Place, directory: str, entries: Iterable[Entry]) -> Iterator[Mistrusted]:
-    """What is wrong with the manifests in a directory, file by file."""
+    """Yield what is wrong with the manifests in a directory, file by file."""
     sizes = {entry.name: entry.size for entry in entries if not entry.is_directory}
     for name in sorted(sizes):
         if not name.endswith(SUFFIX) or name.startswith("."):

@@ -1,4 +1,4 @@
-"""The rows of the table ``messages``, one by one."""
+"""Rows of the table ``messages``, one by one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tandemmq.store.records.message import SCHEMES, BodyKind, Destination
 from tandemmq.store.records.openwire import decode_message
 from tandemmq.store.records.properties import Char
 
-# The numbers of the commands that have a row.
+# Numbers of the commands that have a row.
 STORED: Final = frozenset((commands.ADD, commands.UPDATE))
 
 
 class MessageRows(record_rows.Rows):
-    """The table ``messages``, of records that are STORED."""
+    """Rows of the table ``messages``, for records that are STORED."""
 
     def row(self, batch: int, offset: int, data: bytes) -> record_rows.Row | None:
         file = self._file
@@ -86,12 +86,12 @@ def _optional(destination: Destination | None) -> str | None:
 
 
 def properties_of(properties: Mapping[str, object] | None) -> list[tuple[str, str | None]]:
-    """A message's properties as the table has them."""
+    """Return a message's properties in the form of the table."""
     return [(name, _property(value)) for name, value in (properties or {}).items()]
 
 
 def _property(value: object) -> str | None:
-    """As Java prints it; bytes as two digits each."""
+    """Return the text that Java prints for a value; bytes as two digits each."""
     if value is None:
         return None
     if isinstance(value, bool | int | float):

@@ -1,13 +1,13 @@
-"""How far a stream has read, in each store: what Spark writes into a checkpoint. Pure.
+"""Offsets of a stream: how far it has read each store, as Spark writes it into a checkpoint. Pure.
 
     {"version": 1, "stores": {"/data/a": {"file": 7, "offset": 4096}, "/data/b": {"file": 2, "offset": 0}}}
 
-Everything before ``offset`` in db-``file``.log was read, and every file before it. Offsets stand between batches, and
-a file that was read to its end is left for the next number: {"file": 8, "offset": 0}, whether db-8.log is there or not.
+Everything before ``offset`` in db-``file``.log was read, and every file before it. Offsets stand between batches. After
+a file was read to its end, the offset is at the next number: {"file": 8, "offset": 0}, whether or not db-8.log exists.
 
-``passed``, as in "passed": [[9, 11]], are later files that will not be read any more: those that were gone when the
-stream began, and of an archive, into which a broker may move db-9.log before db-8.log, those that were read.
-``skipped`` counts the files that were gone before they could be read, with failOnDataLoss=false.
+``passed``, as in "passed": [[9, 11]], are later files that will not be read: those that were gone when the stream
+began, and, in an archive, into which a broker may move db-9.log before db-8.log, those that were read. ``skipped``
+counts the files that were gone before they could be read, with failOnDataLoss=false.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _KEYS: Final = frozenset({"file", "offset", "passed", "skipped"})
 
 
 class BadOffsets(ValueError):
-    """These are no offsets, or they are of a later version."""
+    """Invalid offsets, or offsets of a later version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far one store was read. ``skipped_ranges`` are file ranges, both ends included, ascending and behind
-    ``file``."""
+    """Position up to which a store was read. ``skipped_ranges`` are file ranges, both ends included, ascending and
+    behind ``file``."""
 
     file: int = FIRST_FILE
     offset: int = 0
@@ -43,7 +43,7 @@ class Position:
 
     @classmethod
     def of(cls, raw: object) -> Position:
-        """Raises BadOffsets."""
+        """Parse a position. Raises BadOffsets."""
         if not isinstance(raw, Mapping) or not _KEYS.issuperset(raw) or not {"file", "offset"} <= raw.keys():
             raise BadOffsets(f'a position is {{"file": N, "offset": M}}, not {raw!r}')
         file, offset, skipped = raw["file"], raw["offset"], raw.get("skipped", 0)
@@ -52,7 +52,7 @@ class Position:
         return cls(file, offset, tuple(_ranges(raw.get("passed", []), file)), skipped)
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in JSON."""
+        """Return the position for JSON."""
         found: dict[str, Any] = {"file": self.file, "offset": self.offset}
         if self.skipped_ranges:
             found["passed"] = [list(pair) for pair in self.skipped_ranges]
@@ -61,17 +61,17 @@ class Position:
         return found
 
     def is_past(self, file: int) -> bool:
-        """Nothing of ``file`` will be read any more."""
+        """Return whether nothing of ``file`` will be read any more."""
         return file < self.next_from(file)
 
     def next_from(self, file: int) -> int:
-        """The first number from ``file`` on of which something may still be read."""
+        """Return the first number from ``file`` on of a file that may still be read."""
         file = max(file, self.file)
         at = bisect_right(self.skipped_ranges, (file, FILE_ID_LIMIT)) - 1
         return max(file, self.skipped_ranges[at][1] + 1) if at >= 0 else file
 
     def behind(self, file: int, *, is_skipped: bool = False) -> Position:
-        """After the rest of ``file`` was read, or was skipped."""
+        """Return the position after the rest of ``file`` was read, or was skipped."""
         number, offset, skipped_ranges = self.file, self.offset, self.skipped_ranges
         if file == number:
             number, offset = self.next_from(file + 1), 0
@@ -88,14 +88,14 @@ class Position:
         return Position(number, offset, skipped_ranges, self.skipped + is_skipped)
 
     def within(self, offset: int) -> Position:
-        """After the file was read up to ``offset``."""
+        """Return the position after the file was read up to ``offset``."""
         return replace(self, offset=offset)
 
 
 def beginning(files: Iterable[int], *, has_all: bool) -> Position:
-    """Before the first of the ``files`` that are there.
+    """Return the position before the first of the existing ``files``.
 
-    ``has_all``: what is not among them will not come any more. Otherwise, as in an archive, it may.
+    ``has_all``: missing files will not appear later. Otherwise, as in an archive, they may.
     """
     if not has_all:
         return Position()
@@ -112,7 +112,7 @@ class Offsets:
 
     @classmethod
     def of(cls, value: object) -> Offsets:
-        """What ``as_json`` gave. Raises BadOffsets."""
+        """Parse the result of ``as_json``. Raises BadOffsets."""
         if (
             not isinstance(value, Mapping)
             or set(value) != {"version", "stores"}
@@ -124,7 +124,7 @@ class Offsets:
         return cls({str(store): Position.of(position) for store, position in value["stores"].items()})
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in JSON; the same offsets are the same text."""
+        """Return the offsets for JSON; equal offsets give the same text."""
         return {"version": VERSION, "stores": {store: self.stores[store].as_json() for store in sorted(self.stores)}}
 
 

@@ -1,6 +1,6 @@
 """What a read or a stream may be asked for by ``option(...)``: docs/pipeline-jobs.md.
 
-Knows nothing of Spark but that it writes names in small letters and several paths as JSON.
+Of Spark, it relies only on names in small letters and several paths as JSON.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _BOOLEANS: Final = ("true", "false")
 
 
 class BadOption(ValueError):
-    """An option that the source does not know, or a value that it does not take."""
+    """An option that the source does not know, or a value that it does not accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of a read, and of a stream. ``first`` and ``last`` bound the numbers of the files; ``until`` says where each
-    store ends, None: as it is now. ``access`` says how remote paths are reached, and may hold a secret."""
+    """Options of a read, and of a stream. ``first`` and ``last`` bound the numbers of the files; ``until``: end of each
+    store, None: as it is now. ``access``: settings to reach remote paths, which may hold a secret."""
 
     paths: tuple[str, ...]
     table: str = columns.RECORDS
@@ -45,7 +45,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, str], follow: str = "tail") -> Options:
-        """Of ``spark.read``; ``follow`` is the default of that option. Raises BadOption."""
+        """Parse options of ``spark.read``; ``follow`` is the default of that option. Raises BadOption."""
         given = _given(options, (*_OF_BOTH, *_OF_READ), "readStream", _OF_STREAM)
         return cls(
             _paths(given),
@@ -62,7 +62,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Of a stream beside those of a read. ``starting``: EARLIEST, LATEST or where each store begins."""
+    """Options of a stream in addition to those of a read. ``starting``: EARLIEST, LATEST or where each store begins."""
 
     read: Options
     starting: str | Offsets = EARLIEST
@@ -72,7 +72,7 @@ class StreamOptions:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> StreamOptions:
-        """Of ``spark.readStream``. Raises BadOption."""
+        """Parse options of ``spark.readStream``. Raises BadOption."""
         given = _given(settings, (*_OF_BOTH, *_OF_STREAM), "read", _OF_READ)
         options = cls(
             Options.of({name: value for name, value in given.items() if name not in _small(_OF_STREAM)}, "closed"),
@@ -89,7 +89,7 @@ class StreamOptions:
 
 
 def table_of(options: Mapping[str, str]) -> str:
-    """The table that is asked for, whatever else is. Raises BadOption."""
+    """Return the requested table, whatever the other options are. Raises BadOption."""
     return _table({name.lower(): value for name, value in options.items()})
 
 

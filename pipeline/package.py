@@ -1,6 +1,6 @@
-"""What a cluster is handed: this package as a zip for ``spark-submit --py-files``, and the script that starts a job.
+"""Files for a cluster: this package as a zip for ``spark-submit --py-files``, and the script that starts a job.
 
-In the zip ``tandemmq`` is one package, as in an installed wheel. It holds no dependency: workers need pyarrow and
+In the zip, ``tandemmq`` is one package, as in an installed wheel. It has no dependencies: workers need pyarrow and
 numpy, the driver click and rich, too.
 """
 
@@ -17,14 +17,14 @@ import tandemmq
 ZIP_NAME: Final = "tandemmq-pipeline.zip"
 SCRIPT_NAME: Final = "submit.py"
 SCRIPT: Final = "from tandemmq.cli.pipeline.submit import main\n\nmain()\n"
-# What no job needs, and a wheel does not have.
+# Directories that no job needs, and that a wheel does not have.
 _LEFT_OUT: Final = frozenset(("__pycache__", "peers", "reports"))
-# The same files give the same zip: zip's own beginning of time.
+# The same files give the same zip: the earliest time that zip allows.
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def package(directory: Path) -> tuple[Path, Path]:
-    """Write the zip and the script into ``directory``, which is made if need be; returns where they stand."""
+    """Write the zip and the script into ``directory``, which is created if needed. Return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     archive, script = directory / ZIP_NAME, directory / SCRIPT_NAME
     fresh = directory / f".{ZIP_NAME}.fresh"
@@ -40,7 +40,7 @@ def package(directory: Path) -> tuple[Path, Path]:
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """Each file of the package, by its name in the zip. In a source tree its directories are links."""
+    """Yield each file of the package with its name in the zip. In a source tree, its directories are links."""
     package_directory = Path(tandemmq.__file__).resolve().parent
     for directory, subdirectories, names in os.walk(package_directory, followlinks=True):
         subdirectories[:] = sorted(name for name in subdirectories if name not in _LEFT_OUT)

@@ -1,4 +1,4 @@
-"""What Spark hands to a task."""
+"""Partitions that Spark gives to a task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tandemmq.pipeline.places import is_remote
 from tandemmq.pipeline.reach import files_for
 from tandemmq.pipeline.walk import JournalFile
 
-# A number of a file in its store, and what the directory said of it: (path, size, time). A closed file keeps that.
+# Key: a store and the number of a file. Look: its path, size and time, which a closed file keeps.
 Key = tuple[str, int]
 Look = tuple[str, int, int | None]
 
@@ -27,13 +27,13 @@ class Files(InputPartition):
 
 @dataclass
 class Closed(InputPartition):
-    """Closed files that one task reads if they are still there: see ``Rest``. ``looks`` are theirs."""
+    """Closed files that one task reads if they still exist: see ``Rest``. ``looks`` are their states."""
 
     files: tuple[JournalFile, ...]
     looks: tuple[Look | None, ...]
 
     def now(self, options: Options) -> Iterator[JournalFile]:
-        """What there is of them."""
+        """Yield those that exist now."""
         looks = [look(file) for file in self.files]
         if looks == list(self.looks):
             yield from self.files
@@ -45,10 +45,10 @@ class Closed(InputPartition):
 
 @dataclass
 class Rest(InputPartition):
-    """All files but those in ``closed``, listed when the task reads them.
+    """All files except those in ``closed``, listed when the task reads them.
 
-    Spark plans a DataFrame or a view once, and takes that plan whenever it is used again. So one task looks what there
-    is by then, beside those that read the files which were closed already; these do not change, but may go.
+    Spark plans a DataFrame or a view once, and reuses that plan. So one task lists the files that exist when it runs,
+    beside the tasks for the files that were closed at planning; those do not change, but may be deleted.
     """
 
     closed: frozenset[Key]
@@ -58,7 +58,7 @@ class Rest(InputPartition):
 
 
 def look(file: JournalFile) -> Look | None:
-    """None: it is not there. Remote files have no time that is worth the journey."""
+    """Return the state of a file, or None if it is gone. The time of remote files is not fetched."""
     if is_remote(file.path):
         return file.path, file.size, None
     try:
@@ -69,6 +69,6 @@ def look(file: JournalFile) -> Look | None:
 
 
 def planned(files: Iterable[JournalFile]) -> tuple[list[JournalFile], Rest]:
-    """The closed ones of ``files``, and a partition for all else."""
+    """Return the closed ones of ``files``, and a partition for the rest."""
     closed = [file for file in files if file.cut is None and not file.is_current]
     return closed, Rest(frozenset((file.store, file.file) for file in closed))

@@ -1,4 +1,4 @@
-"""What a task reads: journal files or parts of them, found again where they were moved since they were planned."""
+"""Reading of a task: journal files or parts of them, found again if they were moved after planning."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from tandemmq.pipeline.walk import JournalFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Small files share a partition up to the first of these; with few bytes in all there are at least so many partitions.
+# Small files share a partition up to the first of these; few bytes are split into at least this many partitions.
 PARTITION_BYTES: Final = 128 << 20
 PARTITION_BYTES_MIN: Final = 4 << 20
 PARTITIONS_WANTED: Final = 8
 
 
 class FileGone(Exception):
-    """A file that was to be read is not there any more."""
+    """A file that was to be read is gone."""
 
 
 def packed(files: Sequence[JournalFile]) -> Iterator[tuple[JournalFile, ...]]:
-    """Files in order, as many together as make a task worth its start. No file is split."""
+    """Group files in order, so that each group is worth the start of a task. No file is split."""
     total = sum(file.size for file in files)
     most = min(PARTITION_BYTES, max(PARTITION_BYTES_MIN, total // PARTITIONS_WANTED))
     return map(tuple, groups(files, lambda file: file.size, most))
 
 
 def record_batches_of(file: JournalFile, options: Options, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, wherever it is now. Raises FileGone before the first row."""
+    """Yield the rows of a file, wherever it is now. Raises FileGone before the first row."""
     from tandemmq.pipeline.arrow import record_batches
 
     def batches(file: JournalFile) -> Iterator[pa.RecordBatch]:
@@ -56,7 +56,7 @@ def record_batches_of(file: JournalFile, options: Options, names: Sequence[str])
 
 
 def _moved(file: JournalFile, options: Options) -> JournalFile | None:
-    """The same file of the same store under another path: a broker moved it into its archive."""
+    """Return the same file of the same store under another path, if a broker moved it into its archive."""
     try:
         found = journal_files(
             options.paths, is_tail_wanted=True, first=file.file, last=file.file, access=options.access

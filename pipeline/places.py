@@ -1,12 +1,12 @@
-"""Where journals stand: a file system that is mounted, or one that pyarrow reaches (s3a, hdfs, gs, abfs).
+"""File systems of journals: mounted ones, or those that pyarrow reaches (s3a, hdfs, gs, abfs).
 
     place = place_of("s3a://lake/orders", access)
     place.entries("s3a://lake/orders")                 the directory
-    place.open("s3a://lake/orders/db-1.log")           ranges of a file, which is copied nowhere
+    place.open("s3a://lake/orders/db-1.log")           ranges of a file, which is not copied
 
-Spark's workers and planners are Python processes without Hadoop's classes, so a path of Hadoop's is read through
-pyarrow's file system of that kind; the settings that Hadoop reads from ``spark.hadoop.fs.s3a.*`` are passed here as
-``access``. pyarrow is imported for remote paths only.
+Spark's workers and planners are Python processes without Hadoop's classes, so Hadoop's paths are read through pyarrow's
+file system of that kind. Hadoop's settings ``spark.hadoop.fs.s3a.*`` are passed here as ``access``. pyarrow is imported
+for remote paths only.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ Access = tuple[tuple[str, str], ...]
 
 # Hadoop's scheme -> pyarrow's
 SCHEMES: Final = {"s3a": "s3", "s3n": "s3"} | {name: name for name in ("s3", "hdfs", "viewfs", "gs", "abfs", "abfss")}
-# Hadoop's own names, and as Spark's settings have them
+# Prefixes of Hadoop's settings, in Hadoop and in Spark
 _FS: Final = "fs."
 _HADOOP: Final = "spark.hadoop."
-# File systems that a process keeps, with their connections; another set of settings is another one.
+# File systems that a process keeps, with their connections; each set of settings has its own.
 _KEPT: Final = 8
-# Names that are no regular files, and were reported
+# Irregular files whose warning is remembered
 _TOLD: Final = 1024
 
 log = logging.getLogger(__name__)
 
 
 class NoPlace(Exception):
-    """A path whose file system cannot be reached from here; the message says what is missing."""
+    """A path whose file system cannot be reached from here; the message names the missing part."""
 
 
 class Entry(NamedTuple):
-    """A name in a directory; ``size`` in bytes, 0 for a directory."""
+    """Entry of a directory; ``size`` in bytes, 0 for a directory."""
 
     name: str
     is_directory: bool
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class Opened(ABC):
-    """A file that stays as long as it was when it was opened: a live one grows under its reader."""
+    """An open file that keeps its size: a live one grows under its reader."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -61,55 +61,55 @@ class Opened(ABC):
         return self._size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer than ``length`` bytes only at the end."""
+        """Return ``length`` bytes, or fewer only at the end."""
         wanted = min(length, self._size - offset)
         return self._read(offset, wanted) if wanted > 0 else b""
 
     def data_from(self, offset: int) -> int:
-        """The end of the zeros that begin at ``offset``, as far as it is known without reading."""
+        """Return the end of the zeros that begin at ``offset``, as far as it is known without reading."""
         return offset
 
     def close(self) -> None:  # noqa: B027
-        """Does nothing: who opened it releases it, not the scans that it is lent to."""
+        """Do nothing: the opener releases the file, not the scans that use it."""
 
     @abstractmethod
     def release(self) -> None: ...
 
     @abstractmethod
     def _read(self, offset: int, length: int) -> bytes:
-        """They are there, and one at least."""
+        """Read bytes that exist, at least one."""
 
 
 class Place(Protocol):
-    """A file system. Paths are whole: absolute ones, or URLs where it is a remote one."""
+    """A file system. Paths are complete: absolute ones, or URLs if it is remote."""
 
     is_remote: bool
 
     def entries(self, directory: str) -> list[Entry]:
-        """What stands in a directory, by name. Raises FileNotFoundError, NotADirectoryError."""
+        """Return the entries of a directory, by name. Raises FileNotFoundError, NotADirectoryError."""
 
     def open(self, path: str) -> Opened:
-        """Raises FileNotFoundError."""
+        """Open a file. Raises FileNotFoundError."""
 
 
 def is_access(name: str) -> bool:
-    """Whether a setting says how file systems are reached: fs.s3a.endpoint, or spark.hadoop.fs.s3a.endpoint."""
+    """Return whether a setting is for access to file systems, as (spark.hadoop.)fs.s3a.endpoint is."""
     return name.removeprefix(_HADOOP).startswith(_FS)
 
 
 def access_of(settings: Mapping[str, str]) -> Access:
-    """Those of ``settings`` that say how file systems are reached."""
+    """Return those of ``settings`` that are for access to file systems."""
     return tuple(sorted((name.removeprefix(_HADOOP), value) for name, value in settings.items() if is_access(name)))
 
 
 def is_remote(path: str) -> bool:
-    """Whether ``path`` is a URL, but not of a file that is mounted here."""
+    """Return whether ``path`` is a URL, but not of a mounted file."""
     scheme, separator, _ = path.partition("://")
     return bool(separator) and scheme != "file"
 
 
 def normal(path: str) -> str:
-    """The whole path: absolute, or the URL without slashes that mean nothing."""
+    """Return the complete path: absolute, or the URL without redundant slashes."""
     scheme, separator, rest = path.partition("://")
     if is_remote(path):
         authority, *names = rest.split("/")
@@ -120,7 +120,7 @@ def normal(path: str) -> str:
 
 
 def place_of(path: str, access: Access = ()) -> Place:
-    """The file system of a whole path. Raises NoPlace."""
+    """Return the file system of a complete path. Raises NoPlace."""
     if not is_remote(path):
         return MOUNTED
     scheme, _, rest = path.partition("://")
@@ -128,7 +128,7 @@ def place_of(path: str, access: Access = ()) -> Place:
 
 
 def open_file(path: str, access: Access = ()) -> Opened:
-    """Raises FileNotFoundError, NotRegular, NoPlace."""
+    """Open a file. Raises FileNotFoundError, NotRegular, NoPlace."""
     return place_of(path, access).open(path)
 
 
@@ -173,13 +173,13 @@ def _entries(directory: str) -> Iterable[Entry]:
                     yield Entry(entry.name, False, entry.stat(follow_symlinks=False).st_size)
                 else:
                     tell_left_out(entry.path, kind_of(entry.path) or "gone by now")
-            except FileNotFoundError:  # went meanwhile
+            except FileNotFoundError:  # deleted meanwhile
                 continue
 
 
 @lru_cache(_TOLD)
 def tell_left_out(path: str, kind: str) -> None:
-    """Report once what has the name of a file and is none: a stream lists it again and again."""
+    """Report an irregular file with a journal file's name, once: a stream lists it again and again."""
     log.warning("%s: left out", NotRegular(path, kind))
 
 
@@ -202,7 +202,7 @@ class _Remote:
     is_remote = True
 
     def __init__(self, system: FileSystem, root: str, prefix: str) -> None:
-        """``prefix`` is what the file system's own paths have in place of the URL's ``root``."""
+        """``prefix`` replaces the URL's ``root`` in the file system's own paths."""
         self._system = system
         self._root = root
         self._prefix = prefix
@@ -221,7 +221,7 @@ class _Remote:
         return _RemoteFile(self._system, self._own(path))
 
     def _own(self, path: str) -> str:
-        assert path.startswith(self._root), "a place is asked for its own paths"
+        assert path.startswith(self._root), "a place opens its own paths"
         return (self._prefix + path.removeprefix(self._root)) or "/"
 
 
@@ -250,8 +250,8 @@ def _remote(scheme: str, authority: str, access: Access) -> Place:
 
 
 def _s3(bucket: str, access: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, object]:
-    """The options of pyarrow's S3FileSystem. Settings of the bucket (fs.s3a.bucket.NAME.*) win over those of all, and
-    these over the environment; for what is not set, AWS's own chain is used (environment, profile, instance)."""
+    """Return the options of pyarrow's S3FileSystem. Settings of the bucket (fs.s3a.bucket.NAME.*) override general
+    ones, and these the environment; for unset ones, AWS's own chain is used (environment, profile, instance)."""
 
     def setting(name: str, *variables: str) -> str | None:
         for key in (f"fs.s3a.bucket.{bucket}.{name}", f"fs.s3a.{name}"):

@@ -1,7 +1,7 @@
-"""What a read takes: closed files whole, and the one that grows up to its last whole batch, as it was at one moment.
+"""Extent of a read: closed files whole, and the growing one up to its last whole batch, as it was at one moment.
 
-A broker may be writing. What was whole in the newest file while no other file followed it counts for good, also when
-that file is closed before it is read; behind it a deposed master may have written, and that is left.
+A broker may be writing. The part of the newest file that was whole while no other file followed counts for good, even
+if that file is closed before it is read. A deposed master may have written behind it, which is not read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tandemmq.pipeline.places import Access
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.pipeline.walk import JournalFile
 
-# Of so many stores it is told how far they were read; the JSON has all.
+# Stores whose extent is printed; the JSON has all.
 TOLD_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A store was read up to ``offset`` of ``file``; ``is_growing``: a broker may write behind it, and the last bytes
+    """A store was read up to ``offset`` of ``file``. ``is_growing``: a broker may write behind it, and the last bytes
     before it may not be synced yet. Otherwise the file is closed, and was read whole."""
 
     store: str
@@ -41,8 +41,8 @@ def read_files(
     last: int | None = None,
     access: Access = (),
 ) -> list[JournalFile]:
-    """The files below ``paths`` that are read, by store and number: as they are now, or up to ``until`` as they were
-    then. Without ``is_tail_wanted`` closed ones only. ``first`` and ``last`` bound the numbers. Raises NoJournal."""
+    """Return the files below ``paths`` to read, by store and number: as they are now, or up to ``until`` as they were
+    then. Without ``is_tail_wanted``, only closed ones. ``first`` and ``last`` bound the numbers. Raises NoJournal."""
     stores: Mapping[str, Mapping[int, JournalFile]]
     if until is None:
         listings = Stores(paths, access)
@@ -64,7 +64,7 @@ def read_files(
 
 
 def files_for(options: Options) -> list[JournalFile]:
-    """What ``read_files`` gives for the options of a read."""
+    """Return ``read_files`` for the options of a read."""
     return read_files(
         options.paths,
         is_tail_wanted=options.is_tail_wanted,
@@ -85,14 +85,14 @@ def _until(file: JournalFile, end: Position) -> JournalFile | None:
     if file.file < end.file:
         return replace(file, is_current=False)
     if file.file == end.file and end.offset:
-        # What a power loss and another master took back since does not count any more.
+        # Batches that a power loss and another master have removed since do not count any more.
         cut = end.offset if file.end is None else min(end.offset, file.end)
         return replace(file, cut=cut, is_current=True)
     return None
 
 
 def reaches(files: Iterable[JournalFile]) -> tuple[Reach, ...]:
-    """How far each store is read, of what ``read_files`` gave."""
+    """Return how far each store is read, from the result of ``read_files``."""
     newest: dict[str, JournalFile] = {}
     for file in files:
         newest[file.store] = file  # they ascend
@@ -103,7 +103,7 @@ def reaches(files: Iterable[JournalFile]) -> tuple[Reach, ...]:
 
 
 def offsets_of(reached: Iterable[Reach]) -> Offsets:
-    """For another ``read_files`` that is to take the same."""
+    """Return offsets with which ``read_files`` reads the same."""
     return Offsets(
         {
             each.store: Position(each.file, each.offset) if each.is_growing else Position(each.file + 1, 0)
@@ -113,7 +113,7 @@ def offsets_of(reached: Iterable[Reach]) -> Offsets:
 
 
 def told(reached: Sequence[Reach]) -> tuple[str, ...]:
-    """In sentences, how far was read."""
+    """Return sentences on how far was read."""
     several = len(reached) > 1
     lines = []
     for each in reached[:TOLD_MAX]:
@@ -126,5 +126,5 @@ def told(reached: Sequence[Reach]) -> tuple[str, ...]:
         else:
             lines.append(f"{where} up to the end of db-{each.file}.log, which is closed.")
     if len(reached) > TOLD_MAX:
-        lines.append(f"How far {len(reached) - TOLD_MAX:,} more stores were read, the JSON says.")
+        lines.append(f"The JSON has the extent of {len(reached) - TOLD_MAX:,} more stores.")
     return tuple(lines)

@@ -1,4 +1,4 @@
-"""The rows of the table ``records``, one by one, and what the rows of all tables of records have in common."""
+"""Rows of the table ``records``, one by one, and the code that all tables of records share."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _COMMANDS: Final[dict[type, str]] = {
 
 
 class Malformed(Exception):
-    """A file has what cannot be read, and the mode is FAILFAST."""
+    """A file has unreadable content, and the mode is FAILFAST."""
 
 
 def stretches(file: JournalFile, mode: str) -> Iterator[Stretch]:
-    """``walk``, which in the mode FAILFAST raises Malformed at damage."""
+    """Yield the stretches of ``walk``; in the mode FAILFAST, raise Malformed at damage."""
     for stretch in walk(file):
         if mode == FAILFAST and stretch.status in (columns.BAD_SUM, columns.GAP):
             raise Malformed(f"{file.path} from {stretch.start} to {stretch.stop}: {stretch.detail}")
@@ -57,22 +57,22 @@ def stretches(file: JournalFile, mode: str) -> Iterator[Stretch]:
 
 
 class Rows(ABC):
-    """Makes the rows of a table of one file, record by record, in order. ``payload``: messages have their frames."""
+    """Maker of the rows of a table of one file, record by record, in order. ``payload``: messages have their frames."""
 
     def __init__(self, file: JournalFile, mode: str, payload: bool = False) -> None:
         self._file = file
         self._mode = mode
         self._payload = payload
         self._scratch = unread()
-        # of the bodies; until it is known, the first stored message shows it
+        # OpenWire version of the bodies; None until the first stored message shows it
         self.version = file.openwire
 
     @abstractmethod
     def row(self, batch: int, offset: int, data: bytes) -> Row | None:
-        """The row of a record; None where it has none, or the mode leaves it out. Raises Malformed."""
+        """Return the row of a record, or None if it has none or the mode leaves it out. Raises Malformed."""
 
     def _decoded(self, offset: int, data: bytes) -> commands.Command | None:
-        """None: it is no command, which the table of records has."""
+        """Return the command, or None for an invalid one, which has its row in the table of records."""
         try:
             return commands.decode(data)
         except RecordDamaged as error:
@@ -80,13 +80,13 @@ class Rows(ABC):
             return None
 
     def _refuse(self, offset: int, error: RecordDamaged) -> None:
-        """In the mode FAILFAST raises Malformed."""
+        """Raise Malformed in the mode FAILFAST."""
         if self._mode == FAILFAST:
             raise Malformed(f"{self._file.path} at {offset}: {error}") from error
 
 
 class RecordRows(Rows):
-    """The table ``records``."""
+    """Rows of the table ``records``."""
 
     def row(self, batch: int, offset: int, data: bytes) -> Row | None:
         file = self._file
@@ -152,7 +152,7 @@ def version_of(frame: bytes) -> int:
 
 
 def body_and_time(scratch: Message, frame: bytes, version: int) -> tuple[int, int | None]:
-    """How many bytes of body a frame stores, compressed ones as they are, and when the broker took it."""
+    """Return the stored bytes of body in a frame, compressed ones as they are, and the time when the broker took it."""
     try:
         marks, _, _ = read_fields(scratch, frame, version)
         content_at, in_time_at = marks[7], marks[12]

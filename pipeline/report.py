@@ -1,7 +1,7 @@
-"""A summary as one HTML page that stands alone: plots are SVG in the page, there are no scripts and nothing is loaded.
+"""A summary as one self-contained HTML page: plots are SVG in the page, there are no scripts and nothing is loaded.
 
-Names of destinations, causes and ids come from clients: everything is escaped, and the page's own policy forbids
-whatever would still get through.
+Names of destinations, causes and ids come from clients: everything is escaped, and the page's own content policy blocks
+the rest.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tandemmq.pipeline.jobs.summary import Plot, Summary
 from tandemmq.pipeline.reach import told
 from tandemmq.pipeline.table import Cell, Table, is_number, shown, with_short_stores
 
-# Words up to this long stay in one line: times, and names of commands.
+# Words up to this length are not wrapped: times, and names of commands.
 SHORT_CHARS_MAX: Final = 24
-# Of more columns than these, words are broken where paper ends.
+# With more columns than these, words are broken to fit on paper.
 PAPER_COLUMNS_MAX: Final = 9
 
 _STYLE: Final = """
@@ -45,8 +45,8 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(summary: Summary, sources: Sequence[str], made: datetime) -> str:
-    """The whole page. Values are written as the terminal shows them; where a bar is too short, its title shows them.
-    ``made``: when the job had its answer, shown in the zone that it has."""
+    """Return the whole page. Values are written as on the terminal; if a bar is too short, its title shows them.
+    ``made``: time of the job's result, shown in its time zone."""
     title = f"{summary.job}: {', '.join(sources)}"
     return "\n".join(
         (

@@ -1,6 +1,6 @@
-"""The rows of each table in one journal file, as plain tuples in the order of its columns. No Spark, no Arrow.
+"""Rows of each table in one journal file, as plain tuples in the order of its columns. No Spark, no Arrow.
 
-Times are microseconds since 1970. Where a record cannot be decoded its row says so; nothing is left out silently.
+Times are microseconds since 1970. If a record cannot be decoded, its row says so; nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from tandemmq.store.records.openwire import VERSIONS_TRIED
 
 __all__ = ["DROPMALFORMED", "FAILFAST", "MAKERS", "MODES", "PERMISSIVE", "REMOVED", "Malformed", "ack_kind", "rows"]
 
-# The numbers of the commands that have a row of ``acks``.
+# Numbers of the commands that have a row of ``acks``.
 REMOVED: Final = frozenset((commands.REMOVE,))
 
 
 def rows(file: JournalFile, table: str, mode: str = PERMISSIVE, *, payload: bool = False) -> Iterator[Row]:
-    """The rows of one table. ``payload``: ``messages.raw`` has the frames. Raises FileNotFoundError; in the mode
+    """Yield the rows of one table. ``payload``: ``messages.raw`` has the frames. Raises FileNotFoundError; in the mode
     FAILFAST Malformed, at the first damage."""
     if table == columns.BATCHES:
         return _batches(file, mode)
@@ -61,7 +61,7 @@ def _of_records(file: JournalFile, mode: str, made: Rows, kinds: frozenset[int] 
 
 
 class AckRows(Rows):
-    """The table ``acks``, of records that are REMOVED."""
+    """Rows of the table ``acks``, for records that are REMOVED."""
 
     def row(self, batch: int, offset: int, data: bytes) -> Row | None:
         file = self._file
@@ -83,13 +83,13 @@ class AckRows(Rows):
 
 
 def ack_kind(frame: bytes | None, version: int | None) -> str | None:
-    """What the acknowledgement calls itself; None where the record has none, or none that can be read.
+    """Return the type of the acknowledgement, or None if the record has none, or none that can be read.
 
-    An empty one is there, and says UNMATCHED (KahaDBTopicMessageStore.doAcknowledge). A standard one that no consumer
-    and no transaction gave is BY_BROKER: the broker's own (Queue.removeMessage, Topic.messageExpired). One in an XA
+    An empty one is present, and means UNMATCHED (KahaDBTopicMessageStore.doAcknowledge). A standard one without
+    consumer and transaction is BY_BROKER: the broker's own (Queue.removeMessage, Topic.messageExpired). One in an XA
     transaction is a consumer's, though this broker names none.
 
-    ``version`` is that of the bodies in the file. None: no header says it, so each is tried; ActiveMQ keeps 6 for a
+    ``version`` is that of the bodies in the file. None: no header gives it, so each is tried; ActiveMQ keeps 6 for a
     store that an old version of it began.
     """
     if frame is None:
@@ -114,8 +114,8 @@ def ack_kind(frame: bytes | None, version: int | None) -> str | None:
 
 
 class MarkRows(Rows):
-    """The table ``marks``: traces with their text, and the records that say behind their command from where they were
-    moved."""
+    """Rows of the table ``marks``: traces with their text, and the records that contain, behind their command, the
+    place from which they were moved."""
 
     def row(self, batch: int, offset: int, data: bytes) -> Row | None:
         if plain_add_or_remove(data) is not None:
@@ -125,7 +125,7 @@ class MarkRows(Rows):
             hint = hint_of(data)
         except RecordDamaged as error:
             self._refuse(offset, error)
-            return None  # the table of records has it
+            return None  # it has a row in the table of records
         text = command.message if isinstance(command, Trace) else None
         if text is None and hint is None:
             return None
@@ -140,7 +140,7 @@ class MarkRows(Rows):
 _MARKING: Final = frozenset((commands.TRACE, commands.ADD, commands.REMOVE, commands.UPDATE))
 _NO_PLACE: Final[tuple[int | None, ...]] = (None, None, None)
 
-# By table what makes the rows of its records, and the numbers of the commands that have one; None: all have.
+# By table: the maker of the rows of its records, and the numbers of the commands that have one; None: all have.
 MAKERS: Final[dict[str, tuple[type[Rows], frozenset[int] | None]]] = {
     columns.RECORDS: (RecordRows, None),
     columns.MESSAGES: (MessageRows, STORED),

@@ -1,4 +1,4 @@
-"""Amounts in words, and the round ones that an axis names: bytes by 1024, times by the clock, all else by ten."""
+"""Amounts in words, and round ones for an axis: bytes by 1024, times by the clock, everything else by ten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandemmq.pipeline.table import size
 
 BYTES: Final = "bytes"
 MILLISECONDS: Final = "ms"
-# Units whose ticks say what they are in; others are named once beside the axis.
+# Units whose ticks name them; others are named once beside the axis.
 NAMED_BY_TICKS: Final = frozenset({BYTES, MILLISECONDS})
 
 _CLOCK: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
@@ -20,7 +20,7 @@ _MEMORY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def amount(value: float, unit: str) -> str:
-    """(1536, "bytes") -> "1.5 KiB"; (2300, "ms") -> "2.3 s"; (1200, "messages") -> "1,200 messages"."""
+    """Format an amount: (1536, "bytes") -> "1.5 KiB"; (2300, "ms") -> "2.3 s"; (1200, "items") -> "1,200 items"."""
     if unit == BYTES:
         return size(round(value))
     if unit == MILLISECONDS:
@@ -30,8 +30,8 @@ def amount(value: float, unit: str) -> str:
 
 
 def ticks(greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
-    """Up to ``most`` + 1 round amounts from 0 to the first one that is not below ``greatest``, which is above 0, and
-    how an axis names them: all in one unit; what is only counted without its own. ``most`` is at least 1.
+    """Return up to ``most`` + 1 round amounts from 0 to the first one not below ``greatest``, which is above 0, and
+    their labels: all in one unit; counted things without theirs. ``most`` is at least 1.
     """
     factor, length, name = next(step for step in _steps(unit) if math.ceil(greatest / (step[0] * step[1])) <= most)
     factors = [number * factor for number in range(math.ceil(greatest / (factor * length)) + 1)]
@@ -39,8 +39,8 @@ def ticks(greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
 
 
 def log_ticks(least: float, greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
-    """Powers of ten (of bytes: of 32), up to ``most`` + 1 of them at equal distances, from 1 or the greatest one below
-    ``least``, which is 1 at least, to one that is not below ``greatest``; and how an axis names them."""
+    """Return powers of ten (of bytes: of 32), up to ``most`` + 1 of them at equal distances, from 1 or the greatest one
+    below ``least``, which is at least 1, to one that is not below ``greatest``; and their labels."""
     base = 32 if unit == BYTES else 10
     low = max(math.ceil(math.log(least, base) - _ROUNDED) - 1, 0)
     high = max(math.ceil(math.log(greatest, base) - _ROUNDED), low + 1)
@@ -52,7 +52,7 @@ def log_ticks(least: float, greatest: float, unit: str, most: int) -> list[tuple
 
 
 def _steps(unit: str) -> Iterator[tuple[int, int, str]]:
-    """Ever longer ones: so many of what has this length and this name."""
+    """Yield steps of increasing length: a factor, the length of its unit, and the unit's name."""
     if unit == BYTES:
         for power, name in enumerate(_MEMORY):
             yield from ((factor, 1024**power, name) for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500))

@@ -1,6 +1,6 @@
-"""A Spark session that listens on the loopback only, counts in UTC, and whose workers find this package.
+"""A Spark session that listens only on the loopback address, uses UTC, and whose workers find this package.
 
-A session that is there already (spark-submit, a notebook) is used as it is.
+An existing session (spark-submit, a notebook) is used as it is.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 JAVA_MIN: Final = 17
 EXTRA: Final = "spark"
 DEFAULT_MASTER: Final = "local[*]"
-# Spark's own bars on stderr, one for each stage that takes its time.
+# Spark's own progress bars on stderr, one for each long stage.
 PROGRESS: Final = "spark.ui.showConsoleProgress"
 _LOOPBACK: Final = "127.0.0.1"
-# Up to so many bytes of journals it is Java's start and Spark's planning that take the time, not the rows. So few
-# tasks, no code of its own for each query, no plans that change on the way, and of Java the quick compiler alone.
+# Up to this many bytes of journals, Java's start and Spark's planning take the time, not the rows. So: few tasks, no
+# generated code for each query, no adaptive plans, and only Java's quick compiler.
 SMALL_BYTES: Final = 128 << 20
 _SMALL: Final = {
     "spark.sql.shuffle.partitions": "2",
@@ -40,15 +40,15 @@ _SMALL_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _MASTER: Final = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|yarn|spark://.+|k8s://.+")
 _STANDALONE: Final = "spark://"
-# A standalone master that is silent for so long is reported, where Spark would try for a minute.
+# A standalone master that is silent for this long is reported; Spark would try for a minute.
 _MASTER_SECONDS: Final = 5.0
 _SILENCE_SECONDS: Final = 2.0
-# Errors only, and none that a failing job tells anyway.
+# Logs errors only, and none that a failing job reports anyway.
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
 class NoSpark(Exception):
-    """Spark cannot run here; the message says what to install."""
+    """Spark cannot run here; the message names what to install."""
 
 
 def session(
@@ -58,10 +58,10 @@ def session(
     name: str = "tandemmq",
     bytes: int | None = None,
 ) -> SparkSession:
-    """The active session, or a new one with this ``master`` and ``conf``, with the source "tandemmq" registered.
-    ``bytes``: how much it will read; a local session for little of it starts and answers sooner. None: any amount.
+    """Return the active session, or a new one with this ``master`` and ``conf``, with the source "tandemmq" registered.
+    ``bytes``: amount to read; a local session for little data starts and answers faster. None: any amount.
 
-    Raises NoSpark when the extra or a Java is missing, or when a session is there and ``master`` asks for another.
+    Raises NoSpark when the extra or a Java is missing, or when a session is active and ``master`` is given.
     """
     try:
         import pyarrow  # noqa: F401
@@ -96,7 +96,7 @@ def session(
 
 
 def defaults(master: str, bytes: int | None = None) -> dict[str, str]:
-    """The settings of a session of ours, before those that a caller gives."""
+    """Return the settings of our sessions, before those of the caller."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
@@ -114,15 +114,16 @@ def defaults(master: str, bytes: int | None = None) -> dict[str, str]:
 
 
 def silence(spark: SparkSession) -> None:
-    """Java logs nothing any more; also while the connection of the calling thread waits for it."""
+    """Turn off Java's log; also while the connection of the calling thread waits for Java."""
     asking = Thread(target=spark.sparkContext.setLogLevel, args=("OFF",), daemon=True)
     asking.start()
     asking.join(_SILENCE_SECONDS)
 
 
 def environment_of_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """What is to stand in the environment while Java starts, and what it starts inherits: this interpreter, the
-    loopback where ``master`` is local, a quiet log. What a user chose stays, in the environment or in ``settings``.
+    """Return the environment variables for the start of Java, which its children inherit: this interpreter, the
+    loopback address if ``master`` is local, a quiet log. The user's choices stay, in the environment or in
+    ``settings``.
     """
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if master.startswith("local"):
@@ -137,7 +138,7 @@ def environment_of_java(master: str, settings: Mapping[str, str]) -> dict[str, s
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """With these variables set; they are as they were afterwards."""
+    """Set these variables, and restore them at the end."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -151,7 +152,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def check_master(master: str) -> None:
-    """Raises NoSpark for what is no master, and for a standalone one that takes no connection."""
+    """Raise NoSpark for an invalid master, and for a standalone one that accepts no connection."""
     if not _MASTER.fullmatch(master):
         raise NoSpark(
             f"{master!r} is no master of Spark: local[*], local[4], spark://host:7077, yarn, k8s://https://host:443"
@@ -170,7 +171,7 @@ def check_master(master: str) -> None:
 
 
 def check_java() -> None:
-    """Raises NoSpark unless there is a Java that Spark runs on."""
+    """Raise NoSpark unless there is a Java that Spark runs on."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
     needed = f"Spark needs Java {JAVA_MIN} or newer"
@@ -179,6 +180,6 @@ def check_java() -> None:
     found = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     version = _JAVA_VERSION.search(found.stderr + found.stdout)
     if version is None:
-        raise NoSpark(f"{needed}, and {java} does not say which it is")
+        raise NoSpark(f"{needed}, and {java} does not show its version")
     if int(version[1]) < JAVA_MIN:
         raise NoSpark(f"{needed}; {java} is Java {version[1]}")

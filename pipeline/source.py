@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class JournalDataSource(DataSource):
-    """Register it with ``pipeline.register``."""
+    """Data source "tandemmq". Register it with ``pipeline.register``."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,7 +54,7 @@ def _demand_paths(options: Options) -> None:
 
 
 def _checked(schema: StructType, table: str) -> Iterator[str]:
-    """The names of the columns that are wanted: a part of the table, each with its own type."""
+    """Yield the names of the requested columns: a part of the table, each with its own type."""
     known = {name: kind.lower().replace(" ", "") for name, kind in columns.COLUMNS[table]}
     for wanted in schema.fields:
         kind = wanted.dataType.simpleString()
@@ -64,8 +64,7 @@ def _checked(schema: StructType, table: str) -> Iterator[str]:
 
 
 class JournalReader(DataSourceReader):
-    """Plans the files and reads them: as they were when it was asked to plan, where the options say an end; else as
-    they are whenever they are read."""
+    """Plan and read the files: as they were at planning, if the options have an end; else as they are at each read."""
 
     def __init__(self, options: Options, names: tuple[str, ...]) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Signals end a job as exceptions in the main thread, where that is possible."""
+"""Signals that end a job as exceptions in the main thread, where that is possible."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """The process was asked to end. Not an Exception: nothing on the way takes it for a failure."""
+    """A signal requested the end of the process. Not an Exception: no code on the way handles it as a failure."""
 
 
 def stop_on_sigterm() -> None:
-    """From now on SIGTERM raises Stopped, once. For jobs that may end anywhere; call it from the main thread."""
+    """Have SIGTERM raise Stopped, once. For jobs that may end anywhere; call it from the main thread."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -28,8 +28,8 @@ def stop_on_sigterm() -> None:
 
 @contextmanager
 def signals_held(interrupt: Callable[[], object]) -> Iterator[None]:
-    """Handlers of SIGINT and SIGTERM run behind the block, and may raise there, in place of what it raised. In it
-    ``interrupt`` is called instead. For code that loses what a handler raises. Only the main thread has handlers.
+    """Run handlers of SIGINT and SIGTERM after the block, where they may raise, in place of the block's error. Within
+    it, ``interrupt`` is called instead. For code that loses exceptions of handlers. Only the main thread has handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

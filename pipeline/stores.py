@@ -1,8 +1,8 @@
-"""Which journal files stand below a path, and what their headers say of them: what a read is planned from.
+"""Journal files below a path, and the content of their headers: the basis for planning a read.
 
 A store is a directory with files named db-N.log; below one path there may be several (mKahaDB, many brokers). An
-archive directory belongs to the store that it stands in, and all its files are closed. Paths may be remote (places).
-Files that were archived with a manifest are not opened: it says what their headers do (manifests).
+archive directory belongs to the store that contains it, and all its files are closed. Paths may be remote (places).
+Files that were archived with a manifest are not opened: it has the content of their headers (manifests).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tandemmq.store.records.headers import Header, decode_header, read_epoch_his
 
 ARCHIVE_NAME: Final = "data-archive"
 DEPTH_MAX: Final = 4
-# Read of each file to see its header; a longer one takes a second read.
+# Bytes read of each file for its header; a longer one needs a second read.
 HEADER_BYTES: Final = 4096
-# So many headers or manifests are read at a time where each read is a journey over the network.
+# Headers or manifests that are read at once where each read crosses the network.
 REMOTE_READS: Final = 16
-# The archive gives a second file of the same name another number behind it: that was another store in the same place.
+# The archive appends another number to a second file of the same name, which is of another store in the same place.
 _ARCHIVED: Final = re.compile(r"(db-\d+\.log)(\.\d+)?")
-# What never holds messages: copies of damage, and the index.
+# Directories that never hold messages: copies of damage, and the index.
 _PASSED_OVER: Final = frozenset({"quarantine", "index"})
 
 
@@ -37,7 +37,7 @@ _Read = TypeVar("_Read")
 
 
 class NoJournal(Exception):
-    """There is no journal file where one was to be read, or it cannot be reached."""
+    """No journal file exists where one was to be read, or it cannot be reached."""
 
 
 class _Found(NamedTuple):
@@ -55,10 +55,10 @@ def journal_files(
     last: int | None = None,
     access: Access = (),
 ) -> list[JournalFile]:
-    """The files below ``paths``, by store and number, with what the headers of each store say about them.
+    """Return the files below ``paths``, by store and number, with the content of each store's headers about them.
 
-    Without ``is_tail_wanted`` the newest file of each store is left out: its broker may be writing it. ``first`` and
-    ``last`` bound the numbers. ``access`` says how remote paths are reached. What disappears meanwhile is left out.
+    Without ``is_tail_wanted``, the newest file of each store is left out: its broker may be writing it. ``first`` and
+    ``last`` bound the numbers. ``access``: settings to reach remote paths. Files that disappear meanwhile are left out.
     Raises NoJournal for a path without journals.
     """
     stores: dict[str, dict[int, _Found]] = {}
@@ -77,7 +77,7 @@ def journal_files(
         for store, number, file in found:
             places[store] = place
             files = stores.setdefault(store, {})
-            if number not in files or files[number].is_archived:  # in both: the archive has it, and the journal still
+            if number not in files or files[number].is_archived:  # in both places: the journal's file is preferred
                 files[number] = file
     planned: list[JournalFile] = []
     for store in sorted(stores):
@@ -110,7 +110,7 @@ def _below(place: Place, directory: str, entries: Sequence[Entry], depth: int) -
             path = f"{directory.rstrip('/')}/{entry.name}"
             try:
                 inner = place.entries(path)
-            except (FileNotFoundError, PermissionError):  # lost+found, say
+            except (FileNotFoundError, PermissionError):  # such as lost+found
                 continue
             yield from _below(place, path, inner, depth - 1)
 
@@ -126,7 +126,7 @@ def _named(directory: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int,
         if entry.is_directory:
             tell_left_out(f"{directory}/{entry.name}", "a directory")
             continue
-        is_described = entry.name in with_manifest  # so it was archived, whatever the directory is called
+        is_described = entry.name in with_manifest  # so it was archived, whatever the directory's name
         found = _Found(f"{directory}/{entry.name}", entry.size, is_archive or is_described, is_described)
         if matched[2] is None:
             yield store, number, found
@@ -135,7 +135,7 @@ def _named(directory: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int,
 
 
 def _plan(place: Place, store: str, found: dict[int, _Found], access: Access) -> Iterator[JournalFile]:
-    # One file may have been named alone: its whole store is listed, for a later file closes an earlier one.
+    # A single file may be named: its whole store is listed, since a later file closes an earlier one.
     whole = {**_listed(place, store, store), **found}
     newest = max(whole)
     while True:
@@ -166,7 +166,7 @@ def _plan(place: Place, store: str, found: dict[int, _Found], access: Access) ->
 
 
 def _moved(place: Place, store: str, numbers: Collection[int]) -> dict[int, _Found]:
-    """Those files of a store that its broker moved into the archive since they were seen."""
+    """Return those files of a store that its broker has moved into the archive since they were listed."""
     found = _listed(place, store, f"{store}/{ARCHIVE_NAME}") if numbers else {}
     return {number: file for number, file in found.items() if number in numbers}
 
@@ -179,7 +179,7 @@ def _listed(place: Place, store: str, directory: str) -> dict[int, _Found]:
 
 
 def _manifests(place: Place, files: Mapping[int, _Found]) -> dict[int, Manifest]:
-    """The manifests of archived files, those that are believed."""
+    """Return the manifests of archived files, those that are trusted."""
 
     def manifest(number: int) -> Manifest | None:
         return manifest_of(place, files[number].path, files[number].size)
@@ -192,7 +192,7 @@ def _manifests(place: Place, files: Mapping[int, _Found]) -> dict[int, Manifest]
 def _headers(
     place: Place, paths: Mapping[int, str], manifests: Mapping[int, Manifest], gone: set[int]
 ) -> Callable[[int], Header | None]:
-    """What tells the header of a file by its number; files that are not there any more are put into ``gone``."""
+    """Return a function from a file's number to its header. Numbers of files that are gone are added to ``gone``."""
 
     def header_of(number: int) -> Header | None:
         if number in manifests:
@@ -210,7 +210,7 @@ def _headers(
 
 
 def _each(place: Place, read: Callable[[int], _Read], numbers: Iterable[int]) -> Iterable[_Read]:
-    """What ``read`` gives for each of ``numbers``, several at a time where that is quicker."""
+    """Return ``read`` of each of ``numbers``, several at a time if the place is remote."""
     if not place.is_remote:
         return map(read, numbers)
     with ThreadPoolExecutor(REMOTE_READS) as readers:

@@ -1,7 +1,7 @@
 """``spark.readStream.format("tandemmq")``: journals as a stream. docs/pipeline.md says what to rely on.
 
-The reader plans in a process beside the driver, where it remembers what it saw last; the workers get a copy that knows
-nothing but the options. All that a batch holds is in its two offsets: read again, it is the same batch.
+The reader plans in a process beside the driver, where it remembers the last listing; the workers get a copy with only
+the options. A batch is fully determined by its two offsets: read again, it is the same batch.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         table = self._options.read.table
         found, losses = parts_between(since, until, self._stores.lately(), table)
-        if losses:  # or only moved since the last listing
+        if losses:  # or the files only moved since the last listing
             found, losses = parts_between(since, until, self._stores.now(), table)
         if losses and self._options.is_loss_fatal:
             raise DataLost(losses[0])
@@ -135,9 +135,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _warn([str(error)])
 
     def _checked(self, file: JournalFile) -> JournalFile:
-        """A part of a growing file held whole batches when it was planned. What a power loss took of it is reported."""
+        """Check that a planned part of a growing file still holds whole batches. Report a loss by power failure."""
         if file.stop is None or file.stop == file.end:
-            return file  # closed: what is damaged in it is damage
+            return file  # closed: bad bytes in it are damage
         edge = file.start
         try:
             for stretch in walk(file):
@@ -167,7 +167,7 @@ def _limit(limit: ReadLimit) -> Limit:
 
 
 def _check(starting: Offsets, stores: Mapping[str, Listing]) -> None:
-    """Raises BadOption for a store that is not there, and for an offset that no batch begins at."""
+    """Raise BadOption for a store that does not exist, and for an offset at which no batch begins."""
     for store, position in starting.stores.items():
         if store not in stores:
             raise BadOption(f"startingOffsets: there is no store {store}, but {', '.join(sorted(stores))}")

@@ -1,4 +1,4 @@
-"""A small table of figures, once: the terminal and the HTML report show the same one. Knows nothing of Spark."""
+"""A small table of figures, used by the terminal and the HTML report. Knows nothing of Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``rows`` as long as ``columns``. ``note`` says what was left out, or how to read it."""
+    """A table; ``rows`` are as long as ``columns``. ``note``: what was left out, or how to read it."""
 
     title: str
     columns: tuple[str, ...]
@@ -23,8 +23,8 @@ class Table:
 
 
 def with_short_stores(table: Table) -> Table:
-    """The same, with what the stores of all rows share in the note instead of in each of them: the store itself, or
-    the directory that they are in."""
+    """Return the table with the common part of all stores in the note instead of in each row: the store, or the
+    directory of the stores."""
     if "store" not in table.columns:
         return table
     at = table.columns.index("store")
@@ -42,7 +42,7 @@ def with_short_stores(table: Table) -> Table:
 
 
 def _directory_of(stores: Collection[str]) -> str | None:
-    """What all of them are in; None: nothing that says more than "/", or they are not all mounted."""
+    """Return the directory of all stores, or None if it is only "/", or not all are mounted."""
     if not stores or not all(store.startswith("/") for store in stores):
         return None
     shared = posixpath.commonpath(stores)
@@ -51,7 +51,7 @@ def _directory_of(stores: Collection[str]) -> str | None:
 
 
 def shown(cell: Cell) -> str:
-    """A cell as a person reads it; control characters of a destination's name or a cause do not reach a terminal."""
+    """Return a cell's text for people; control characters in a destination's name or a cause are replaced."""
     match cell:
         case None:
             return "-"
@@ -68,7 +68,7 @@ def shown(cell: Cell) -> str:
 
 
 def size(bytes: int) -> str:
-    """12345678 -> "11.8 MiB"."""
+    """Format a size: 12345678 -> "11.8 MiB"."""
     amount = float(bytes)
     for unit in _UNITS:
         if abs(amount) < 1024 or unit == _UNITS[-1]:

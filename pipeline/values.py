@@ -1,4 +1,4 @@
-"""Values of Python as Arrow's arrays."""
+"""Python values as Arrow arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """Half a character, as Java allows them in its strings, becomes a question mark."""
+    """Return an array. Half a character, which Java allows in its strings, becomes a question mark."""
     try:
         return pa.array(values, type)
     except UnicodeEncodeError:

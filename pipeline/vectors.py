@@ -1,7 +1,7 @@
-"""Numbers and strings at many places of a buffer, read all at once: what the lockstep decoder is made of.
+"""Numbers and strings at many places of a buffer, read all at once: the basis of the lockstep decoder.
 
-A place may lie anywhere, also outside of the buffer, where what is read means nothing. Whoever reads goes forward only
-and checks at the end whether it ended where it should: until then nothing of it counts.
+A place may be outside of the buffer, where the values read are meaningless. A reader moves forward only, and checks at
+the end whether it ended where it should: until then no value is valid.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-# No layout is longer than this: shorter buffers are filled up, so that each can be read.
+# No layout is longer than this: shorter buffers are padded, so that each can be read.
 LAYOUT_BYTES_MAX: Final = 64
 # Varints are read up to this many bytes, which is 28 bits: no length in a journal file needs more.
 VARINT_BYTES_MAX: Final = 4
@@ -19,18 +19,18 @@ VARINT_BYTES_MAX: Final = 4
 BYTE: Final = np.dtype("u1")
 _WORD: Final = np.dtype("<i8")
 
-Spans = tuple[np.ndarray, np.ndarray]  # where each begins, and where it ends; equal: there is none
+Spans = tuple[np.ndarray, np.ndarray]  # begin and end of each; equal: absent
 
 
 class Optional(NamedTuple):
-    """A field that some records do not have: empty spans there, and ``is_there`` tells these from empty ones."""
+    """A field that some records lack: empty spans there, and ``is_there`` distinguishes these from empty fields."""
 
     is_there: np.ndarray
     spans: Spans
 
 
 class Bytes:
-    """A buffer to be read at many places. What begins before ``limit`` can be read in every layout."""
+    """A buffer to be read at many places. A layout that begins before ``limit`` is inside of the buffer."""
 
     __slots__ = ("_arrow", "_buffer", "bytes", "limit", "size")
 
@@ -42,21 +42,21 @@ class Bytes:
         self.limit = self.size - LAYOUT_BYTES_MAX
 
     def at(self, layout: np.dtype, places: np.ndarray) -> np.ndarray:
-        """What stands at ``places`` in this ``layout``, whose fields follow each other without a hole."""
+        """Return the values at ``places`` in this ``layout``, whose fields follow each other without gaps."""
         last = self.size - layout.itemsize
-        # As bytes that mean nothing yet, which numpy moves five times as fast as fields.
+        # As raw bytes, which numpy moves five times as fast as fields.
         everywhere = np.ndarray((last + 1,), f"V{layout.itemsize}", self._buffer, strides=(1,))
         return everywhere[np.minimum(np.maximum(places, 0), last)].view(layout)
 
     def words(self, places: np.ndarray) -> np.ndarray:
-        """Eight bytes at each of ``places``, the first of them the lowest of a number."""
+        """Return eight bytes at each of ``places``, the first one the lowest of a number."""
         return self.at(_WORD, places)
 
     def slices(self, spans: Spans) -> pa.Array:
-        """The bytes of each span, as Arrow's binary."""
+        """Return the bytes of each span, as Arrow's binary."""
         starts, stops = spans
         count = len(starts)
-        # Arrow's offsets with what lies between the spans as elements of their own, which are not used.
+        # Arrow's offsets; bytes between the spans become elements of their own, which are not used.
         edges = np.empty(2 * count + 1, np.int32)
         edges[0 : 2 * count : 2] = first = np.minimum(np.maximum(starts, 0), self.size)
         edges[1 : 2 * count : 2] = np.minimum(np.maximum(stops, first), self.size)
@@ -65,7 +65,7 @@ class Bytes:
         return between.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
     def is_ascii(self, *spans: Spans) -> np.ndarray:
-        """Which rows have nothing but ASCII in all their spans."""
+        """Return which rows have nothing but ASCII in all their spans."""
         found = np.ones(len(spans[0][0]), np.bool_)
         for each in spans:
             found &= is_ascii(self.slices(each))
@@ -73,7 +73,7 @@ class Bytes:
 
 
 def varints(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What words begin with: the values, how long each is, and which are no longer than VARINT_BYTES_MAX."""
+    """Decode the varints at the start of words: the values, their lengths, and which fit in VARINT_BYTES_MAX."""
     values = words & 0x7F
     sizes = np.ones(len(words), np.int64)
     goes_on = (words & 0x80) != 0
@@ -88,12 +88,12 @@ def varints(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def only(is_there: np.ndarray, spans: Spans) -> Spans:
-    """``spans``, empty where ``is_there`` says no."""
+    """Return ``spans``, empty where ``is_there`` is False."""
     return np.where(is_there, spans[0], 0), np.where(is_there, spans[1], 0)
 
 
 def is_ascii(slices: pa.Array) -> np.ndarray:
-    """Which of Arrow's binaries, as ``Bytes.slices`` makes them, have nothing but ASCII."""
+    """Return which of Arrow's binaries, as ``Bytes.slices`` makes them, are only ASCII."""
     found = np.ones(len(slices), np.bool_)
     _, offsets, content = slices.buffers()
     if content is None or not content.size:
@@ -107,20 +107,20 @@ def is_ascii(slices: pa.Array) -> np.ndarray:
 
 
 def strings(slices: pa.Array, is_there: np.ndarray | None = None) -> pa.Array:
-    """``slices`` as strings, which they must be; null where ``is_there`` says no. Shares their memory."""
+    """Return ``slices`` as strings, which they must be; null where ``is_there`` is False. Shares their memory."""
     _, offsets, content = slices.buffers()
     return pa.Array.from_buffers(pa.string(), len(slices), [_validity(is_there), offsets, content])
 
 
 def filled(slices: pa.Array) -> pa.Array:
-    """``slices``, null where they are empty. Shares their memory."""
+    """Return ``slices``, null where they are empty. Shares their memory."""
     _, offsets, content = slices.buffers()
     is_filled = np.diff(np.frombuffer(offsets, np.int32, len(slices) + 1)) > 0
     return pa.Array.from_buffers(pa.binary(), len(slices), [_validity(is_filled), offsets, content])
 
 
 def numbers(values: np.ndarray, type: pa.DataType, is_there: np.ndarray | None = None) -> pa.Array:
-    """Numbers or times of a fixed width, null where ``is_there`` says no."""
+    """Return numbers or times of a fixed width, null where ``is_there`` is False."""
     whole = np.ascontiguousarray(values, np.dtype(f"i{type.bit_width // 8}"))
     return pa.Array.from_buffers(type, len(whole), [_validity(is_there), pa.py_buffer(whole)])
 

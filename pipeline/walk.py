@@ -1,7 +1,7 @@
 """A journal file from its first byte to its last, as stretches that leave nothing out: batches, damage, padding.
 
-Reads only, takes no lock, and needs neither Spark nor Arrow. The stretches of a file follow each other without a hole,
-so their lengths add up to its size: what a report counts can be checked against the directory.
+Reads only, takes no lock, and needs neither Spark nor Arrow. The stretches of a file follow each other without gaps, so
+their lengths add up to its size: figures of a report can be checked against the directory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tandemmq.pipeline.places import Access, Opened, open_file
 from tandemmq.store.records.commands import encode_trace
 
 CHUNK_BYTES: Final = 1 << 20
-# The trace behind the end of a file that a rotation left (store.damage.report), which is too much to import on a
+# The trace that a rotation writes behind the end of a file (store.damage.report), which is too much to import on a
 # worker.
 _NEXT: Final = b"TANDEMMQ-NEXT "
 _NEXT_WITHIN: Final = len(encode_trace(None)) + 4 + len(_NEXT)
@@ -34,15 +34,15 @@ _NEXT_WITHIN: Final = len(encode_trace(None)) + 4 + len(_NEXT)
 
 @dataclass(frozen=True, slots=True)
 class JournalFile:
-    """A journal file to be read. ``end``: where a successor's header says that it ends; None when none says so.
+    """A journal file to read. ``end``: its end by a successor's header; None if no header gives it.
 
-    ``openwire`` is the version of its bodies, None when no header tells (they are tried then). ``is_current``: a
-    broker may be writing it. ``size`` is for planning only: the walk sees what is there when it begins.
+    ``openwire`` is the version of its bodies, None if no header gives it (each is tried then). ``is_current``: a broker
+    may be writing it. ``size`` is only for planning: the walk reads the file as it is when it begins.
 
     ``start`` and ``stop``, which are borders of stretches, make it a part of a file: the stretches that begin at
     ``start`` or behind it, and before ``stop`` (None: all). ``cut``, where a batch ends, makes it the whole file as it
-    was: everything before must be good, and the rest is padding, whatever stands there by now. ``access`` says how a
-    remote path is reached, and may hold a secret.
+    was: everything before must be good, and the rest is padding, whatever it contains now. ``access``: settings to
+    reach a remote path, which may hold a secret.
     """
 
     path: str
@@ -82,10 +82,10 @@ class Stretch(NamedTuple):
 
 
 def walk(file: JournalFile) -> Iterator[Stretch]:
-    """All of a file or part, in order. Damage is a stretch of its own, and the walk goes on at the next good batch.
+    """Yield all of a file or part, in order. Damage is a stretch, and the walk continues at the next good batch.
 
-    Of the current file what is whole counts, up to ``cut`` where it has one, and the rest is padding: it may be on its
-    way. Raises FileNotFoundError.
+    In the current file, whole batches count, up to ``cut`` if it has one, and the rest is padding: it may still be
+    written. Raises FileNotFoundError.
     """
     for stretch in _from_start(file):
         if file.stop is not None and stretch.start >= file.stop:
@@ -123,7 +123,7 @@ def _from_start(file: JournalFile) -> Iterator[Stretch]:
             for batch in Scan(lambda: source, file.file, max(end, file.start), is_live=True, decode=locate_records):
                 at = batch.end
                 if all(_NEXT in payload[:_NEXT_WITHIN] for _, payload in batch.records):
-                    yield _batch(batch)  # whoever rotated says so behind the end
+                    yield _batch(batch)  # the end marker of a rotation
                 else:
                     text = f"a successor's header ends the file at {end}"
                     yield Stretch(batch.offset, batch.end, columns.BEHIND_THE_END, NO_RECORDS, batch.checksum, text)
@@ -134,12 +134,12 @@ def _from_start(file: JournalFile) -> Iterator[Stretch]:
 
 def _batch(batch: Batch) -> Stretch:
     status = columns.OK if batch.checksum > 0 else columns.UNSUMMED
-    assert isinstance(batch.records, Records), "the scan was asked to leave them in place"
+    assert isinstance(batch.records, Records), "the scan leaves them in place"
     return Stretch(batch.offset, batch.end, status, batch.records, batch.checksum)
 
 
 def _damage(source: Opened, corruption: JournalCorrupt) -> Stretch:
-    """One whole batch whose checksum is wrong, or a gap: bytes that cannot be read."""
+    """Return the stretch of a whole batch whose checksum is wrong, or of a gap: bytes that cannot be read."""
     control = source.read(corruption.start, CONTROL_SIZE)
     status, checksum = columns.GAP, None
     if len(control) == CONTROL_SIZE:
@@ -150,19 +150,19 @@ def _damage(source: Opened, corruption: JournalCorrupt) -> Stretch:
 
 
 def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iterator[Stretch]:
-    """What stands behind the last batch: an end mark, a write that was not finished, space that waits for use."""
+    """Yield the stretches behind the last batch: an end mark, an unfinished write, unused space."""
     if source.read(at, END_RECORD_SIZE) == END_RECORD:
         yield Stretch(at, at + END_RECORD_SIZE, columns.END)
         at += END_RECORD_SIZE
     elif is_torn_possible and (torn := _last_written(source, at, size)) > at:
-        yield Stretch(at, torn, columns.TORN, NO_RECORDS, None, "a write that was not finished, promised to nobody")
+        yield Stretch(at, torn, columns.TORN, NO_RECORDS, None, "a write that was not finished, and never confirmed")
         at = torn
     if at < size:
         yield Stretch(at, size, columns.PADDING)
 
 
 def _last_written(source: Opened, start: int, stop: int) -> int:
-    """Where the zeros begin that the bytes between ``start`` and ``stop`` end with. Holes take no time."""
+    """Return the start of the zeros at the end of the bytes between ``start`` and ``stop``. Holes take no time."""
     while stop > start:
         stop = _hole_before(source, start, stop)
         begin = max(start, stop - CHUNK_BYTES)
@@ -174,8 +174,8 @@ def _last_written(source: Opened, start: int, stop: int) -> int:
 
 
 def _hole_before(source: Opened, start: int, stop: int) -> int:
-    """Where the hole begins that ends at ``stop``, ``stop`` itself if none does: the first place behind ``start`` from
-    which on no data comes before ``stop``."""
+    """Return the start of the hole that ends at ``stop``, or ``stop`` without one: the first place behind ``start``
+    from which on no data comes before ``stop``."""
     low, high = start, stop
     while low < high:
         middle = (low + high) // 2
@@ -187,5 +187,5 @@ def _hole_before(source: Opened, start: int, stop: int) -> int:
 
 
 def record_bytes(stretch: Stretch) -> int:
-    """What the records of a batch take, each with its header."""
+    """Return the length of the records of a batch, each with its header."""
     return sum(stretch.records.stops) - sum(stretch.records.starts)

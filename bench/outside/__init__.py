@@ -1,1 +1,1 @@
-"""Java test suites of others against a broker outside of their process: see ``bench.suites``."""
+"""Java test suites of other projects against a broker outside of their process: see ``bench.suites``."""

@@ -1,9 +1,9 @@
-"""Starts the brokers that Java tests ask for (java/shadow), each in a process of its own.
+"""Start brokers for Java tests (java/shadow), each in its own process.
 
 ``python -m tandemmq.bench.outside.brokers PORT KIND DIRECTORY [COMMAND…]`` listens on that port of 127.0.0.1.
-A connection's first line describes a broker; the answer is ``yes`` or ``no REASON``. It ends in order at ``stop``, and
-is killed when the connection ends. KIND ``tandemmq`` is forked from here, with everything imported; else COMMAND is run
-with the description as its last argument, and says the same.
+A connection's first line describes a broker; the answer is ``yes`` or ``no REASON``. It is stopped in order by
+``stop``, and killed when the connection ends. KIND ``tandemmq`` is forked from here, with everything imported; else
+COMMAND is run with the description as its last argument, and answers in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a test configured of ActiveMQ's broker (java/shadow), as a settings file of ours."""
+"""The configuration that a test makes for ActiveMQ's broker (java/shadow), as a settings file of TandemMQ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tandemmq.config.kahadb_property import snake_case
 
 Facts = Mapping[str, Any]
 
-# How ActiveMQ does its work, or what it logs: nothing that a client sees depends on it.
+# Settings of ActiveMQ's internals, or of its log: no client sees an effect.
 _INNER: Final = frozenset(
     {
         "cursorMemoryHighWaterMark", "enableAudit", "lazyDispatch", "maxAuditDepth", "maxBrowsePageSize",
@@ -34,18 +34,18 @@ _STRATEGIES: Final = {
     "AbortSlowAckConsumerStrategy": "abort_slow_ack_consumer",
     "ConstantPendingMessageLimitStrategy": None,
 }
-# Of sockets and logs.
+# Options of sockets and logs.
 _SOCKET: Final = re.compile(r"([?&])(?:transport\.soLinger|transport\.closeAsync|trace|transport\.trace)=[^&]*&?")
 _MEMORY_MIN: Final = 16 << 20
-_STORE_MIN: Final = 64 << 20  # less is a limit that a test means to reach
+_STORE_MIN: Final = 64 << 20  # a test means to reach a smaller limit
 
 
 class NoSetting(Exception):
-    """Of what a test asks for."""
+    """TandemMQ has no setting for a requirement of a test."""
 
 
 def write(facts: Facts, directory: Path) -> Path:
-    """The settings file, and the files that it names, in that directory. Raises NoSetting."""
+    """Write the settings file, and the files that it names, to that directory. Raises NoSetting."""
     if facts["destinations"]:
         raise NoSetting("destinations that are there from the start")
     lines = ["[broker]", f"name = {_text(facts['name'])}", f"max_scheduler_repeat_allowed = {facts['repeats']}"]
@@ -111,7 +111,7 @@ _hashes: dict[str, passwords.Hash] = {}
 
 
 def _hash(password: str) -> passwords.Hash:
-    """Made once for each broker that is forked from here: it costs 40 ms."""
+    """Return the hash, made once for all brokers that are forked from here: it costs 40 ms."""
     return _hashes.get(password) or _hashes.setdefault(password, passwords.make(password))
 
 
@@ -141,7 +141,7 @@ def _destinations(facts: Facts) -> Iterator[dict[str, Any]]:
 
 
 def _common(facts: Facts) -> Iterator[tuple[str, object]]:
-    """What ActiveMQ says of the broker as a whole."""
+    """Yield ActiveMQ's settings of the whole broker."""
     stamps = facts.get("timeStamping") or {"futureOnly": True}
     if not stamps["futureOnly"]:
         raise NoSetting("a broker that sets the time of each message anew")

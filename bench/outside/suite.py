@@ -1,4 +1,4 @@
-"""Runs compiled Java tests, class by class, against brokers that they start outside (``bench.outside.brokers``)."""
+"""Run compiled Java tests, class by class, against brokers that they start outside (``bench.outside.brokers``)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tandemmq.bench.peers.ports import free_port
 JAVA = Path(__file__).parent / "java"
 LIBRARIES = Path("/usr/share/activemq/lib")
 TESTING = [Path("/usr/share/java") / name for name in ("junit4.jar", "hamcrest-all.jar")]
-CLASS_SECONDS_MAX = 420.0  # the longest needs 300 s, whoever the broker is
+CLASS_SECONDS_MAX = 420.0  # the longest needs 300 s with any broker
 _OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.util", "java.text")]
 _JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_OPENED]
 
-# What a test class refers to that looks into the broker, or replaces a part of it.
+# References of a test class that looks into the broker, or replaces a part of it.
 _INNER = re.compile(
     rb"org/apache/activemq/(network|proxy|store/(?!PersistenceAdapter[^F]|kahadb/KahaDBPersistenceAdapter|memory/MemoryPersistenceAdapter)|plugin|broker/(jmx|ft|cluster|view|interceptors|inteceptors|scheduler"
     rb"|util/(?!TimeStamping)|region/(?!policy)|TransportConnection;)|jaas|util/osgi|transport/(http|mqtt|amqp|ws|multicast|discovery"
@@ -34,7 +34,7 @@ _INNER = re.compile(
 )
 
 
-# Those that need no broker (codecs, filters, JNDI, transports by themselves), or that only load one.
+# Classes that need no broker (codecs, filters, JNDI, transports by themselves), or that only load one.
 _OTHER = re.compile(
     r"\.(command|filter|jndi|management|memory|openwire\.v\d+|peer|selector|tcp|udp|util|vm|perf|soaktest|load|memtest"
     r"|config|tool)\.|(Soak|Load|Perf\w*|\w*Ssl\w*)Test$"
@@ -43,7 +43,7 @@ _OTHER = re.compile(
 
 @dataclass(frozen=True)
 class Kind:
-    """A suite: where its classes are, which are run, and what of ours goes with them."""
+    """A suite: the place of its classes, the choice of those to run, and our classes that go with them."""
 
     classes: str
     chosen: Callable[[str, bytes], bool]
@@ -52,7 +52,7 @@ class Kind:
 
 
 def _is_stomp(name: str, code: bytes) -> bool:
-    # Over TLS and by auto:// (not there) the same tests run again; the load tests load.
+    # Over TLS and by auto:// (not supported) the same tests run again; the load tests only load.
     return not re.search(r"(SSL|Ssl|Auth|Auto|Load|Support)", name.rpartition(".")[2])
 
 
@@ -74,7 +74,7 @@ KINDS = {
 
 @dataclass
 class Outcome:
-    """Of one test: passed, failed, hung, ignored, or n/a, and why."""
+    """Outcome of one test: passed, failed, hung, ignored, or n/a, and why."""
 
     kind: str
     where: str
@@ -103,7 +103,7 @@ class Run:
 def run(
     kind: str, checkout: Path, jars: Sequence[Path], directory: Path, broker: str, only: str, jobs: int
 ) -> list[Outcome]:
-    """The outcomes against `broker`, tandemmq or activemq, of the classes and tests that `only` matches: CLASS#TEST."""
+    """Return the outcomes against `broker`, tandemmq or activemq, of the tests that match `only`: CLASS#TEST."""
     text = KINDS[kind]
     only, _, tests = only.partition("#")
     classes = checkout / text.classes
@@ -131,7 +131,7 @@ def run(
 
 
 def _compile(running: Run) -> None:
-    """What is ours: java/*, each to a directory of its own."""
+    """Compile our classes: java/*, each to its own directory."""
     for part in ("shadow", "peer", *running.kind.ours[1:]):
         source, target = JAVA / part, running.directory / "ours" / part
         shutil.copytree(source, target)
@@ -153,7 +153,7 @@ def _chosen(running: Run, only: str) -> list[str]:
 
 
 def _is_abstract(code: bytes) -> bool:
-    """By its access flags, which stand behind the constants of a class file."""
+    """Return whether the access flags, which stand behind the constants of a class file, say abstract."""
     place, count, index = 10, int.from_bytes(code[8:10], "big"), 1
     while index < count:
         tag = code[place]
@@ -166,7 +166,7 @@ def _is_abstract(code: bytes) -> bool:
 
 
 def _class(kind: str, running: Run, name: str) -> Iterator[Outcome]:
-    """One JVM for it, in a directory that goes with it."""
+    """Run a class in its own JVM and temporary directory."""
     where = running.directory / "work" / name
     where.mkdir(parents=True)
     command = [

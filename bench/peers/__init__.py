@@ -1,1 +1,1 @@
-"""The brokers to compare with, each started from what Debian installed, on ports and directories of its own."""
+"""Brokers for comparison, each started from its Debian package, on separate ports and directories."""

@@ -45,10 +45,10 @@ _CONFIGURATION = Template("""\
 
 
 class ActiveMQ(Server):
-    """One broker; two over one ``data`` directory are a master and its standby, which polls each second."""
+    """A broker; two over one ``data`` directory are a master and its standby, which polls each second."""
 
     name = "activemq"
-    # ActiveMQ's default: a message goes out before it is stored, and never is when it is acknowledged in time.
+    # ActiveMQ's default: a message is delivered before it is stored, and never stored if it is acknowledged in time.
     is_dispatched_unstored = True
 
     def __init__(self, directory: Path | None = None, data: Path | None = None) -> None:
@@ -57,7 +57,7 @@ class ActiveMQ(Server):
         self.connectors: Mapping[str, int] = {"stomp+nio": self.port}
 
     def program(self) -> Sequence[str]:
-        """What runs it. Raises PeerMissing."""
+        """Return the arguments that run the broker. Raises PeerMissing."""
         jar = HOME / "bin/activemq.jar"
         if not jar.exists() or not JAVA.exists():
             raise PeerMissing(f"ActiveMQ is not installed ({jar}, {JAVA})")
@@ -118,7 +118,7 @@ class ActiveMQ6(ActiveMQ5):
 
 
 class ActiveMQStored(ActiveMQ5):
-    """With TandemMQ's promise: a persistent message is on the disk before a consumer receives it."""
+    """ActiveMQ 5.17 with TandemMQ's promise: a persistent message is on the disk before a consumer receives it."""
 
     name = "activemq-stored"
     is_dispatched_unstored = False

@@ -1,5 +1,5 @@
 """ActiveMQ Artemis from its distribution: the instance that ``artemis create`` makes, with libaio, and with the buffer
-timeout of the journal that it finds for this disk (autotune)."""
+timeout of the journal that it measures for this disk (autotune)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ACCEPTORS = {
 
 
 class Artemis(Connected):
-    """One broker."""
+    """A broker."""
 
     name = "artemis"
 

@@ -1,6 +1,6 @@
 """``python -m tandemmq.bench --scenario fair`` and ``--scenario jms-patterns``: brokers side by side under one load.
 
-For each workload every broker is started on an empty directory, with a load program of its own (bench.peers.loads).
+For each workload, every broker is started on an empty directory, with a separate load program (bench.peers.loads).
 
 1. Warm-up: a broker is loaded in windows of 10 s until three in a row differ by less than 5 %. After 30 windows it is
    not warm, and has no ratio.
@@ -46,7 +46,7 @@ OURS: Final = ("plain", "compiled", "tree")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """How it starts, and the protocols of the workloads that it takes. ``is_default``: it runs if none is named."""
+    """Start of a broker, and the protocols of the workloads that it takes. ``is_default``: it runs if none is named."""
 
     make: Callable[[], Server]
     protocols: tuple[str, ...]
@@ -85,7 +85,7 @@ class Rule:
     """After this time no further workload begins. None: all are measured."""
 
     def is_warm(self, figures: Sequence[float]) -> bool:
-        """``figures``: the rates of all windows; the CPU of a message, where the rate is given."""
+        """Return whether the last of ``figures`` are alike: rates of windows, or CPU of a message at a fixed rate."""
         last = figures[-ALIKE:]
         return len(last) == ALIKE and max(last) - min(last) < self.tolerance * max(last)
 
@@ -96,8 +96,8 @@ QUICK: Final = Rule(1.0, 0.3, 0.15, windows_max=10, rounds=2, proof_seconds=1.0,
 
 @dataclass(slots=True)
 class Result:
-    """One broker under one workload. ``unproved``: why strace(1) counted nothing; ``problem``: why there are no
-    figures."""
+    """Result of one broker under one workload. ``unproved``: why strace(1) counted nothing; ``problem``: why there are
+    no figures."""
 
     windows: list[Window] = field(default_factory=list)
     is_warm: bool = False
@@ -125,14 +125,14 @@ def warm_up(result: Result, rule: Rule, window: Callable[[], Window], figure: st
 
 
 def turns(names: Sequence[str], rounds: int) -> Iterator[str]:
-    """The names again and again in the same order: A B A B."""
+    """Yield the names repeatedly in the same order: A B A B."""
     for _ in range(rounds):
         yield from names
 
 
 def ratios(results: Mapping[str, Result]) -> dict[str, dict[str, Ratios | None]]:
-    """The ratios of each of our brokers to each peer; None if one of the two is not warm or has a problem. Above 1 the
-    figure is better for ours."""
+    """Return the ratios of each of our brokers to each peer; None if one of the two is not warm or has a problem. A
+    ratio above 1 is better for ours."""
 
     def ratio(ours: Result, peer: Result) -> Ratios | None:
         if not ours.has_ratio or not peer.has_ratio:
@@ -233,7 +233,7 @@ def measure(names: Sequence[str], workload: Workload, rule: Rule, say: Say) -> d
 
 
 def has_failed(figures: Mapping[str, Any]) -> bool:
-    """One of ours has a problem, or does not sync."""
+    """Return whether one of our brokers has a problem, or does not sync."""
     return any(
         broker["problem"] is not None or broker["syncs"]["is_synced"] is False
         for each in figures["workloads"].values()
@@ -276,7 +276,7 @@ _COLUMNS: Final = {
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The medians of each broker, and the ratios of our brokers to it, as aligned columns."""
+    """Return the medians of each broker, and the ratios of our brokers to it, as aligned columns."""
     ours = [name for name in OURS if any(name in each["ratios"] for each in figures["workloads"].values())]
     heads = ["workload", "broker", *_COLUMNS.values(), "warm", "messages a sync"]
     rows = [[*heads, *(f"{name}: rate, CPU" for name in ours)]]

@@ -1,6 +1,5 @@
-"""What no broker can be faster than on this machine: a program in C that writes, syncs and answers, and does nothing
-else. It keeps TandemMQ's promise (stored before it is confirmed or given out), and takes the driver's loads without
-transactions."""
+"""Upper bound for a broker on this machine: a program in C that only writes, syncs and answers. It keeps TandemMQ's
+promise (stored before it is confirmed or delivered), and accepts the driver's loads without transactions."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _SOURCES = Path(__file__).parent
 
 
 class Floor(Connected):
-    """One thread, one file; compiled when it starts."""
+    """Reference program with one thread and one file; compiled when it starts."""
 
     name = "floor"
     source = "floor.c"
@@ -26,7 +25,7 @@ class Floor(Connected):
         self.ports = {self.protocol: self.port}
 
     def arguments(self) -> list[str]:
-        """What its program wants to know beside port and file."""
+        """Return the program's arguments in addition to port and file."""
         return []
 
     def start(self) -> None:
@@ -39,7 +38,7 @@ class Floor(Connected):
 
 
 class JmsFloor(Floor):
-    """The same for OpenWire without transactions."""
+    """The same bound for OpenWire without transactions."""
 
     source = "jms_floor.c"
     protocol = "jms"

@@ -1,16 +1,16 @@
-"""The loads of a fair comparison: programs that speak to every broker by the same client (bench/peers/programs).
+"""Loads of a fair comparison: programs that talk to every broker by the same client (bench/peers/programs).
 
 A load connects, writes "ready", and then answers each line of its standard input with one line of JSON:
 
-    go N     it sends and receives; a pattern that reads filled queues sends so many messages first
-    mark     it goes on
-    pause    it stops, and answers when all that it sent is confirmed and received
+    go N     send and receive; a pattern that reads filled queues sends N messages first
+    mark     continue
+    pause    stop, and answer when all sent messages are confirmed and received
 
     {"nanos": ..., "sent": ..., "received": ..., "step_us": [p50, p99], "receive_us": [p50, p99], "problems": []}
 
-``nanos`` is its clock, ``sent`` and ``received`` count from its start. Times are of what ended since the last line:
-``step_us`` from a send to its answer (of a pattern that only receives: from asking for a message to its
-acknowledgement), ``receive_us`` from a send to its receipt by a consumer.
+``nanos`` is its clock, ``sent`` and ``received`` count from its start. Times are of the events since the last line:
+``step_us`` from a send to its answer (in a pattern that only receives: from the receive call to the acknowledgement),
+``receive_us`` from a send to its receipt by a consumer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OWN_JMS_CLIENT: Final = "org.apache.activemq.artemis.jms.client"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``pattern``: of JmsLoad. ``outstanding``: so many messages are sent and not confirmed at most; None where a send
+    """A load. ``pattern``: of JmsLoad. ``outstanding``: maximum of messages sent and not confirmed; None if a send
     waits for no answer. Unless ``is_stored``, the broker need not sync."""
 
     protocol: str
@@ -53,7 +53,7 @@ class Workload:
     outstanding: int | None = None
     is_stored: bool = True
     rate: int = 0
-    """So many messages a second, at fixed moments from which times count; 0: as many as the window allows."""
+    """Messages a second, at fixed moments from which times count; 0: as many as the window allows."""
 
 
 def _jms(pattern: str, outstanding: int | None = None, body_bytes: int = KIB) -> Workload:
@@ -72,7 +72,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
 LATENCIES: Final[Mapping[str, Workload]] = {
     f"stomp-{rate}": Workload("stomp", 4, 4, 1_000, outstanding=4_000, rate=rate) for rate in (100, 1_000, 5_000)
 }
-#: By the rows of issue "Speed": messages are received where a pattern receives, else sent.
+#: By the rows of issue "Speed": messages are counted as received if the pattern receives, else as sent.
 PATTERNS: Final[Mapping[str, Workload]] = {
     "client-acknowledge": _jms("client-acknowledge"),
     "receive-commit": _jms("receive-commit"),
@@ -94,9 +94,9 @@ PATTERNS: Final[Mapping[str, Workload]] = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was measured in some seconds. ``rate``: messages received a second; sent, where none are received. CPU is of
-    the broker and of all its processes, for each of these messages; ``waits`` and ``preemptions`` are its context
-    switches (bench.process)."""
+    """Figures of some seconds. ``rate``: messages received a second; sent, if none are received. CPU is of the broker
+    and of all its processes, for each of these messages; ``waits`` and ``preemptions`` are its context switches
+    (bench.process)."""
 
     rate: float
     sent_per_second: float
@@ -155,7 +155,7 @@ class Load:
         sent, received = (after[name] - before[name] for name in ("sent", "received"))
         messages = received or sent
         if elapsed <= 0 and after["received"] > begin["received"] and fill < FILL_MAX:
-            self._rate *= 4  # the queues were empty before anything was measured
+            self._rate *= 4  # the queues were empty before the measurement
             return self.window(seconds, settle)
         if not messages or elapsed <= 0:
             raise BenchError("no message went through")
@@ -169,8 +169,8 @@ class Load:
         return Window(self._rate, sent / elapsed, *each, *times)
 
     def run(self, seconds: float) -> int:
-        """Start the load, and stop it: the number of messages that were sent and confirmed, or received if none were
-        sent. Filled queues get few messages, because a broker is slow while strace(1) traces it. Raises BenchError."""
+        """Start and stop the load. Return the number of messages sent and confirmed, or received if none were sent.
+        Filled queues get few messages, because a broker is slow while strace(1) traces it. Raises BenchError."""
         before = self.tell("mark")
         self.tell(f"go {PROVED_FILL}")
         time.sleep(seconds)
@@ -179,7 +179,7 @@ class Load:
         return sent or received
 
     def tell(self, line: str) -> dict[str, Any]:
-        """The answer of the program. Raises BenchError, also for a problem that the program reports."""
+        """Send a line and return the program's answer. Raises BenchError, also for a problem in the answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n".encode())
@@ -211,7 +211,7 @@ class Load:
 
 
 def command(workload: Workload, server: Server, *, uses_own_client: bool = False) -> list[str]:
-    """The program of a workload with its arguments. ``uses_own_client``: the JMS client of Artemis in place of
+    """Return the program of a workload with its arguments. ``uses_own_client``: the JMS client of Artemis in place of
     ActiveMQ's. Raises PeerMissing."""
     protocol = workload.protocol if workload.protocol in server.ports else "nats"
     address = HOST, str(server.ports[protocol])

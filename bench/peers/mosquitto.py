@@ -1,5 +1,5 @@
-"""mosquitto as Debian packages it, with persistence: it keeps all in memory, and writes a whole image of that now and
-then; nothing is on the disk when it confirms a message."""
+"""mosquitto as Debian packages it, with persistence: it keeps everything in memory, and periodically writes a whole
+image; a message is not on the disk when it is confirmed."""
 
 import shutil
 
@@ -9,7 +9,7 @@ SECONDS_BETWEEN_IMAGES = 30
 
 
 class Mosquitto(Connected):
-    """One broker."""
+    """A broker."""
 
     name = "mosquitto"
 
@@ -23,14 +23,14 @@ class Mosquitto(Connected):
             raise PeerMissing("mosquitto is not installed (/usr/sbin/mosquitto)")
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "store").mkdir(exist_ok=True)
-        (self.directory / "store").chmod(0o777)  # it runs under a user of its own
+        (self.directory / "store").chmod(0o777)  # it runs under another user
         self.directory.chmod(0o755)
         configuration = self.directory / "mosquitto.conf"
         configuration.write_text(
             f"listener {self.port} {HOST}\nallow_anonymous true\n"
             f"persistence true\npersistence_location {self.directory}/store/\n"
             f"autosave_interval {SECONDS_BETWEEN_IMAGES}\n"
-            # Else it drops what a window is wider than.
+            # Otherwise it drops messages beyond these limits.
             "max_inflight_messages 0\nmax_queued_messages 0\n"
         )
         self.spawn([program, "-c", str(configuration)])

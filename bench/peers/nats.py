@@ -8,7 +8,7 @@ from tandemmq.bench.peers.server import HOST, Connected
 
 
 class Nats(Connected):
-    """One server; ``stomp`` loads come by its own client into streams."""
+    """A server; ``stomp`` loads use its own client and streams."""
 
     name = "nats"
 

@@ -9,8 +9,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Below what Linux gives to outgoing connections by itself (ip_local_port_range: 32768 to 60999). A port
-# from that range may have become some client's own before the server that it was chosen for has bound it.
+# Below the range of outgoing connections (ip_local_port_range: 32768 to 60999). A client may have been given a port of
+# that range before the server that it was chosen for has bound it.
 FIRST_PORT = 12_000
 LAST_PORT = 32_000
 _TRIES_MAX = 1_000
@@ -18,20 +18,20 @@ _TRIES_MAX = 1_000
 # Not the seeded `random`: two runs with the same seed, side by side, would choose the same ports.
 _chosen_by = random.SystemRandom()
 _given: set[int] = set()
-# Byte N is locked by the process that was given port N, until that process ends: between a choice and the bind of the
-# server that it was made for, nothing else says that the port is taken. Opened once: closing would end all locks.
+# Byte N is locked by the process that was given port N, until that process ends: between the choice of a port and the
+# bind by its server, nothing else marks the port as taken. Opened once: closing would release all locks.
 _reservations = os.open(Path(tempfile.gettempdir(), f"tandemmq-ports-{os.geteuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now; no two calls give the same, in this process or in another of this
-    user that runs at the same time.
+    """Return a port of 127.0.0.1 that is not in use; no two calls give the same, in this process or in a concurrent one
+    of this user.
 
-    Raises OSError when no port of the range can be had.
+    Raises OSError when no port of the range is free.
     """
     for _ in range(_TRIES_MAX):
         port = _chosen_by.randint(FIRST_PORT, LAST_PORT)
-        # Reserved first: a probe must not hold a port at the moment at which the server of another binds it.
+        # Reserved first: a probe must not hold a port at the moment at which another server binds it.
         if port not in _given and _reserve(port) and _can_be_bound(port):
             _given.add(port)
             return port

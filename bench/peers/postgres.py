@@ -1,6 +1,6 @@
-"""PostgreSQL as Debian packages it, for locks in a database: one cluster in a directory of its own, on a loopback port.
+"""PostgreSQL as Debian packages it, for locks in a database: one cluster in its own directory, on a loopback port.
 
-It syncs what it commits, as an operator's does: a lease that is written costs what it costs there.
+It syncs its commits, as in production: writing a lease costs the same here.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Postgres(Server):
-    """One server."""
+    """A server."""
 
     name = "postgres"
-    stop_signal = signal.SIGINT  # "fast": whoever is connected is hung up on
+    stop_signal = signal.SIGINT  # "fast": it closes all connections
 
     @property
     def url(self) -> str:
-        """For ``locker.data_source``."""
+        """Value for ``locker.data_source``."""
         return f"postgresql+psycopg://{USER}@{HOST}:{self.port}/postgres"
 
     def start(self) -> None:
         programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
         if not programs:
             raise PeerMissing("PostgreSQL is not installed (/usr/lib/postgresql/*/bin/postgres)")
-        user = None if os.geteuid() else pwd.getpwnam("postgres").pw_name  # it refuses to be root
+        user = None if os.geteuid() else pwd.getpwnam("postgres").pw_name  # it refuses to run as root
         if user is not None:
             shutil.chown(self.directory, user)
         data = str(self.directory / "data")

@@ -1,4 +1,4 @@
-"""The programs of a fair comparison: fetched and compiled when they are needed, and kept.
+"""Programs of a fair comparison, fetched and compiled when they are needed, and kept.
 
 They stay in the directory that TANDEMMQ_CLIENTS names. Maven, Go and pip fetch what they need with their own settings.
 A program whose sources or commands change is built again.
@@ -26,31 +26,31 @@ DIRECTORY: Final = "TANDEMMQ_CLIENTS"
 NATS: Final = "2.15.3"
 ARTEMIS: Final = "2.40.0"
 _UNPACK: Final = "mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack -DoutputDirectory=."
-#: What is compiled and never shipped by the wheel, so that another commit of it needs no other wheel.
+#: Compiled but never part of the wheel, so that another commit of it needs no new wheel.
 _NOT_PRODUCT: Final = ("bench", "docs", "tests", "CHANGELOG.md")
 
 
 def activemq_6() -> Path:
-    """The jars of ActiveMQ 6.3.1: its broker and its JMS client."""
+    """Return the jars of ActiveMQ 6.3.1: its broker and its JMS client."""
     return (
         built("bench-activemq-6", ("pom.xml",), "mvn -q -B dependency:copy-dependencies -DoutputDirectory=lib") / "lib"
     )
 
 
 def artemis() -> Path:
-    """The distribution of Artemis."""
+    """Return the distribution of Artemis."""
     command = f"{_UNPACK} -Dartifact=org.apache.activemq:apache-artemis:{ARTEMIS}:zip:bin"
     return built("bench-artemis", (), command) / f"apache-artemis-{ARTEMIS}"
 
 
 def nats_server() -> Path:
-    """The program nats-server."""
+    """Return the program nats-server."""
     command = f"go install github.com/nats-io/nats-server/v2@v{NATS}"
     return built("bench-nats", (), command, environment={"GOBIN": "."}) / "nats-server"
 
 
 def jms_load(jars: Path, package: str = "jakarta.jms") -> str:
-    """The class path of JmsLoad with the JMS client that ``jars`` has; ``package`` of its interfaces."""
+    """Return the class path of JmsLoad with the JMS client in ``jars``; ``package``: that of its interfaces."""
     name = f"bench-jms-{package.partition('.')[0]}"
     directory = built(
         name, ("JmsLoad.java",), f"javac -nowarn -cp {jars}/* -d . JmsLoad.java", replaced=("jakarta.jms", package)
@@ -64,14 +64,14 @@ def stomp_load() -> Path:
 
 
 def go_load() -> Path:
-    """The load of MQTT and of JetStream."""
+    """Return the load of MQTT and of JetStream."""
     packages = "github.com/eclipse/paho.mqtt.golang@v1.5.1 github.com/nats-io/nats.go@v1.55.0"
     commands = ("go mod init load", f"go get {packages}", "go build -mod=mod -o load .")
     return built("bench-go", ("load.go",), *commands) / "load"
 
 
 def installed(compile_: bool) -> str:
-    """The Python of an environment of its own with what ``pip install .`` gives: compiled, or plain."""
+    """Return the Python of a new environment with the result of ``pip install .``: compiled, or plain."""
     name = "bench-compiled" if compile_ else "bench-plain"
     commands = (
         f"{sys.executable} -m venv own",
@@ -83,7 +83,7 @@ def installed(compile_: bool) -> str:
 
 
 def _product() -> str:
-    """Changes when a file of the product does."""
+    """Return a hash that changes when a file of the product does."""
     others = [f":!{each}" for each in _NOT_PRODUCT]
     text = b"".join(
         subprocess.run(["git", *command, "--", ".", *others], cwd=TREE, capture_output=True, check=True).stdout
@@ -101,16 +101,16 @@ def built(
     replaced: tuple[str, str] = ("", ""),
     version: str = "",
 ) -> Path:
-    """Run ``commands`` in a directory that has copies of the ``sources``, files of the directory ``beside``; return it.
+    """Run ``commands`` in a directory with copies of the ``sources``, files of the directory ``beside``. Return it.
 
-    Nothing runs where the same was built before. Raises PeerMissing where a program is not installed or a command
-    fails; the message is what it printed."""
+    Nothing runs if the same was built before. Raises PeerMissing if a program is not installed or a command fails; the
+    message is its output."""
     root = Path(os.environ.get(DIRECTORY) or Path(tempfile.gettempdir(), "tandemmq-clients"))
     root.mkdir(parents=True, exist_ok=True)
     directory = root / name
     texts = {source: (beside / source).read_text().replace(*replaced) for source in sources}
     recipe = repr((commands, texts, version))
-    with (root / f"{name}.lock").open("w") as lock:  # another run may want the same
+    with (root / f"{name}.lock").open("w") as lock:  # another run may need the same
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = directory / "built"
         if stamp.exists() and stamp.read_text() == recipe:

@@ -1,6 +1,6 @@
 """RabbitMQ as Debian packages it: its STOMP plugin, durable classic queues, persistent messages, publisher confirms.
 
-Started by hand under a node name, directories and loopback ports of its own, with an epmd of its own.
+Started under a separate node name, with its own directories, loopback ports and epmd.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ EPMD = Path("/usr/bin/epmd")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Whom a node finds at its start. ``home`` holds the cookie of all of them; they share one epmd."""
+    """Nodes of a cluster. ``home`` holds the cookie of all of them; they share one epmd."""
 
     home: Path
     epmd_port: int
@@ -24,7 +24,7 @@ class Cluster:
 
 
 class RabbitMQ(Server):
-    """One node. STOMP destinations /queue/<name> are durable classic queues by default."""
+    """A node. STOMP destinations /queue/<name> are durable classic queues by default."""
 
     name = "rabbitmq"
 
@@ -49,7 +49,7 @@ class RabbitMQ(Server):
             f"stomp.listeners.tcp.1 = {HOST}:{self.port}\n"
             "stomp.default_user = guest\nstomp.default_pass = guest\n"
             "log.file.level = warning\n"
-            # A comparison on a small machine is no place for the default 40 % alarm to block a backlog.
+            # On a small machine, the default alarm at 40 % of memory would block a backlog.
             "vm_memory_high_watermark.relative = 0.6\n"
             "disk_free_limit.absolute = 1GB\n" + self._peers()
         )
@@ -74,7 +74,7 @@ class RabbitMQ(Server):
             "ERL_EPMD_ADDRESS": HOST,
         }
         if self.runs_epmd:
-            # Started by us, not by the node: a node would leave it behind as a daemon.
+            # Started here, not by the node, which would leave it behind as a daemon.
             self._epmd = subprocess.Popen(
                 [str(EPMD), "-port", str(self._epmd_port), "-address", HOST],
                 stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Several nodes that are one broker to their clients: our set with a ZooKeeper, and a cluster of RabbitMQ."""
+"""Several nodes that are one broker to their clients: a set of TandemMQ with a ZooKeeper, and a cluster of RabbitMQ."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ COMMAND_SECONDS_MAX = 60.0
 
 
 class Group(ABC):
-    """Nodes, started together. As a context manager it ends them and removes what they wrote."""
+    """Nodes that start together. As a context manager it stops them and removes their files."""
 
     name: str
     queue = "/queue/bench"
-    """What a load's destinations begin with."""
+    """Prefix of a load's destinations."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
@@ -40,17 +40,17 @@ class Group(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Return when it serves."""
+        """Start the nodes. Returns when they serve."""
 
     @property
     @abstractmethod
     def endpoint(self) -> Endpoint:
-        """Of the node that serves."""
+        """Endpoint of the node that serves."""
 
     @property
     @abstractmethod
     def pids(self) -> Sequence[int]:
-        """Of all processes that serve: their CPU counts."""
+        """Pids of all processes that serve: their CPU counts."""
 
     def __enter__(self) -> Self:
         try:
@@ -69,7 +69,7 @@ class Group(ABC):
 
 
 class Alone(Group):
-    """Our single node."""
+    """A single node of TandemMQ."""
 
     def __init__(self) -> None:
         self.name = TandemMQ.name
@@ -89,8 +89,8 @@ class Alone(Group):
 
 
 class ReplicatedSet(Group):
-    """Our set. A store that one node has before the set is founded is in its ``data``; to read it takes its part of
-    ``ready_seconds_max``. ``last``: where the last node has its directory; None: beside the others."""
+    """A set of TandemMQ. A store that one node has before the founding is in its ``data``; reading it takes part of
+    ``ready_seconds_max``. ``last``: place of the last node's directory; None: beside the others."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ReplicatedSet(Group):
         shutil.rmtree(self._directory_of_last, ignore_errors=True)
 
     def data(self, node: TandemMQ) -> Path:
-        """The store's directory of this node."""
+        """Return the store's directory of this node."""
         return node.directory / "data"
 
     def start(self) -> None:
@@ -142,7 +142,7 @@ class ReplicatedSet(Group):
         self.await_whole(self._ready_seconds_max)
 
     def replication(self, node: TandemMQ) -> dict[str, Any]:
-        """What the node says of the set; {} while it does not answer."""
+        """Return the node's status of the set; {} while it does not answer."""
         try:
             with urllib.request.urlopen(f"{node.admin_url}/replication", timeout=5.0) as answer:
                 found: dict[str, Any] = json.load(answer)
@@ -160,7 +160,7 @@ class ReplicatedSet(Group):
         return [node for node in self.nodes if node is not master]
 
     def await_whole(self, seconds: float = READY_SECONDS_MAX) -> None:
-        """Return when one node serves, and the others have all that it has."""
+        """Return when one node serves, and the others have all of its data."""
 
         def is_whole() -> bool:
             each = [self.replication(node) for node in self.nodes]
@@ -201,7 +201,7 @@ class ReplicatedSet(Group):
 class RabbitMQCluster(Group):
     """Nodes of RabbitMQ with quorum queues, whose leaders are on the node that clients talk to."""
 
-    queue = "/amq/queue/bench"  # as they were declared: a STOMP queue of its own would be classic
+    queue = "/amq/queue/bench"  # the declared queues: a new STOMP queue would be classic
 
     def __init__(self, queues: int, nodes: int = NODES) -> None:
         self.name = "rabbitmq-quorum"
@@ -242,7 +242,7 @@ class RabbitMQCluster(Group):
                 raise BenchError(f"the queue bench.{number} cannot be declared: {said}")
 
     def _evaluate(self, expression: str) -> str:
-        """On the first node."""
+        """Evaluate an expression on the first node."""
         cluster = self._cluster
         done = subprocess.run(
             [str(LIBRARY / "rabbitmqctl"), "-q", "-n", cluster.names[0], "eval", expression],
@@ -269,7 +269,7 @@ class RabbitMQCluster(Group):
 
 
 def _or_not_yet(is_so: Callable[[], bool]) -> bool:
-    """Who does not answer, or leads no more, will."""
+    """Return False instead of an error of a node that does not answer yet, or leads no more."""
     try:
         return is_so()
     except (OSError, ValueError, BenchError, StopIteration, KeyError):

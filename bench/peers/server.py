@@ -1,7 +1,7 @@
-"""A broker that a comparison starts, measures and ends.
+"""A broker that a comparison starts, measures and stops.
 
-Everything it writes lies in one directory of its own, everything it listens on is a free loopback port, and
-``stop`` leaves no process behind: each server is the leader of a session of its own.
+It writes only to its own directory, listens only on free loopback ports, and ``stop`` leaves no process behind: each
+server is the leader of a separate session.
 """
 
 import json
@@ -26,17 +26,17 @@ START_TIMEOUT_SECONDS = 60.0
 CATCH_UP_SECONDS_MAX = 300.0
 STOP_TIMEOUT_SECONDS = 20.0
 ANSWER_SECONDS_MAX = 2.0
-# How long a Java broker takes to start and find the lock taken.
+# Time for a Java broker to start and find the lock taken.
 STANDBY_SECONDS = 4.0
 HOST = "127.0.0.1"
 
 
 class PeerMissing(Exception):
-    """The program is not installed; the message names what was looked for."""
+    """The program is not installed; the message names the missing file."""
 
 
 class Server(ABC):
-    """One broker process. Use as a context manager: entering starts it and waits until it answers STOMP."""
+    """A broker process. Use as a context manager: entering starts it and waits until it answers STOMP."""
 
     name: str
     stop_signal = signal.SIGTERM
@@ -58,7 +58,7 @@ class Server(ABC):
 
     @property
     def pid(self) -> int:
-        """The process whose CPU and memory count, with its children."""
+        """Process whose CPU and memory count, with its children."""
         assert self._process is not None, "a server has a pid only while it runs"
         return self._process.pid
 
@@ -67,21 +67,21 @@ class Server(ABC):
         """Start the process; need not wait until it is ready."""
 
     def kill(self) -> None:
-        """End it as a crash does: kill -9."""
+        """End the process as a crash does: kill -9."""
         assert self._process is not None, "only what runs can be killed"
         _signal_session(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself, where it does."""
+        """Return the broker's own status, if it has one."""
         assert self.admin_url is not None, f"{self.name} does not tell"
         with urllib.request.urlopen(f"{self.admin_url}/status", timeout=10.0) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
     def stop(self) -> None:
-        """End the process and all it started."""
+        """End the process and its children."""
         if self._process is None:
             return
         _signal_session(self._process.pid, self.stop_signal)
@@ -106,15 +106,15 @@ class Server(ABC):
         self.discard()
 
     def discard(self) -> None:
-        """Stop, and remove the directory if it is of our making."""
+        """Stop the server, and remove its directory if this object created it."""
         self.stop()
         if self._owns_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def await_standby(self, has_caught_up: bool = False) -> None:
-        """Return when a server started over somebody else's store waits for it, and knows what is in it."""
+        """Return when a server over another server's store stands by, with ``has_caught_up`` also knows its content."""
         if self.admin_url is None:
-            time.sleep(STANDBY_SECONDS)  # it does not tell
+            time.sleep(STANDBY_SECONDS)  # it has no status
             return
 
         status: dict[str, Any] = {}
@@ -136,7 +136,7 @@ class Server(ABC):
     def spawn(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None, user: str | None = None
     ) -> None:
-        """Run the server's program in a session of its own, its output in ``<directory>/output.log``."""
+        """Run the server's program in a new session, with its output in ``<directory>/output.log``."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "output.log").open("ab") as output:
             self._process = self.popen(
@@ -151,14 +151,14 @@ class Server(ABC):
             )
 
     def output(self) -> str:
-        """The end of what the server printed, for an error report."""
+        """Return the end of the server's output, for an error report."""
         try:
             return (self.directory / "output.log").read_text(errors="replace")[-2000:]
         except OSError:
             return ""
 
     def wait_until_it_serves(self) -> None:
-        """Return when it answers. BenchError when it does not in time."""
+        """Return when the server answers. BenchError when it does not in time."""
         problem: Exception | None = None
 
         def is_over() -> bool:
@@ -182,12 +182,12 @@ class Server(ABC):
             raise BenchError(f"{self.name} ended with {self._process.returncode}:\n{self.output()}")
 
     def ask(self) -> None:
-        """Whether it serves. OSError or BenchError: not yet."""
+        """Check that it serves. OSError or BenchError: not yet."""
         connect(self.endpoint, timeout_seconds=ANSWER_SECONDS_MAX).close()
 
 
 class Connected(Server):
-    """It serves when each of its ports accepts a connection."""
+    """A server that serves when each of its ports accepts a connection."""
 
     def ask(self) -> None:
         for port in self.ports.values():
@@ -196,7 +196,7 @@ class Connected(Server):
 
 @contextmanager
 def running_pair(master: Server, standby: Server, *, has_caught_up: bool = False) -> Iterator[list[Server]]:
-    """Both, over one store: the first serves, the second stands by."""
+    """Run two servers over one store: the first serves, the second stands by."""
     with ExitStack() as running:
         running.callback(standby.discard)
         running.enter_context(master)
@@ -206,7 +206,7 @@ def running_pair(master: Server, standby: Server, *, has_caught_up: bool = False
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float, late: Callable[[], BenchError], pause_seconds: float) -> None:
-    """Ask again and again; OSError and ValueError mean: not yet. Raises what ``late`` says when time is up."""
+    """Poll the condition; OSError and ValueError mean: not yet. Raises the result of ``late`` when time is up."""
     until = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Whether a broker syncs what it confirms: strace(1) counts its calls while a load runs."""
+"""Check whether a broker syncs before it confirms: strace(1) counts its calls while a load runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.process import descendants
 
-#: The calls that a report shows. Those of _SYNCS return when data is on the disk.
+#: Calls in a report. Those of _SYNCS return when data is on the disk.
 CALLS: Final = ("fsync", "fdatasync", "syncfs", "sync_file_range", "msync", "io_submit", "io_uring_enter")
 _SYNCS: Final = ("fsync", "fdatasync", "msync")
 END_SECONDS_MAX: Final = 20.0
@@ -49,7 +49,7 @@ def counted(pid: int) -> Iterator[dict[str, int]]:
 
 
 def calls_in(text: str) -> dict[str, int]:
-    """The table of ``strace -c``: how often each of CALLS was called."""
+    """Parse the table of ``strace -c``: the number of calls of each of CALLS."""
     found = {}
     for line in text.splitlines():
         words = line.split()
@@ -59,12 +59,12 @@ def calls_in(text: str) -> dict[str, int]:
 
 
 def is_synced(calls: Mapping[str, int], confirmed: int, outstanding: int | None) -> bool:
-    """Whether the calls can have synced ``confirmed`` messages before their confirmation: at most ``outstanding`` of
-    them share a sync. Without that number one sync is enough."""
+    """Return whether the calls can have synced ``confirmed`` messages before their confirmation: at most
+    ``outstanding`` of them share a sync. Without that number one sync is enough."""
     count = syncs(calls)
     return count * outstanding >= confirmed if outstanding is not None else count > 0
 
 
 def syncs(calls: Mapping[str, int]) -> int:
-    """How many of the calls return when data is on the disk."""
+    """Return how many of the calls return when data is on the disk."""
     return sum(calls.get(call, 0) for call in _SYNCS)

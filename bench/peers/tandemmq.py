@@ -1,4 +1,4 @@
-"""Our own broker, started as an operator starts it: ``tandemmq run``, default settings."""
+"""TandemMQ, started as an operator starts it: ``tandemmq run``, default settings."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ TREE = Path(__file__).resolve().parents[2]
 
 
 class TandemMQ(Server):
-    """One broker, of this tree and by this Python or by others; two over one ``data`` directory are a pair.
+    """A broker, of this tree and with this Python or others; two over one ``data`` directory are a pair.
 
     ``tree``: None for the package that ``python`` has installed."""
 
@@ -36,10 +36,10 @@ class TandemMQ(Server):
         self.admin_url = f"http://{self._admin}"
         self.stomp_port = self.port
         self.openwire = "off"
-        self.environment: Mapping[str, str] = {}  # beside its own
+        self.environment: Mapping[str, str] = {}  # in addition to its own
 
     def listen_to_mqtt(self) -> int:
-        """It does, too, on the port that is returned. Before ``start``."""
+        """Add an MQTT listener and return its port. Call it before ``start``."""
         port = free_port()
         self._settings += ["--mqtt", f"{HOST}:{port}"]
         return port
@@ -57,7 +57,7 @@ class TandemMQ(Server):
 
 
 class Measured(Connected, TandemMQ):
-    """It speaks every protocol."""
+    """A broker that listens for every protocol."""
 
     def __init__(self, tree: Path | None = TREE, python: str = sys.executable) -> None:
         super().__init__(tree=tree, python=python)

@@ -1,4 +1,4 @@
-"""ZooKeeper as Debian packages it: one server, whose sessions may be as short as a set asks for."""
+"""ZooKeeper as Debian packages it: one server, with sessions as short as a set needs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ANSWER_SECONDS_MAX = 1.0
 
 
 class ZooKeeper(Server):
-    """One server."""
+    """A server."""
 
     name = "zookeeper"
 
     @property
     def hosts(self) -> str:
-        """For ``replication.zk_address``."""
+        """Value for ``replication.zk_address``."""
         return f"{HOST}:{self.port}"
 
     def start(self) -> None:

@@ -1,10 +1,10 @@
-"""Is this volume fit for a pair? What `tandemmq doctor storage` tries out, and how it reports.
+"""The examination of a volume for a pair (`tandemmq doctor storage`), and its report.
 
-    storage      the examination: which checks, in which order, on which scratch directory
+    storage      the examination: checks, their order, the scratch directory
     mount, locks, names, durability      the checks
-    local_probe what one process does on the volume; the same for the examiner and for the remote process
+    local_probe  steps of one process on the volume; the same for the examiner and for the remote process
     remote_probe the second process, here or on another host, and the wire to it
     report       a check's verdict and sentence
 
-It works in a directory of its own on the volume, removes it whatever happens, and opens no file of a broker.
+The examination works in a scratch directory on the volume, always removes it, and opens no file of a broker.
 """

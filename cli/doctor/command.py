@@ -1,4 +1,4 @@
-"""``tandemmq doctor``: what can be examined before something happens, and what happens then."""
+"""``tandemmq doctor``: examine a volume or settings before a failure, and explain errors after one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What can be known about durability without cutting the power: hints, and free space.
+"""Durability as far as it can be known without a power cut: hints, and free space.
 
-No program can tell whether a disk keeps what it says it synced. But a sync that comes back sooner than the device could
-have written is a lie, or a device with a battery; the words of the kernel about the device tell which.
+No program can tell whether a disk keeps what it reports as synced. But a sync that returns sooner than the device could
+have written is false, or the device has a battery. The kernel's description of the device tells which.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tandemmq.store.volume import NETWORK, Mount
 
 SYNCS: Final = 40
 SYNC_BYTES: Final = 4096
-#: What is quicker than this did not happen: a turn of a disk takes 4 ms and more, a network's round trip 50 us and
-#: more, and flash writes a page in no less than 20 us.
+#: A sync that is quicker did not happen: a disk takes at least 4 ms to turn, a network's round trip at least 50 us, and
+#: flash at least 20 us to write a page.
 SPINNING_SECONDS_MIN: Final = 0.001
 NETWORK_SECONDS_MIN: Final = 0.000_05
 FLASH_SECONDS_MIN: Final = 0.000_02
-#: Beyond this a producer that waits for each receipt sends fewer than 20 messages a second.
+#: Above this, a producer that waits for each receipt sends fewer than 20 messages a second.
 SLOW_SECONDS: Final = 0.05
 
 MIB: Final = 1 << 20
-#: The reserve below which producers are refused, and two journal files, by the defaults of `[store]`.
+#: The reserve below which producers are blocked, and two journal files, with the defaults of `[store]`.
 FREE_BYTES_MIN: Final = 128 * MIB
 FREE_BYTES_GOOD: Final = 1024 * MIB
 FREE_INODES_MIN: Final = 1000
@@ -39,7 +39,7 @@ SLAVES_DEPTH_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A block device, by /sys/dev/block. Of several below one (RAID, LVM): rotational or write-back if any is."""
+    """A block device, from /sys/dev/block. If it is built on several (RAID, LVM), any of them sets the flags."""
 
     name: str
     is_rotational: bool
@@ -52,9 +52,9 @@ class Device:
 
 
 def device_under(mount: Mount, sys: str = "/sys") -> Device | None:
-    """The block device of a mount; None where there is none, or the kernel does not say."""
+    """Return the block device of a mount, or None if there is none or the kernel does not report it."""
     number = mount.device
-    if number.startswith("0:") and mount.source.startswith("/dev/"):  # btrfs has numbers of its own
+    if number.startswith("0:") and mount.source.startswith("/dev/"):  # btrfs has its own numbers
         try:
             status = os.stat(mount.source)
         except OSError:
@@ -90,7 +90,7 @@ def _word(path: str) -> str | None:
 
 
 def time_syncs(directory: str) -> list[float]:
-    """Seconds that each of some overwrites of a page took to be synced, as the journal syncs its batches."""
+    """Return the seconds that each of SYNCS page overwrites took to be synced as the journal syncs its batches."""
     path = os.path.join(directory, "synced")
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
         write_fully(os, fd, bytes(SYNCS * SYNC_BYTES), 0)
@@ -105,7 +105,7 @@ def time_syncs(directory: str) -> list[float]:
 
 
 def judge_syncs(taken: Sequence[float], kind: str, device: Device | None) -> Finding:
-    """What the times of syncs hint at, on a file system of that kind over that device."""
+    """Judge the times of syncs, for a file system of that kind on that device."""
     p50, worst = statistics.median(taken), max(taken)
     figures = {"sync_p50_us": round(p50 * 1e6), "sync_max_us": round(worst * 1e6)}
     text = f"a sync takes {p50 * 1000:.2f} ms (p50), {worst * 1000:.2f} ms at worst"
@@ -117,7 +117,7 @@ def judge_syncs(taken: Sequence[float], kind: str, device: Device | None) -> Fin
             "sooner than a disk can turn, unless a controller with a battery, or a hypervisor, answers",
         )
     elif device is not None and not device.has_write_cache:
-        least, why = 0.0, ""  # it has promised that a write is durable as such
+        least, why = 0.0, ""  # without a write cache, a write is durable at once
     else:
         least, why = FLASH_SECONDS_MIN, "sooner than flash can write: it may not have happened"
     if p50 < least:
@@ -133,7 +133,7 @@ def syncs(directory: str, mount: Mount | None) -> Finding:
 
 
 def device(mount: Mount | None) -> Finding | None:
-    """What the kernel says of the device; None where it says nothing."""
+    """Return the kernel's description of the device, or None if there is none."""
     found = None if mount is None else device_under(mount)
     if found is None:
         return None
@@ -141,13 +141,13 @@ def device(mount: Mount | None) -> Finding | None:
 
 
 def directory_sync(directory: str) -> Finding:
-    """A directory can be synced: without that a new journal file may be gone after a power cut."""
+    """Check that a directory can be synced: otherwise a new journal file may be lost in a power cut."""
     sync_directory(os, directory)
     return ok("fsync of a directory succeeds")
 
 
 def judge_room(volume: os.statvfs_result) -> Finding:
-    """Free space for the reserve and some journal files, and free inodes for their names."""
+    """Check the free space for the reserve and some journal files, and the free inodes for their names."""
     free = volume.f_bavail * volume.f_frsize
     figures = {"free_bytes": free, "free_inodes": volume.f_favail}
     text = f"{free / MIB:,.0f} MiB are free"

@@ -1,9 +1,9 @@
-"""What one process does on the volume: small steps, by name, in one scratch directory.
+"""Steps of one process on the volume: small, named, in one scratch directory.
 
-The examiner has a local probe; the second process serves a remote one over a wire (`cli.doctor.remote_probe`). The
-checks do not see the difference, so each can be made in both directions. Every result is plain JSON.
+The examiner has a local probe. The second process serves a remote one over a wire (`cli.doctor.remote_probe`). Both
+have the same methods, so each check can run in both directions. Every result is plain JSON.
 
-Blocking, for one thread. Errors are OSError as the volume gives them.
+Blocking, for one thread. Errors are the volume's OSError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HELD, REFUSED = b"1", b"0"
 
 @contextmanager
 def opened(path: str, flags: int) -> Iterator[int]:
-    """A descriptor, closed afterwards."""
+    """Yield a descriptor and close it at the end."""
     fd = os.open(path, flags, 0o600)
     try:
         yield fd
@@ -39,7 +39,7 @@ def opened(path: str, flags: int) -> Iterator[int]:
 
 
 class LookResult(TypedDict):
-    """``is_seen``: was the name as wanted in the end; ``is_first``: at the first check already; how long it took."""
+    """``is_seen``: the name was as wanted in the end; ``is_first``: at the first check; ``seconds``: time taken."""
 
     is_seen: bool
     is_first: bool
@@ -47,13 +47,13 @@ class LookResult(TypedDict):
 
 
 class LocalProbe:
-    """The probe of this process. `close` ends what it holds; it removes nothing."""
+    """The probe of this process. `close` ends what it holds and removes nothing."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self._name = uuid.uuid4().hex[:16]  # in two containers both may be process 1
         self._kept: dict[str, int] = {}
-        self._holder: tuple[int, int] | None = None  # pid, and the pipe whose end ends it
+        self._holder: tuple[int, int] | None = None  # pid, and the pipe; closing the pipe ends the process
 
     def _path(self, name: str) -> str:
         if not NAME.fullmatch(name):
@@ -63,9 +63,9 @@ class LocalProbe:
     # -- who wins a name
 
     def race_links(self, prefix: str, rounds: int) -> list[int]:
-        """Link a file of ours to ``prefix0``, ``prefix1``, ...; the rounds that were won, by inode as by answer.
+        """Link a file of ours to ``prefix0``, ``prefix1``, ... and return the rounds won, judged by inode, too.
 
-        The answer alone would not do: on NFS a reply may be lost, and the repeated request finds our own link (EEXIST).
+        The answer alone is not enough: if NFS loses a reply, the repeated request finds our own link (EEXIST).
         """
         source = self._path(f"{prefix}own-{self._name}")
         with open(source, "xb") as file:
@@ -82,7 +82,7 @@ class LocalProbe:
         return won
 
     def race_creates(self, prefix: str, rounds: int) -> list[int]:
-        """Create ``prefix0``, ... with O_EXCL; the rounds in which the system said that we did."""
+        """Create ``prefix0``, ... with O_EXCL and return the rounds in which the system reported success."""
         won = []
         for number in range(rounds):
             try:
@@ -95,7 +95,7 @@ class LocalProbe:
     # -- locks
 
     def hold(self, name: str, closes_another: bool = False) -> bool:
-        """Have a process of its own take the fcntl lock and keep it until `kill_holder`; was it given?"""
+        """Fork a process that takes the fcntl lock and keeps it until `kill_holder`. Return whether it got the lock."""
         path = self._path(name)
         news, tell = os.pipe()
         stay, end = os.pipe()
@@ -111,7 +111,7 @@ class LocalProbe:
         return answer == HELD
 
     def kill_holder(self) -> None:
-        """SIGKILL for the process that holds the lock. When it returns the process is gone."""
+        """Send SIGKILL to the process that holds the lock. The process is gone on return."""
         if self._holder is None:
             return
         (pid, end), self._holder = self._holder, None
@@ -120,7 +120,7 @@ class LocalProbe:
         os.close(end)
 
     def is_free(self, name: str, by_flock: bool = False) -> bool:
-        """Would this process get the lock? It is given back at once."""
+        """Return whether this process could get the lock. It is released at once."""
         take = fcntl.flock if by_flock else fcntl.lockf
         with opened(self._path(name), os.O_RDWR) as fd:
             try:
@@ -132,7 +132,7 @@ class LocalProbe:
         return True
 
     def wait_free(self, name: str, seconds: float) -> bool:
-        """Wait until the lock is free; False when it is not in time."""
+        """Wait until the lock is free. Return False if it is not within ``seconds``."""
         return self._poll(lambda: self.is_free(name), seconds)["is_seen"]
 
     # -- names and contents
@@ -147,13 +147,13 @@ class LocalProbe:
         os.rename(self._path(source), self._path(name))
 
     def write(self, name: str, text: str) -> None:
-        """Put the text at the start of the file, which is made if need be. Synced on return."""
+        """Write the text at the start of the file, which is created if needed. Synced on return."""
         with opened(self._path(name), os.O_WRONLY | os.O_CREAT) as fd:
             write_fully(os, fd, text.encode(), 0)
             os.fsync(fd)
 
     def read(self, name: str) -> str:
-        """What the file has, opened afresh."""
+        """Return the content of the file, newly opened."""
         with opened(self._path(name), os.O_RDONLY) as fd:
             return os.pread(fd, READ_BYTES_MAX, 0).decode()
 
@@ -165,7 +165,7 @@ class LocalProbe:
         return os.pread(self._kept[name], READ_BYTES_MAX, 0).decode()
 
     def look(self, name: str, is_there: bool, seconds: float) -> LookResult:
-        """Stat the name until it is there, or is not, as wanted; for so long at most."""
+        """Stat the name until it exists, or does not, as wanted; for ``seconds`` at most."""
         path = self._path(name)
 
         def is_as_wanted() -> bool:
@@ -189,10 +189,10 @@ class LocalProbe:
                 return LookResult(is_seen=False, is_first=False, seconds=seconds)
             time.sleep(LOOK_AGAIN_SECONDS)
 
-    # -- what needs no second
+    # -- checks without a second process
 
     def is_inode_stable(self, name: str) -> bool:
-        """Does a file keep its number, by descriptor and by name, over a rename?"""
+        """Return whether a file keeps its inode number, by descriptor and by name, over a rename."""
         path, other = self._path(name), self._path(f"{name}-renamed")
         with open(path, "xb") as file:
             inodes = {os.fstat(file.fileno()).st_ino, os.stat(path).st_ino}
@@ -201,7 +201,7 @@ class LocalProbe:
         return len(inodes | {os.stat(other).st_ino}) == 1
 
     def is_inode_reused(self, name: str) -> bool:
-        """Is the number of a deleted file that is still open given to one of the next?"""
+        """Return whether the inode number of a deleted file that is still open is given to a new file."""
         path = self._path(name)
         with open(path, "xb") as file:
             inode = os.fstat(file.fileno()).st_ino
@@ -213,7 +213,7 @@ class LocalProbe:
         return False
 
     def close(self) -> None:
-        """End the holder of a lock, if there is one, and close what was kept open."""
+        """End the lock holder, if there is one, and close the descriptors that were kept open."""
         self.kill_holder()
         for fd in self._kept.values():
             os.close(fd)
@@ -221,8 +221,8 @@ class LocalProbe:
 
 
 def _hold(path: str, closes_another: bool, tell: int, stay: int) -> NoReturn:
-    """The life of the process that holds a lock: until it is killed, or its parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the examiner's, which ends this process
+    """Hold a lock until this process is killed or its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the examiner handles Ctrl-C and ends this process
     try:
         fd = os.open(path, os.O_RDWR)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

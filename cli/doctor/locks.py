@@ -1,4 +1,4 @@
-"""POSIX record locks: do they exclude, and do they end with their holder?"""
+"""Checks of POSIX record locks: they exclude, and they end with their holder."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from tandemmq.cli.doctor.probe_pair import ProbePair
 from tandemmq.cli.doctor.report import Finding, fail, ok, warn
 
 RELEASE_SECONDS_MAX = 10.0
-#: A standby asks several times a second; a lock that outlives its holder for longer than this is an outage of its own.
+#: A standby tries several times a second. A lock that outlives its holder for longer than this is an outage by itself.
 RELEASE_SECONDS_GOOD = 1.0
 
 
 def exclusion(pair: ProbePair) -> Finding:
-    """A lock that one holds is refused to the other, both ways round."""
+    """Check that a lock that one process holds is refused to the other, in both directions."""
     for number, (one, other, holder, asker) in enumerate(pair.directions):
         name = f"lock-{number}"
         pair.local.write(name, "lock")
         try:
             if not one.hold(name):
-                return fail(f"{holder} was refused a lock that nobody has")
+                return fail(f"{holder} was refused a lock that no process holds")
             if other.is_free(name):
                 return fail(f"{asker} was given the lock that {holder} holds: two brokers would be masters")
         finally:
             one.kill_holder()
-    return ok("an fcntl lock that one holds is refused to the other, both ways round")
+    return ok("an fcntl lock that one process holds is refused to the other, in both directions")
 
 
 def release(pair: ProbePair) -> Finding:
-    """When the holder is killed with SIGKILL, how soon does the other one get the lock?"""
+    """Measure how soon the other process gets the lock after its holder is killed with SIGKILL."""
     slowest = 0.0
     for number, (one, other, _, asker) in enumerate(pair.directions):
         name = f"released-{number}"
@@ -36,7 +36,7 @@ def release(pair: ProbePair) -> Finding:
         one.hold(name)
         if other.is_free(name):
             one.kill_holder()
-            return fail("not to be told: the lock is free for the other while it is held")
+            return fail("not tested: the lock is free for the other while it is held")
         started = time.monotonic()
         one.kill_holder()
         if not other.wait_free(name, RELEASE_SECONDS_MAX):
@@ -49,7 +49,7 @@ def release(pair: ProbePair) -> Finding:
 
 
 def another_descriptor(pair: ProbePair) -> Finding:
-    """POSIX drops a lock when its process closes any descriptor of the file. The broker lives with either."""
+    """Report whether closing any descriptor of the file drops the lock, as POSIX has it. The broker works with both."""
     pair.local.write("closed", "lock")
     try:
         pair.local.hold("closed", closes_another=True)
@@ -61,7 +61,7 @@ def another_descriptor(pair: ProbePair) -> Finding:
 
 
 def other_family(pair: ProbePair) -> Finding:
-    """flock(2) beside fcntl(2): on NFS they are one, elsewhere two. The broker uses fcntl, as ActiveMQ does."""
+    """Report whether flock(2) and fcntl(2) locks are one, as on NFS. The broker uses fcntl, as ActiveMQ does."""
     pair.local.write("flock", "lock")
     try:
         pair.local.hold("flock")

@@ -1,7 +1,7 @@
-"""Names: is link(2) decided for one alone, and does the other see at once what appeared, went, or was written?
+"""Checks of names: link(2) has one winner, and the other process sees at once a new, removed or written file.
 
-The fence check of a master (docs/architecture.md) is right only if its stat sees a name that was linked before. So one
-check that comes too late is a failure, whatever the delay.
+The fence check of a master (docs/architecture.md) is correct only if its stat sees a name that was linked before. So
+one check that comes too late is a failure, whatever the delay.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tandemmq.cli.doctor.report import Finding, fail, ok, warn
 RACES = 300
 ROUNDS = 25
 #: Longer than caches of names and attributes usually live (NFS: 60 s at most by default). Waited once, in the first
-#: round that is late, for then the volume has failed and only the figure is wanted.
+#: late round: the volume has failed then, and only the figure is missing.
 LATE_SECONDS_MAX = 65.0
 
 
 def link_race(pair: ProbePair) -> Finding:
-    """link(2) makes a name for exactly one: this is the fence."""
+    """Check that link(2) gives a name to exactly one process: this is the fence."""
     return _race("link", "race_links", pair)
 
 
 def create_race(pair: ProbePair) -> Finding:
-    """O_EXCL creates a name for exactly one."""
+    """Check that O_EXCL creates a name for exactly one process."""
     return _race("create", "race_creates", pair)
 
 
@@ -38,27 +38,27 @@ def _race(prefix: str, verb: str, pair: ProbePair) -> Finding:
     if both:
         return fail(f"in {len(both)} of {RACES} races both won: no fence holds here", **figures)
     if nobody:
-        return fail(f"in {len(nobody)} of {RACES} races nobody won", **figures)
-    return ok(f"{RACES} races, each won by one alone ({len(ours)} : {len(theirs)})", **figures)
+        return fail(f"in {len(nobody)} of {RACES} races neither won", **figures)
+    return ok(f"{RACES} races, each won by exactly one ({len(ours)} : {len(theirs)})", **figures)
 
 
 def appearance(pair: ProbePair) -> Finding:
-    """A name that was missing a moment ago is linked: does the first check of the other see it?"""
+    """Check that the other process sees, at its first stat, a name that was missing and has just been linked."""
     return _seen_at_once(
         pair,
         True,
-        "a file that one links is there at the other's first look",
+        "the other process sees a linked file at its first stat",
         "a file that {one} linked was missing for {other} for {late}: a master could not see its successor",
         fail,
     )
 
 
 def removal(pair: ProbePair) -> Finding:
-    """A name that was there a moment ago is removed: does the first check of the other miss it?"""
+    """Check that the other process misses, at its first stat, a name that existed and has just been removed."""
     return _seen_at_once(
         pair,
         False,
-        "a file that one removes is gone at the other's first look",
+        "the other process misses a removed file at its first stat",
         "a file that {one} removed was there for {other} for {late}: a master that slept may not see that it was "
         "replaced (on NFS: lookupcache=none)",
         warn,
@@ -66,13 +66,13 @@ def removal(pair: ProbePair) -> Finding:
 
 
 def _seen_at_once(pair: ProbePair, is_linked: bool, good: str, bad: str, say_late: Callable[..., Finding]) -> Finding:
-    """A name is linked, or else removed, and looked for."""
+    """Link a name, or else remove it, and stat it from the other process."""
     for direction, (one, other, who_does, who_watches) in enumerate(pair.directions):
         for number in range(ROUNDS):
             name = f"{'new' if is_linked else 'old'}-{direction}-{number}"
             source = f"source-{direction}-{number}"
             one.write(source if is_linked else name, name)
-            for _ in range(2):  # the second answer may come from a memory of the first
+            for _ in range(2):  # the second answer may come from a cache
                 other.look(name, not is_linked, 0)
             if is_linked:
                 one.link(source, name)
@@ -89,7 +89,7 @@ def _seen_at_once(pair: ProbePair, is_linked: bool, good: str, bad: str, say_lat
 
 
 def contents(pair: ProbePair) -> Finding:
-    """What one wrote and synced: does the other read it, opened afresh, and through a descriptor that was open?"""
+    """Check that the other process reads what one wrote and synced, newly opened and through an open descriptor."""
     is_old_descriptor_late = False
     for direction, (one, other, writer, reader) in enumerate(pair.directions):
         name = f"text-{direction}"
@@ -101,12 +101,12 @@ def contents(pair: ProbePair) -> Finding:
             if other.read(name) != text:
                 return fail(f"{reader} opened a file and missed what {writer} had synced: a successor would lose it")
     if is_old_descriptor_late:
-        return warn("synced bytes are read by who opens the file, but late by who has it open: a standby lags behind")
-    return ok("what one synced the other reads at once")
+        return warn("synced bytes are read after an open, but late through an open descriptor: a standby lags behind")
+    return ok("the other process reads synced bytes at once")
 
 
 def rename_over(pair: ProbePair) -> Finding:
-    """A rename over an open file: the old bytes for who has it open, the new ones for who opens it."""
+    """Check a rename over an open file: an open descriptor keeps the old bytes, a new open gets the new ones."""
     for direction, (one, other, _, reader) in enumerate(pair.directions):
         name, fresh = f"renamed-{direction}", f"fresh-{direction}"
         one.write(name, "old")
@@ -123,13 +123,13 @@ def rename_over(pair: ProbePair) -> Finding:
             )
         if kept != "old":
             return fail(f"{reader} had a file open, and reads the one that replaced it")
-    return ok("a rename over an open file leaves it to who has it open")
+    return ok("a rename over an open file leaves the old file to open descriptors")
 
 
 def inodes(pair: ProbePair) -> Finding:
-    """The number of a file tells it from another: stable, and not given out again while it is open."""
+    """Check that an inode number identifies a file: it is stable, and not reused while the file is open."""
     if not pair.local.is_inode_stable("stable"):
-        return fail("an open file changes its number: a broker would take its own files for somebody else's")
+        return fail("an open file changes its number: a broker would not recognize its own files")
     if pair.local.is_inode_reused("reused"):
         return fail("the number of an open file is given to another: a replaced file would go unnoticed")
     return ok("a file keeps its number, and no other gets it while it is open")

@@ -10,7 +10,7 @@ from tandemmq.cli.doctor.remote_probe import RemoteProbe
 
 @dataclass(frozen=True, slots=True)
 class ProbePair:
-    """The probe of this process and that of the other one; ``who`` names the other, in words."""
+    """The probe of this process and that of the other one. ``who`` names the other in words."""
 
     local: LocalProbe
     remote: RemoteProbe
@@ -18,6 +18,6 @@ class ProbePair:
 
     @property
     def directions(self) -> tuple[tuple[LocalProbe, LocalProbe, str, str], ...]:
-        """(one who does, one who watches, and both in words), each way round."""
+        """Both directions: the acting probe, the watching probe, and the names of both."""
         remote = self.remote.as_probe()
         return (self.local, remote, "this process", self.who), (remote, self.local, self.who, "this process")

@@ -1,10 +1,10 @@
-"""The second process, without which no lock and no cache can be examined: forked here, or listening on another host.
+"""The second process, which examining a lock or a cache needs: forked here, or listening on another host.
 
     ->  {"verb": "look", "arguments": {"name": "n-1", "is_there": true, "seconds": 5}}
     <-  {"result": {...}}    or    {"errno": 30, "text": "Read-only file system"}
 
-One JSON object a line. The second process does nothing but VERBS, the verbs of `cli.doctor.local_probe`, in the scratch
-directory that the examiner named, and removes it when the connection ends: nothing is left when the examiner is killed.
+One JSON object a line. The second process executes only VERBS, the verbs of `cli.doctor.local_probe`, in the scratch
+directory that the examiner named. It removes that directory when the connection ends, also if the examiner is killed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CONNECT_SECONDS_MAX: Final = 10.0
 #: The longest verb is a race or a wait; a volume that hangs for longer has failed.
 ANSWER_SECONDS_MAX: Final = 120.0
 LISTEN_SECONDS_MAX: Final = 3600.0
-#: A fresh name cannot be in a cache as missing: a process that does not see it in this time is on another volume.
+#: A new name cannot be cached as missing: a process that does not see it within this time is on another volume.
 ENTER_SECONDS_MAX: Final = 3.0
 SCRATCH: Final = re.compile(r"\.doctor-[0-9a-f]{32}")
-#: What a remote probe does, with what each verb is told.
+#: Verbs of a remote probe, with their parameters.
 VERBS: Final = {
     name: inspect.signature(getattr(LocalProbe, name))
     for name in (
@@ -43,11 +43,11 @@ VERBS: Final = {
 
 
 class NoRemoteProbe(Exception):
-    """There is no second process to work with; the text says why."""
+    """No second process can be used. The text gives the reason."""
 
 
 class RemoteProbe:
-    """The probe at the other end of the wire. Its OSErrors are raised here; NoRemoteProbe when the wire breaks."""
+    """The probe at the other end of the wire. Raises its OSErrors, and NoRemoteProbe when the wire breaks."""
 
     def __init__(self, wire: socket.socket, name: str, pid: int | None = None) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class RemoteProbe:
         wire.settimeout(ANSWER_SECONDS_MAX)
 
     def begin(self, verb: str, **arguments: Any) -> Callable[[], Any]:
-        """Ask without waiting; what is returned waits for the answer. One question at a time."""
+        """Send a request. The returned function waits for the answer. One request at a time."""
         try:
             self._lines.write(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
             self._lines.flush()
@@ -85,29 +85,29 @@ class RemoteProbe:
         return found
 
     def greet(self) -> str:
-        """The host at the other end, by its own name. NoRemoteProbe when it is no doctor."""
+        """Return the name that the host at the other end gives. NoRemoteProbe if it is not a doctor."""
         greeting = self._read()
         if greeting.get("tandemmq-doctor") != GREETING["tandemmq-doctor"]:
             raise NoRemoteProbe(f"{self.name} is no `tandemmq doctor storage --listen` of this version")
         return str(greeting.get("host"))
 
     def enter(self, scratch: str) -> bool:
-        """Does the other side see the scratch directory?"""
+        """Return whether the other side sees the scratch directory."""
         return bool(self.call("enter", scratch=scratch))
 
     def close(self) -> None:
-        """End it; it is gone on return."""
+        """End the remote process; it is gone on return."""
         for end in (self._lines, self._wire):
             try:
                 end.close()
             except OSError:
-                pass  # what was on its way to one that is gone
+                pass  # unsent bytes to a process that is gone
         if self._pid is not None:
             os.waitpid(self._pid, 0)
             self._pid = None
 
     def as_probe(self) -> LocalProbe:
-        """With VERBS as its methods (``__getattr__``)."""
+        """Return this object as a probe: ``__getattr__`` provides VERBS as its methods."""
         return cast(LocalProbe, self)
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
@@ -123,14 +123,14 @@ class RemoteProbe:
 
 
 def fork_remote_probe(directory: str) -> RemoteProbe:
-    """A second process on this host. The caller has no other threads."""
+    """Fork a second process on this host. The caller has no other threads."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             ours.close()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the examiner's; the end of the wire is ours
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the examiner handles Ctrl-C; this process ends with the wire
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             serve(theirs, directory)
             code = 0
@@ -143,11 +143,11 @@ def fork_remote_probe(directory: str) -> RemoteProbe:
 
 
 def connect(host: str, port: int) -> RemoteProbe:
-    """The probe of the process that listens on another host. NoRemoteProbe when none does."""
+    """Connect to the process that listens on another host. NoRemoteProbe if there is none."""
     try:
         wire = socket.create_connection((host, port), CONNECT_SECONDS_MAX)
     except OSError as error:
-        raise NoRemoteProbe(f"nobody listens at {host}:{port}: {error.strerror or error}") from error
+        raise NoRemoteProbe(f"no process listens at {host}:{port}: {error.strerror or error}") from error
     remote_probe = RemoteProbe(wire, f"{host}:{port}")
     try:
         remote_probe.name = f"{remote_probe.greet()} ({host}:{port})"
@@ -158,7 +158,7 @@ def connect(host: str, port: int) -> RemoteProbe:
 
 
 def listen(directory: str, host: str, port: int, on_listening: Callable[[int], None]) -> str:
-    """Serve one examiner and return who it was. ``on_listening`` gets the port. NoRemoteProbe: none came in time."""
+    """Serve one examiner and return its address. ``on_listening`` gets the port. NoRemoteProbe: none came in time."""
     with socket.create_server((host, port), backlog=1) as listener:
         listener.settimeout(LISTEN_SECONDS_MAX)
         on_listening(listener.getsockname()[1])
@@ -172,7 +172,7 @@ def listen(directory: str, host: str, port: int, on_listening: Callable[[int], N
 
 
 def serve(wire: socket.socket, directory: str) -> None:
-    """Do what the wire says until it ends, then remove the scratch directory."""
+    """Execute requests until the wire ends, then remove the scratch directory."""
     service = _Service(directory)
     with wire, wire.makefile("rwb") as lines:
         try:
@@ -180,20 +180,20 @@ def serve(wire: socket.socket, directory: str) -> None:
             while line := lines.readline(LINE_BYTES_MAX):
                 _say(lines, service.answer(json.loads(line)))
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # the examiner is gone, or was none
+            pass  # the examiner is gone, or the peer is not one
         finally:
             service.end()
 
 
 class _Service:
-    """A probe in the scratch directory that was named, once it was."""
+    """The probe that serves the wire, once the examiner has named a scratch directory."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._probe: LocalProbe | None = None
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """KeyError and TypeError: the peer does not speak this protocol."""
+        """Execute one request. KeyError and TypeError: the peer does not speak this protocol."""
         verb, arguments = question["verb"], question["arguments"]
         try:
             if verb == "enter":

@@ -1,4 +1,4 @@
-"""``tandemmq doctor replication``: whether the settings of a node of a set lead where they should."""
+"""``tandemmq doctor replication``: check the settings of a node of a replicated set."""
 
 from __future__ import annotations
 

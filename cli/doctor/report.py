@@ -1,4 +1,4 @@
-"""What an examination found: one verdict, one sentence and a few figures for each check."""
+"""Result of an examination: one verdict, one sentence and a few figures for each check."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Verdict(enum.IntEnum):
 
 
 class Finding(NamedTuple):
-    """What one check comes to. ``figures`` are numbers or words with their unit in the name, for machines."""
+    """Result of one check. ``figures`` are numbers or words for programs, with their unit in the name."""
 
     verdict: Verdict
     sentence: str
@@ -51,14 +51,14 @@ class Check(NamedTuple):
 
 
 def as_lines(checks: Sequence[Check]) -> list[str]:
-    """One a check."""
+    """Return one line for each check."""
     rows = ([finding.verdict.word, name, finding.sentence] for name, finding in checks)
     return lines([Column("verdict"), Column("check"), Column("sentence")], rows, None, has_head=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``second`` says who the other one was: "another process here", or the name of another host."""
+    """``remote_probe`` names the other process: "another process here", or the name of another host."""
 
     directory: str
     remote_probe: str

@@ -1,7 +1,7 @@
-"""Do the settings of a node lead where they should? What `tandemmq doctor replication` tries out.
+"""Checks of the settings of a node of a replicated set (`tandemmq doctor replication`).
 
-It takes part in nothing: it binds the node's address for a moment, asks ZooKeeper in a session of its own, and opens
-connections to the members that it finds there, without a word.
+They do not join the set: they bind the node's address for a moment, query ZooKeeper in a separate session, and open
+connections to the members found there without sending anything.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tandemmq.locker.zookeeper.session import ZooKeeperSession
 CONNECT_SECONDS_MAX: Final = 3.0
 ZOOKEEPER_SECONDS_MAX: Final = 5.0
 NONCE_BYTES: Final = 16
-#: Granted and asked are compared as ZooKeeper counts: in milliseconds.
+#: Granted and requested timeouts are compared in milliseconds, as ZooKeeper counts.
 SAME_SECONDS: Final = 0.001
 
 
 def examine(options: ReplicationSettings, broker: str) -> Iterator[Check]:
-    """``broker``: the name of the set. Raises SettingsError for a secret that cannot be read."""
+    """Run all checks. ``broker``: the name of the set. Raises SettingsError for a secret that cannot be read."""
     yield Check("security_token", _token(options))
     yield Check("replicas", _replicas(options))
     yield Check("sync", _sync(options))
@@ -42,23 +42,23 @@ def examine(options: ReplicationSettings, broker: str) -> Iterator[Check]:
     finding, entries = _zookeeper(options, broker)
     yield Check("zk_address", finding)
     yield Check("members", _members(options, entries))
-    yield Check("clocks", ok("need not agree: only their speed counts, within 10 %, so nothing was compared"))
+    yield Check("clocks", ok("not compared: clocks need not agree, only run at the same speed within 10 %"))
 
 
 def _token(options: ReplicationSettings) -> Finding:
     if security_token(options):
-        return ok("is there; that it is the same on all nodes shows when they connect")
-    return warn("is missing: anybody who can connect to this node may join the set, and read all messages")
+        return ok("is set; whether it is the same on all nodes shows when they connect")
+    return warn("is missing: any client that can connect to this node may join the set and read all messages")
 
 
 def _replicas(options: ReplicationSettings) -> Finding:
     count = options.replicas
     survives = (count - 1) // 2
     if survives == 0:
-        return warn(f"{count}: the set stands still when one node is away")
+        return warn(f"{count}: the set stops when one node is down")
     say = ok if count % 2 else warn
     more = "" if count % 2 else f", no more than {count - 1} would"
-    return say(f"{count}: the set goes on without {survives} of them{more}", survives=survives)
+    return say(f"{count}: the set continues without {survives} of them{more}", survives=survives)
 
 
 def _sync(options: ReplicationSettings) -> Finding:
@@ -71,7 +71,7 @@ def _sync(options: ReplicationSettings) -> Finding:
 
 
 def _bind(options: ReplicationSettings) -> tuple[Finding, socket.socket | None]:
-    """And the socket that listens there, for `_hostname`."""
+    """Check the bind address; also return the socket that listens there, for `_hostname`."""
     address = options.bind_address
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
@@ -81,38 +81,38 @@ def _bind(options: ReplicationSettings) -> tuple[Finding, socket.socket | None]:
             return warn(f"{address} is in use: by this node, if it runs; else choose another port"), None
         if error.errno == errno.EADDRNOTAVAIL:
             return fail(f"{address} is no address of this host"), None
-        return fail(f"{address} cannot be had: {error.strerror or error}"), None
-    return ok(f"{address} can be had"), listener
+        return fail(f"{address} cannot be bound: {error.strerror or error}"), None
+    return ok(f"{address} can be bound"), listener
 
 
 def _hostname(options: ReplicationSettings, listener: socket.socket | None) -> Finding:
-    """Does a connection to what the others are told arrive here?"""
+    """Check that a connection to the advertised host name arrives at this node."""
     host = options.told_hostname
     port = options.bind_address.port if listener is None else listener.getsockname()[1]
-    said = "" if options.hostname else ", which is what the system calls itself; say replication.hostname"
+    said = "" if options.hostname else ", the system's own name; set replication.hostname"
     try:
         addresses = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
     except OSError as error:
         return fail(f"{host} cannot be resolved: {error.strerror or error}{said}")
     if port == 0:
-        return ok(f"{host} is {', '.join(addresses)}; with port 0 no more can be tried")
+        return ok(f"{host} is {', '.join(addresses)}; with port 0 nothing more can be tested")
     nonce = os.urandom(NONCE_BYTES)
     try:
         with socket.create_connection((host, port), CONNECT_SECONDS_MAX) as dialed:
             if listener is None:
-                return warn(f"{host}:{port} is answered; by whom cannot be told while something else listens there")
+                return warn(f"{host}:{port} is answered, but not by this check: something else listens there")
             dialed.sendall(nonce)
             leads_here = _arrives(listener, nonce)
     except OSError as error:
         reason = error.strerror or str(error)
         return fail(
-            f"{host}:{port} does not lead back here ({', '.join(addresses)}: {reason}): nobody could follow{said}"
+            f"{host}:{port} does not lead back here ({', '.join(addresses)}: {reason}): no node could follow{said}"
         )
     if not leads_here:
-        return fail(f"{host}:{port} leads to somebody else ({', '.join(addresses)}){said}")
+        return fail(f"{host}:{port} leads to another process ({', '.join(addresses)}){said}")
     if options.replicas > 1 and all(address.startswith("127.") or address == "::1" for address in addresses):
-        return warn(f"{host} is {', '.join(addresses)}: nodes on other hosts would find themselves there")
-    return ok(f"{host}:{port} leads back here, asked from this host")
+        return warn(f"{host} is {', '.join(addresses)}: nodes on other hosts would connect to themselves")
+    return ok(f"{host}:{port} leads back here, tested from this host")
 
 
 def _arrives(listener: socket.socket, nonce: bytes) -> bool:
@@ -129,7 +129,7 @@ def _arrives(listener: socket.socket, nonce: bytes) -> bool:
 
 
 def _zookeeper(options: ReplicationSettings, broker: str) -> tuple[Finding, Sequence[Entry]]:
-    """And the members that have an entry there."""
+    """Check ZooKeeper; also return the members that have an entry there."""
     asked = options.zk_session_timeout / 1000
     place = ZooKeeperPlace(options.zk_address, options.zk_path, broker, asked, zk_password(options))
     where = f"the ZooKeeper node {place.nodes} at {place.hosts}"
@@ -165,12 +165,12 @@ def _entries(session: ZooKeeperSession, place: ZooKeeperPlace) -> list[Entry]:
             content, _ = session.call("get", f"{place.nodes}/{name}", seconds_max=ZOOKEEPER_SECONDS_MAX)
             found.append(decode(content)[0])
     except NoNodeError:
-        pass  # nobody was ever here, or has just gone
+        pass  # no member was ever here, or the last one has just left
     return [entry for entry in found if entry is not None]
 
 
 def _members(options: ReplicationSettings, entries: Sequence[Entry]) -> Finding:
-    """Can this node reach those that are there?"""
+    """Check that this node can reach the other members."""
     if not entries:
         return ok("none has an entry in ZooKeeper yet")
     others = [each for each in entries if not _is_own(each, options)]
@@ -180,12 +180,12 @@ def _members(options: ReplicationSettings, entries: Sequence[Entry]) -> Finding:
     away = [reason for each in others if (reason := _unreachable(each)) is not None]
     if away:
         return fail(f"cannot be reached from here: {'; '.join(away)}", unreachable=len(away))
-    names = ", ".join(each.node for each in others) or "nobody else"
+    names = ", ".join(each.node for each in others) or "no other node"
     return ok(f"{len(entries)} of {options.replicas} have an entry; reached: {names}", entries=len(entries))
 
 
 def _is_own(entry: Entry, options: ReplicationSettings) -> bool:
-    """With port 0 another process of this host cannot be told apart."""
+    """Return whether the entry is this node's. With port 0, another process of this host cannot be distinguished."""
     host, port = options.told_hostname, options.bind_address.port
     is_here = entry.address == f"{host}:{port}" if port else entry.address.startswith(f"{host}:")
     return entry.node == options.node_name and is_here

@@ -18,7 +18,7 @@ from tandemmq.store.volume import Mount, mount_under, objections
 
 HERE = "another process on this host"
 UNTESTED = (
-    "that a power cut loses nothing, and that the lock of a host without power is released: cut one off and see "
+    "that a power cut loses nothing, and that the lock of a host without power is released: test by cutting the power "
     "(an NFSv4 server waits its lease out, 90 s by default)"
 )
 
@@ -26,11 +26,11 @@ Progress = Callable[[str], None]
 
 
 def examine(directory: str, remote_probe: RemoteProbe | None = None, progress: Progress = lambda name: None) -> Report:
-    """Examine the volume of ``directory`` with ``second``, which is closed then; without: with a process forked here.
+    """Examine the volume of ``directory`` together with ``remote_probe``, which is closed at the end; None: fork one.
 
     ``progress`` is called with the name of each check before it begins. Takes seconds on a good volume, and minutes on
     a bad one. Raises NoRemoteProbe when the other process is lost or sees another directory, OSError when nothing can
-    be created. Nothing is left behind, also when this is interrupted. For a process without other threads.
+    be created. Leaves nothing behind, even when interrupted. For a process without other threads.
     """
     who = HERE if remote_probe is None else remote_probe.name
     with _scratch(directory) as scratch:
@@ -71,9 +71,9 @@ def _checks(mount: Mount | None, scratch: str, pair: ProbePair, progress: Progre
 
 
 def mount_checks(mount: Mount | None) -> Iterator[Check]:
-    """What the table of known-bad mounts says (`store.volume`); a kind that it does not have is left to the tests."""
+    """Check the mount against the known-bad mounts (`store.volume`). A kind that is not listed is left to the tests."""
     if mount is None:
-        yield Check("mount", warn("what is mounted here cannot be known (no /proc/self/mountinfo)"))
+        yield Check("mount", warn("the mount of this directory is unknown (no /proc/self/mountinfo)"))
         return
     place = f"{mount.kind} ({mount.source}) mounted at {mount.point}"
     yield Check("mount", ok(place, kind=mount.kind, point=mount.point, options=",".join(sorted(mount.options))))

@@ -1,4 +1,4 @@
-"""``tandemmq doctor storage``: whether a volume keeps what a pair relies on."""
+"""``tandemmq doctor storage``: check whether a volume keeps what a pair relies on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def storage(directory: str, peer: tuple[str, int] | None, listens: tuple[str, in
     """
     if peer is not None and listens is not None:
         raise click.UsageError("--peer and --listen are for two hosts: give one of them")
-    # As Ctrl-C: whatever ends it politely, the scratch directory goes.
+    # SIGTERM, like Ctrl-C, must remove the scratch directory.
     signal.signal(signal.SIGTERM, _ended)
     try:
         if listens is not None:
@@ -82,9 +82,9 @@ def _progress(name: str) -> None:
 
 
 def as_text(report: Report) -> str:
-    """One line a check, and what it comes to."""
+    """Return one line for each check, and the conclusion."""
     conclusion = {
-        Verdict.OK: "nothing speaks against this volume",
+        Verdict.OK: "no problem was found on this volume",
         Verdict.WARN: "usable; read the warnings",
         Verdict.FAIL: "a pair must not have its store here",
     }[report.verdict]

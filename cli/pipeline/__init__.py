@@ -1,6 +1,6 @@
 """``tandemmq pipeline``: jobs that read the journals of any number of brokers.
 
-A job with options of its own stands in a file of its own, with its name, and is put into the table below.
+A job with options of its own is a module with its name, listed in the table below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tandemmq pipeline archive``: journals into a message lake, once or for ever."""
+"""``tandemmq pipeline archive``: add journals to a message lake, once or continuously."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def archive(
         "report": lambda text: click.echo(text, err=True),
     }
     out: Path = common["out"]
-    stop_on_sigterm()  # it may end anywhere: the lake is whole at each moment
+    stop_on_sigterm()  # it may end anywhere: the lake is always complete
     try:
         answer("archive", own, check=_check_of(every), report_in=out / LEDGER, **common)
     except Stopped:
@@ -50,5 +50,5 @@ def archive(
 
 
 def _check_of(every: int | None) -> Callable[[Sources], int | None]:
-    """Who goes on for ever may begin before its stores do."""
+    """Return the check of the sources. With --every, the job may begin before its stores exist."""
     return journals_there if every is None else lambda sources: None

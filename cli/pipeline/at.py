@@ -1,4 +1,4 @@
-"""``tandemmq pipeline at``: what stood in queues and durable subscriptions at a moment."""
+"""``tandemmq pipeline at``: the contents of queues and durable subscriptions at a given time."""
 
 from __future__ import annotations
 

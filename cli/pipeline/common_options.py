@@ -1,6 +1,6 @@
-"""What every job of ``tandemmq pipeline`` is asked: where from, where to, and how Spark is to run.
+"""Options of every job of ``tandemmq pipeline``: sources, output, and how Spark runs.
 
-A job with options of its own takes them beside the common ones, and hands them on:
+A job with options of its own takes them in addition to the common ones, and passes the common ones on:
 
     @click.command
     @common_options
@@ -53,7 +53,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def _there(ctx: click.Context, parameter: click.Parameter, places: tuple[str, ...]) -> tuple[str, ...]:
-    """Paths that are there; whether a URL is, whoever reads it says."""
+    """Check that paths exist. URLs are checked by the code that reads them."""
     for place in places:
         if not _URL.match(place):
             click.Path(exists=True).convert(place, parameter, ctx)
@@ -98,14 +98,14 @@ _COMMON = (
 
 
 def common_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a click command what ``answer`` wants: it hands its keywords on."""
+    """Add the options that ``answer`` needs to a click command, which passes its keywords on."""
     for option in reversed(_COMMON):
         command = option(command)
     return command
 
 
 def journals_there(sources: Sources) -> int:
-    """How many bytes there are. Raises NoJournal, ValueError or a UsageError unless there are journal files to read."""
+    """Return the number of bytes to read. Raises NoJournal, ValueError or a UsageError if there is no journal file."""
     files = sources.files(sources.access)
     if not files:
         raise click.UsageError(
@@ -115,12 +115,12 @@ def journals_there(sources: Sources) -> int:
 
 
 def whole_stores(sources: Sources) -> int:
-    """As journals_there. Raises ValueError where files are left out, too."""
+    """Do as journals_there. Raises ValueError if files are left out, too."""
     return journals_there(sources.whole())
 
 
 def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """A time as ISO 8601 has it, such as 2026-11-20T02:14:00Z; UTC where it says no zone."""
+    """Parse an ISO 8601 time, such as 2026-11-20T02:14:00Z; UTC if it names no zone."""
     if value is None:
         return None
     try:
@@ -131,7 +131,7 @@ def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> dat
 
 
 def time_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """A length of time, in milliseconds."""
+    """Parse a length of time, in milliseconds."""
     try:
         return None if value is None else milliseconds(value)
     except ValueError as error:
@@ -139,7 +139,7 @@ def time_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 
 
 def whole_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """A length of time, in seconds."""
+    """Parse a length of time, in whole seconds."""
     length = time_ms(ctx, param, value)
     if length is not None and (length < 1000 or length % 1000):
         raise click.BadParameter(f"whole seconds, one at least, not {value!r}", ctx, param)
@@ -163,12 +163,12 @@ def answer(
     to_file: int | None,
     as_json: bool,
 ) -> None:
-    """Run the job, whose own keywords are ``own``; print what it found and write its report. Ends the process with
-    EXIT_FAILED where somebody must look.
+    """Run the job with its own keywords ``own``, print its findings and write its report. End the process with
+    EXIT_FAILED if an operator must act.
 
-    Spark takes seconds to start: what ``check`` can tell of the sources (NoJournal, ValueError, a click exception) is
-    told before; it gives the bytes that will be read, None where it cannot know. The page and the JSON go to the
-    directory ``report_in``, by default to ``out``. ``needs_spark``: what only Spark understands, unless the user names
+    Spark takes seconds to start, so ``check`` runs first and reports problems of the sources (NoJournal, ValueError, a
+    click exception). It returns the bytes that will be read, None if it cannot know. The page and the JSON go to the
+    directory ``report_in``, by default ``out``. ``needs_spark``: the feature that only Spark has, unless the user names
     an engine.
     """
     given = dict(_setting(setting) for setting in settings)
@@ -195,7 +195,7 @@ def answer(
 
 
 def _refuse_sparks(master: str | None, given: dict[str, str]) -> None:
-    """Raises a UsageError for what --engine local does not have."""
+    """Raise a UsageError for options that --engine local does not have."""
     others = [key for key in given if not is_access(key)]
     if master is not None or others:
         raise click.UsageError(f"--engine local runs without Spark, so without {', '.join(others) or '--master'}")
@@ -209,14 +209,14 @@ def _spark(job: str, master: str | None, conf: dict[str, str], size: int | None)
 
 
 class Interrupted(BaseException):
-    """Ctrl-C while Spark runs. PySpark would ask Java, which is busy, to cancel, and py4j would log a traceback."""
+    """Ctrl-C while Spark runs. PySpark would have Java cancel, which is busy, and py4j would log a traceback."""
 
 
 @contextmanager
 def described() -> Iterator[None]:
-    """What fails within ends the process with a sentence and EXIT_FAILED, Ctrl-C too.
+    """End the process with a sentence and EXIT_FAILED when the block fails, Ctrl-C included.
 
-    The session ends with the process, and Java with it; one that was there before is not ours to stop.
+    The session and Java end with the process. An existing session is not stopped: its owner does that.
     """
     failures: tuple[type[Exception], ...] = (NoSpark, NoEngine, NoJournal, NoPlace, FileGone, *expected())
     try:
@@ -229,7 +229,7 @@ def described() -> Iterator[None]:
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Ctrl-C raises Interrupted; on the main thread only, to which signals come."""
+    """Raise Interrupted on Ctrl-C; only on the main thread, which receives the signals."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted
@@ -238,14 +238,14 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except Interrupted:
-        silence(spark)  # that tasks fail while Java ends is no news
+        silence(spark)  # tasks fail while Java ends: expected
         raise
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def tell(summary: Summary, sources: tuple[str, ...], directory: Path, *, as_json: bool) -> None:
-    """Write the summary's page and JSON into ``directory``, which is made if need be, and print it."""
+    """Write the summary's page and JSON into ``directory``, which is created if needed, and print it."""
     directory.mkdir(parents=True, exist_ok=True)
     report = directory / f"{summary.job}.html"
     made = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""``tandemmq pipeline package``: what spark-submit is handed."""
+"""``tandemmq pipeline package``: the files for spark-submit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs that are asked nothing but where from and where to."""
+"""Jobs with only the common options."""
 
 from __future__ import annotations
 

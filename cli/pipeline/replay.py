@@ -1,4 +1,4 @@
-"""``tandemmq pipeline replay``: messages of journals, or of Parquet made of them, back to a broker."""
+"""``tandemmq pipeline replay``: send messages of journals, or of Parquet made from them, to a broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tandemmq.pipeline.sending.sends import destination_of
 
 
 def _checked(parse: Callable[[str], object]) -> Callable[..., Any]:
-    """A callback: what is given stays text, which ``parse`` must understand."""
+    """Return a callback that checks a text with ``parse`` and passes the text on unchanged."""
 
     def check(ctx: click.Context, parameter: click.Parameter, given: Any) -> Any:
         for text in given if isinstance(given, tuple) else (given,):
@@ -115,7 +115,7 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
     login, new, tasks = (others.pop(name) for name in ("login", "new", "tasks"))
     own: dict[str, Any] = {"request": request, "rate": rate}
     if not is_dry:
-        assert url is not None, "asked above"
+        assert url is not None, "checked above"
         passcode = None if passcode_file is None else str(passcode_file)
         own["target"] = Target(url, login, passcode, new, rate, tasks, _checked_files())
         if sys.stderr.isatty():
@@ -126,7 +126,7 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
 
 
 def _checked_files() -> TlsFiles:
-    """Of TLS, as the options say; ends the command where they are wrong here, before Spark starts."""
+    """Return the TLS files of the options. Files that are wrong end the command here, before Spark starts."""
     tls()
     files = tls_files()
     paths = ("ca_file", "certificate", "key", "key_password_file")
@@ -134,7 +134,7 @@ def _checked_files() -> TlsFiles:
 
 
 def _nothing(sources: Sources) -> int:
-    """What is left is sent from the plan: the sources may be gone."""
+    """Skip the check: the rest is sent from the plan, and the sources may be gone."""
     return 0
 
 

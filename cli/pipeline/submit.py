@@ -1,4 +1,4 @@
-"""Where ``spark-submit`` comes in: the session that it prepared, then the job that the arguments name.
+"""Entry point for ``spark-submit``: use the session that it prepared, then run the job that the arguments name.
 
 spark-submit --master yarn --py-files tandemmq-pipeline.zip submit.py composition /archive --out /reports/monday
 """
@@ -12,7 +12,7 @@ def main() -> None:
 
     from tandemmq.cli.pipeline import pipeline
 
-    # Times are UTC in all that jobs write, whatever the cluster says.
+    # All times in results are UTC, whatever the cluster's setting.
     spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     try:
         pipeline(prog_name="submit.py")

@@ -1,4 +1,4 @@
-"""What a job found, as lines: its sentences, then its tables in the style of all commands."""
+"""Findings of a job as lines: its sentences, then its tables in the style of all commands."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tandemmq.cli import table as cli_table
 from tandemmq.cli.table import Column
 from tandemmq.pipeline.table import Cell, Table, is_number, shown, with_short_stores
 
-# Mostly the same in all rows: it goes first where there is no room.
+# Mostly the same in all rows: the first column that is dropped when there is no room.
 _LAST: Final = "destination_type"
 
 
 def summary_lines(findings: Sequence[str], tables: Sequence[Table], width: int | None) -> Iterator[str]:
-    """For a terminal of ``width`` cells, whose tables are cut to it; None: for a pipe or a file, which gets all."""
+    """Yield lines for a terminal of ``width`` cells, with tables cut to fit; None: for a pipe or a file, uncut."""
     yield from map(shown, findings)
     for table in map(with_short_stores, tables):
         yield ""
         yield shown(table.title)
-        # A column without any value says nothing.
+        # An empty column is left out.
         places = [
             at for at in range(len(table.columns)) if not table.rows or any(row[at] is not None for row in table.rows)
         ]
@@ -32,12 +32,12 @@ def summary_lines(findings: Sequence[str], tables: Sequence[Table], width: int |
 
 
 def _is_whole(table: Table, at: int) -> bool:
-    """Numbers and times are not cut."""
+    """Return whether the column has only numbers and times, which are not cut."""
     return all(row[at] is None or is_number(row[at]) or _is_time(row[at]) for row in table.rows)
 
 
 def _is_time(cell: Cell) -> bool:
-    """Jobs give some times as text."""
+    """Return whether the cell is a time; jobs give some times as text."""
     try:
         return isinstance(cell, datetime) or (isinstance(cell, str) and bool(datetime.fromisoformat(cell)))
     except ValueError:

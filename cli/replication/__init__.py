@@ -1,9 +1,9 @@
-"""``tandemmq replication``: look at a replicated set, say who belongs to it, take a directory out of it.
+"""``tandemmq replication``: show a replicated set, add and remove voters, take a directory out of the set.
 
-status       what each member says of itself, and why nobody is master
-reasons      that why, from what they say                                 pure
+status       status of each member, and why there is no master
+reasons      that reason, from the status of the members                  pure
 voters       add and remove, at the master
-leave        leave and forget, on the directory of a node that is stopped
+leave        leave and forget, on the directory of a stopped node
 """
 
 from __future__ import annotations

@@ -55,14 +55,14 @@ def forget(directory: str, is_sure: bool, as_json: bool) -> None:
         said = [*_has(standing), *_not_final(standing), *_lacks(standing), *_unknown(standing)]
         _tell(said, as_json)
         if not is_sure:
-            raise Failed("nothing was done; with --yes it goes on with this")
+            raise Failed("nothing was done; --yes continues with this")
         kept = stopped.leave()
         tell(as_json, {"forgotten": directory, "promise": kept, "said": said}, f"forgotten: the promise is in {kept}")
 
 
 @contextmanager
 def _stopped(directory: str) -> Iterator[Leaver]:
-    """`leaver`; what it refuses ends the command with 1."""
+    """Yield the `leaver` of the directory. If it refuses, the command ends with 1."""
     try:
         with leaver(directory) as stopped:
             yield stopped
@@ -71,7 +71,7 @@ def _stopped(directory: str) -> Iterator[Leaver]:
 
 
 def _tell(sentences: Iterable[str], as_json: bool) -> None:
-    """For people; to a program the answer at the end says it all."""
+    """Print the sentences for people; the JSON at the end contains them for programs."""
     say_each("", sentences, is_error=as_json)
 
 
@@ -79,10 +79,10 @@ def _has(standing: Standing) -> Iterator[str]:
     promise, header = standing.promise, standing.set
     node = "this node, whose promise cannot be read," if promise is None else f"{promise.node} (store {promise.store})"
     if header is None:
-        yield f"{node} belongs to no set yet: none stands in its journal"
+        yield f"{node} belongs to no set yet: its journal names none"
     else:
         voters = ", ".join(header.names.get(each, each[:8]) for each in header.voters)
-        yield f"{node} is of the set {header.id}; its voters by this journal: {voters}"
+        yield f"{node} belongs to the set {header.id}; its voters by this journal: {voters}"
     yield f"the journal ends in epoch {standing.position.epoch} at {_at(*standing.position[1:])}"
 
 
@@ -92,9 +92,9 @@ def _not_final(standing: Standing) -> Iterator[str]:
     if standing.has_all_final:
         yield "all of it was final: on the disks of a quorum"
     elif standing.final is None:
-        yield "how much of it was final is not known; what was not counts from now on"
+        yield "how much of it was final is unknown; the rest counts from now on, too"
     else:
-        yield f"up to {_at(*standing.final)} it was known to be final; what comes behind counts from now on, too"
+        yield f"up to {_at(*standing.final)} it was known to be final; the rest counts from now on, too"
 
 
 def _lacks(standing: Standing) -> list[str]:
@@ -110,10 +110,10 @@ def _unknown(standing: Standing) -> Iterator[str]:
         return
     for each in standing.others.values():
         if each.position <= standing.position and each.is_voter:
-            yield f"{each.node} had no more{_when(standing)}; what it got later is not known here"
+            yield f"{each.node} had no more{_when(standing)}; what it received later is unknown here"
     unheard = standing.unheard()
     if unheard:
-        yield f"what {', '.join(unheard)} had is not known here: whatever that is more than this is lost"
+        yield f"what {', '.join(unheard)} had is unknown here: anything beyond this journal is lost"
 
 
 def _at(file: int, end: int) -> str:

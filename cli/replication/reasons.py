@@ -1,4 +1,4 @@
-"""Why a set has no master, in sentences, from what its members say of themselves. Pure."""
+"""Reasons why a set has no master, in sentences, from the status of its members. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Whoever said nothing for so long is taken for away.
+#: A member that was silent for this long counts as away.
 SILENT_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One member as it was seen. ``said``: its status; None: nothing was heard of it, or not for SILENT_SECONDS."""
+    """State of one member. ``said``: its status; None: nothing was received from it, or not within SILENT_SECONDS."""
 
     store: str
     node: str
@@ -26,16 +26,16 @@ class Seen:
 
 
 def master_of(members: Sequence[Seen]) -> Seen | None:
-    """Who leads: of two that say so, the one of the later epoch."""
+    """Return the master: of two that claim to be, the one of the later epoch."""
     masters = [each for each in members if each.is_master]
     return max(masters, key=lambda each: (each.said or {}).get("epoch", 0), default=None)
 
 
 def why_no_master(members: Sequence[Seen]) -> list[str]:
-    """Empty when there is one that has its quorum."""
+    """Return the reasons, or an empty list if a master has its quorum."""
     master = master_of(members)
     if master is not None:
-        assert master.said is not None, "who leads says so"
+        assert master.said is not None, "a master has a status"
         if master.said.get("has_quorum", True):
             return []
         return [f"{master.node} was master, and no quorum answers it any more", *_lacking(members)]
@@ -72,7 +72,7 @@ def _problems(members: Sequence[Seen]) -> list[str]:
 
 
 def _is_out(said: dict[str, Any]) -> bool:
-    """A problem that keeps a node from taking part."""
+    """Return whether the node has a problem that keeps it from taking part."""
     return str(said.get("problem") or "").startswith(("FORK", "BUG", "the copy of the journal is damaged"))
 
 

@@ -1,4 +1,4 @@
-"""``tandemmq replication status``: what each member of a set says of itself, and why nobody is master."""
+"""``tandemmq replication status``: the status of each member of a set, and why there is no master."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def status(admins: tuple[str, ...], as_json: bool) -> None:
 
 
 def ask_members(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
-    """What those at ``admins`` say, and those of whom they heard nothing; and who does not answer."""
+    """Return the answers at ``admins`` and of members that those heard nothing of, and complaints about the others."""
     answers: list[Answer] = []
     complaints: list[str] = []
     asked: set[str] = set()
@@ -59,7 +59,7 @@ def ask_members(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
         except (NoBroker, NotABroker) as error:
             is_single = isinstance(error, NotABroker) and "answers 404" in str(error)
             complaints.append(
-                f"the broker at {admin} is of no set: it has no [replication]" if is_single else str(error)
+                f"the broker at {admin} belongs to no set: it has no [replication]" if is_single else str(error)
             )
         if not waiting and answers:
             heard = {each.store for each in seen(answers) if each.said is not None}
@@ -69,7 +69,7 @@ def ask_members(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
 
 
 def seen(answers: Sequence[Answer]) -> list[Seen]:
-    """Each member once, as it was heard of last. Whoever is asked itself knows best."""
+    """Return each member once, by its latest status. The answer of the member itself counts most."""
     direct = {answer["store"]: answer for answer in answers}
     # Of two voter lists the one of the later epoch counts.
     newest = max(answers, key=lambda answer: (answer["epoch"], answer["position"]))
@@ -88,7 +88,7 @@ def seen(answers: Sequence[Answer]) -> list[Seen]:
 
 
 def _behind(member: Seen, master: Seen | None) -> str:
-    """By how many bytes, as the master says."""
+    """Return by how many bytes the member is behind, as the master reports."""
     if master is None or member is master:
         return ""
     follower = ((master.said or {}).get("followers") or {}).get(member.store)
@@ -131,7 +131,7 @@ def _admins(answers: Sequence[Answer]) -> dict[str, str]:
 def _print(answers: Sequence[Answer], members: Sequence[Seen], master: Seen | None, why: Sequence[str]) -> None:
     sets = sorted({answer["set"] for answer in answers if answer["set"]})
     click.echo(f"set {answers[0]['broker']} {', '.join(sets) or '(not founded yet)'}")
-    click.echo(f"master: {'nobody' if master is None else master.node}")
+    click.echo(f"master: {'none' if master is None else master.node}")
     for reason in why:
         click.echo(f"  {reason}")
     rows = [_row(member, master, _admins(answers)) for member in members]

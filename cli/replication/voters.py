@@ -1,4 +1,4 @@
-"""``tandemmq replication add`` and ``remove``: who votes, changed at the master by one."""
+"""``tandemmq replication add`` and ``remove``: change the voters by one, at the master."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _change(verb: str, who: str, admin: str, as_json: bool) -> None:
 
 
 def master_at(admin: str) -> str:
-    """Where the master answers, as the member at ``admin`` knows. Raises NoMaster."""
+    """Return the admin address of the master, as the member at ``admin`` knows it. Raises NoMaster."""
     try:
         answer = ask(admin, "replication")
     except NoBroker as error:
@@ -71,11 +71,11 @@ def master_at(admin: str) -> str:
     for member in answer["members"]:
         if member["node"] == answer["master"] and member["admin"]:
             return _as_same_user(admin, str(member["admin"]))
-    raise NoMaster(f"the master is {answer['master']}, and tells no admin address: ask there")
+    raise NoMaster(f"the master is {answer['master']}, and has no admin address: run the command there")
 
 
 def _as_same_user(admin: str, other: str) -> str:
-    """The address of another member, with the user and password that were given for the first."""
+    """Return the address of another member, with the user and password that were given for the first."""
     user, at, _ = urllib.parse.urlsplit(admin).netloc.rpartition("@")
     parts = urllib.parse.urlsplit(other)
     return urllib.parse.urlunsplit(parts._replace(netloc=f"{user}{at}{parts.netloc}"))

@@ -1,6 +1,6 @@
-"""``tandemmq store``: what is in a data directory, why it is there, and how it gets smaller.
+"""``tandemmq store``: examine a data directory, repair it, convert it and make it smaller.
 
-A command stands in a file of its own, with its name, and is put into the table below.
+Each command is a module with its name, listed below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tandemmq store afresh``: begin with an empty store where the journal is gone."""
+"""``tandemmq store afresh``: begin with an empty store after the journal was lost."""
 
 from __future__ import annotations
 

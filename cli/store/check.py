@@ -1,4 +1,4 @@
-"""``tandemmq store check``: does everything in a data directory agree?"""
+"""``tandemmq store check``: check that everything in a data directory agrees."""
 
 from __future__ import annotations
 

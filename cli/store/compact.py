@@ -1,4 +1,4 @@
-"""``tandemmq store compact``: copy what lives out of sparse journal files, so that they can go."""
+"""``tandemmq store compact``: copy live records out of sparse journal files, so that the files can be deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tandemmq.store.tools.offline import OFFLINE, OfflineStore
 from tandemmq.store.tools.why.offline import indexes_in
 from tandemmq.store.tools.why.words import bytes_of, counted
 
-# A running broker answers when it is done, at its own rate.
+# A running broker answers at its end, at its own rate.
 ANSWER_SECONDS_MAX = 24 * 3600.0
 # No client is served meanwhile, so there is no rate limit.
 NO_RATE_LIMIT = 1 << 40
@@ -88,11 +88,11 @@ def _by_broker(admin: str, store: str | None) -> CompactionReport:
 def _by_us(
     directory: str, settings: Settings | None, index_root: str | None, name: str | None
 ) -> tuple[CompactionReport, int]:
-    """The report, and the bytes of the journal afterwards."""
+    """Compact in this process. Return the report, and the bytes of the journal afterwards."""
     files = JournalFiles(directory)
     options = _options(file_length(known_files(directory)), settings)
     root = index_root or (settings and settings.store.index_directory) or os.path.join(directory, "index")
-    # In the name of the broker with the freshest index: that one is then true to the end, and a start is quick.
+    # In the name of the broker with the freshest index: that index is then complete, and a start is quick.
     broker = name or next((os.path.basename(path) for path in indexes_in(root)), OFFLINE)
     with (
         locked(directory, "store compact", settings, "stop it, or give --admin with its address") as has_proof,
@@ -113,7 +113,7 @@ def _by_us(
 
 
 def _options(length: int, settings: Settings | None) -> StoreSettings:
-    """How the store is to be written: as the broker's settings say where they are known, but at full speed."""
+    """Return the settings of the store: the broker's where they are known, but at full speed."""
     options = StoreSettings(compaction_rate=NO_RATE_LIMIT, journal_max_file_length=length)
     if settings is None:
         return options

@@ -1,4 +1,4 @@
-"""The data directory that a command is about: is it one, who holds it, and the lock for those that write."""
+"""The data directory of a command: checks of its content, its holder, and the lock for commands that write."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ LOCK = "lock"
 DIRECTORY = click.Path(exists=True, file_okay=False)
 
 
-# What may be wrong with a store, and is no bug.
+# Problems of a store that are no bugs.
 FAILURES = (JournalError, IndexTrouble, JournalLost, RecordDamaged, Unencodable, NotTransferable, NoProof, NotRebuilt)
 
 
 @contextmanager
 def failures_told(advice: str = "") -> Iterator[None]:
-    """What fails within, of the store or of the volume, ends the command with exit code 1 and a sentence. ``advice`` is
-    added where it is the store's."""
+    """End the command with exit code 1 and a sentence when the block fails because of the store or the volume.
+    ``advice`` is added to failures of the store."""
     try:
         yield
     except FAILURES as error:
@@ -52,11 +52,11 @@ def failures_told(advice: str = "") -> Iterator[None]:
 
 
 class WrongDirectory(click.UsageError):
-    """The directory is none that the command can work on: exit code 2, like any wrong argument."""
+    """The command cannot work on this directory: exit code 2, like any wrong argument."""
 
 
 def demand_journal(directory: str) -> None:
-    """WrongDirectory unless there is a journal; NotRegular when something else has the name of a file of it."""
+    """Raise WrongDirectory if there is no journal, NotRegular if one of its files is not regular."""
     demand_names(directory)
     files = JournalFiles(directory)
     for strange in irregular(map(files.path, files.list())):
@@ -64,7 +64,7 @@ def demand_journal(directory: str) -> None:
 
 
 def demand_names(directory: str) -> None:
-    """WrongDirectory unless something there has the name of a journal file."""
+    """Raise WrongDirectory if no file has the name of a journal file."""
     try:
         names = os.listdir(directory)
     except OSError as error:
@@ -78,7 +78,7 @@ def demand_names(directory: str) -> None:
 
 
 def known_files(directory: str) -> EpochHistory:
-    """What the headers of a journal say. Ends the command when it has none of ours: a broker takes it over first."""
+    """Return the headers of a journal. Ends the command when it has none of ours: a broker must take it over first."""
     demand_journal(directory)
     epoch_history = read_headers(JournalFiles(directory))
     if not epoch_history.headers:
@@ -89,22 +89,22 @@ def known_files(directory: str) -> EpochHistory:
 
 
 def file_length(epoch_history: EpochHistory) -> int:
-    """How long journal files get here, in bytes: as long as the newest that a rotation began, for an epoch's first file
-    begins short. KahaDB's default where there is none."""
+    """Return the length of journal files here, in bytes: that of the newest file that a rotation began, since an
+    epoch's first file begins short. KahaDB's default if there is none."""
     rotated = [file for file, header in epoch_history.headers.items() if header.reason == "rotation" and header.length]
     return epoch_history.headers[max(rotated)].length if rotated else FILE_LENGTH_DEFAULT
 
 
 def journal_file(text: str) -> int:
-    """The id in db-87.log, db-87 or 87. Raises BadParameter for anything else."""
+    """Parse the id in db-87.log, db-87 or 87. Raises BadParameter for anything else."""
     number = file_named(os.path.basename(text))
     if number is None:
-        raise click.BadParameter(f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one")
+        raise click.BadParameter(f"{text!r} is no journal file: expected a name such as db-87.log, db-87 or 87")
     return number
 
 
 def lock_place(directory: str) -> str:
-    """Where the lock of a store lies: one of several stores of a broker has that of the directory above."""
+    """Return the directory of a store's lock: one of several stores of a broker uses that of the directory above."""
     parent = os.path.dirname(os.path.abspath(directory))
     if not os.path.lexists(os.path.join(directory, LOCK)) and os.path.lexists(os.path.join(parent, LOCK)):
         return parent
@@ -112,7 +112,7 @@ def lock_place(directory: str) -> str:
 
 
 def holder_of(directory: str) -> Holder | None:
-    """The holder of a directory's lock file; None: it is free. Reads only."""
+    """Return the holder of a directory's lock file, or None if it is free. Reads only."""
     place = lock_place(directory)
     if not os.path.lexists(os.path.join(place, LOCK)):
         return None
@@ -123,7 +123,7 @@ def holder_of(directory: str) -> Holder | None:
 
 
 def demand_unheld(directory: str, instead: str) -> None:
-    """Refuse with exit code 1 while a broker is master there, naming it; ``instead`` says what may be done."""
+    """Refuse with exit code 1 while a broker is master there, and name it; ``instead`` says what the user can do."""
     holder = holder_of(directory)
     if holder is not None:
         raise click.ClickException(f"{directory} is in use by {holder}: {instead}")
@@ -144,9 +144,9 @@ def locked(
 ) -> Iterator[Callable[[], bool]]:
     """Hold the lock of a directory as a master would, by the kind in ``settings``, else the lock file.
 
-    Gives the question whether it is still ours, for ``OfflineStore(has_proof=...)``; any thread may ask it. What is
-    made meanwhile is open to those to whom the directory is. When somebody else holds the lock the command ends with
-    exit code 1, naming the holder; the directory of a member of a set is refused.
+    Yields a function that returns whether the lock is still ours, for ``OfflineStore(has_proof=...)``; any thread may
+    call it. New files get the access rights of the directory. If another process holds the lock, the command ends with
+    exit code 1 and names the holder. The directory of a member of a set is refused.
     """
     demand_single(directory)
     with made_like(directory):
@@ -170,7 +170,7 @@ def locked(
 
 
 def _keep(locker: Locker, has_ended: threading.Event) -> None:
-    """Prove ownership again and again; what cannot be proved grows old, and ``has_proof`` says no."""
+    """Renew the proof of ownership periodically. Without renewal it expires, and ``has_proof`` returns False."""
     period = locker.settings.lock_keep_alive_period_seconds
     while period > 0 and not has_ended.wait(period):
         try:

@@ -1,4 +1,4 @@
-"""``tandemmq store export``: a fresh directory with all live messages, for ActiveMQ or for us."""
+"""``tandemmq store export``: write a new directory with all live messages, for ActiveMQ or for TandemMQ."""
 
 from __future__ import annotations
 

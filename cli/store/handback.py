@@ -1,4 +1,4 @@
-"""``tandemmq store handback``: make a directory of ours ready for ActiveMQ."""
+"""``tandemmq store handback``: prepare a directory of TandemMQ for ActiveMQ."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def _tell(report: Report, is_dry: bool) -> None:
         click.echo(f"{'would end' if is_dry else 'ended'} {text}")
     say_each("set aside ", report.set_aside)
     click.echo(
-        f"said in records: {report.removed} messages removed, {report.copied} copied, "
+        f"recorded: {report.removed} messages removed, {report.copied} copied, "
         f"{report.subscriptions} subscriptions and {report.transactions} transactions repeated"
     )
     for text in report.reordered:
-        click.echo(f"{'would mend the order of' if is_dry else 'order mended:'} {text}")
+        click.echo(f"{'would correct the order of' if is_dry else 'order corrected:'} {text}")
     say_each("PROBLEM: ", report.problems)
     say_each("ORDER: ", report.order)
     if report.is_ready:
-        click.echo("nothing stands in its way" if is_dry else "ready: ActiveMQ may be started")
+        click.echo("nothing prevents it" if is_dry else "ready: ActiveMQ may be started")
     elif report.problems:
         click.echo("NOT ready: use tandemmq store export")
     else:

@@ -1,4 +1,4 @@
-"""``tandemmq store import``: everything that another directory holds, ActiveMQ's or ours, comes into ours."""
+"""``tandemmq store import``: copy everything from another directory, of ActiveMQ or TandemMQ, into ours."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def import_(
             _look(source, temporary, as_json)
             return
         if data is None:
-            raise click.UsageError("--data DIR is missing: where is it to go? (--dry-run only looks)")
+            raise click.UsageError("--data DIR, the target directory, is missing (--dry-run only reads)")
         if os.path.exists(data) and os.path.samefile(source, data):
             raise click.UsageError("source and target are the same directory")
         demand_unheld(source, "stop it first, or import a copy; --dry-run may look at it as it is")

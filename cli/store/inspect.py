@@ -24,7 +24,7 @@ from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.tools.inspect import KINDS, Gap, Item, Seen, Summary, Trail, message_of, read_headers, walk
 from tandemmq.store.tools.why.words import bytes_of
 
-# Of a body or trace on a line for people; --json has all of it.
+# Of a body or trace on a line for people; --json has the whole text.
 TEXT_CHARACTERS_MAX = 200
 
 
@@ -102,7 +102,7 @@ def inspect(
 
 
 def _wanted(start: int, destination: str | None, kinds: frozenset[str], trail: Trail | None) -> Callable[[Item], bool]:
-    """Which items are asked for; a gap always is, for what it hides might be."""
+    """Return the filter of items. It passes every gap: a gap may hide a wanted item."""
     names = (
         (destination,)
         if destination is None or "://" in destination
@@ -156,7 +156,7 @@ def _gap_line(gap: Gap, as_json: bool) -> str:
     return f"db-{gap.file}.log:{gap.start}  {gap.what.upper()} to {gap.stop}: {gap.reason}"
 
 
-# What is told of a record as JSON, and what is called otherwise there.
+# Fields of a record in JSON, and those with another name there.
 _OF_RECORD = tuple(each.name for each in fields(Seen) if each.name != "payload")
 _CALLED = {"kind": "type", "message_id": "id"}
 
@@ -197,7 +197,7 @@ def _readable(value: Any) -> Any:
 
 
 def _text_of(message: Message) -> str | None:
-    """The body as text where it is text, also as what STOMP clients send (bytes that are UTF-8)."""
+    """Return the body as text if it is text; also the bytes of STOMP clients, if they are UTF-8."""
     if message.body_kind not in (BodyKind.TEXT, BodyKind.BYTES, BodyKind.NONE):
         return None
     try:

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar, the speed and the time left, on stderr, and only where somebody watches."""
+"""Progress of a long command: a bar, the speed and the time left, on stderr, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ REFRESH_SECONDS = 0.2
 
 
 class Advance(Protocol):
-    """Called with how many bytes are done, what else is to be shown, and how many there are in all if that has
-    changed."""
+    """Called with the bytes done, further text to show, and the total number of bytes if that has changed."""
 
     def __call__(self, done_bytes: int, detail: str = "", total_bytes: int | None = None) -> None: ...
 
@@ -25,8 +24,7 @@ def unseen(done_bytes: int, detail: str = "", total_bytes: int | None = None) ->
 
 @contextmanager
 def progress(what: str, total_bytes: int) -> Iterator[Advance]:
-    """Gives a function to be called with how many of ``total_bytes`` are done. Where stderr is no terminal, nothing
-    shows."""
+    """Yield a function to call with the bytes done, out of ``total_bytes``. Shows nothing without a terminal."""
     if not sys.stderr.isatty():
         yield unseen
         return
@@ -54,9 +52,9 @@ def progress(what: str, total_bytes: int) -> Iterator[Advance]:
 def watched(
     what: str, total_bytes: int, done_bytes: Callable[[], int], records: Callable[[], int] | None = None
 ) -> Iterator[None]:
-    """The same for work that is polled, from another thread, while it runs.
+    """Show progress as ``progress`` does, for work that another thread polls while it runs.
 
-    With ``records`` it is also shown how many of them a second are done.
+    With ``records``, the records done per second are shown as well.
     """
     with progress(what, total_bytes) as advance:
         has_ended = threading.Event()

@@ -1,4 +1,4 @@
-"""``tandemmq store rebuild-index``: a broker's index made anew from the journal."""
+"""``tandemmq store rebuild-index``: rebuild a broker's index from the journal."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def rebuild_index(directory: str, index_root: str | None, name: str | None, as_j
 
 
 def _only_name(root: str) -> str:
-    """The broker that has an index there, if it is just one."""
+    """Return the broker that has an index there, if there is exactly one."""
     names = sorted(os.path.basename(path) for path in indexes_in(root))
     if len(names) == 1:
         return names[0]
     there = f"there are those of {', '.join(names)}" if names else f"there is none in {root}"
-    raise click.UsageError(f"whose index? {there}; --name says it")
+    raise click.UsageError(f"name the broker with --name: {there}")

@@ -1,4 +1,4 @@
-"""How ``import`` and ``export`` show what they did: counts and hashes of both sides, side by side."""
+"""Results of ``import`` and ``export``: counts and hashes of source and target, side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTED = ("copied", "skipped", "subscriptions", "transactions", "left_aside")
 
 
 def show(carried: Carried, notes: list[str], as_json: bool) -> None:
-    """The outcome of a transfer, for people or for programs."""
+    """Print the outcome of a transfer, for people or for programs."""
     done = carried.transfer
     if as_json:
         click.echo(
@@ -55,19 +55,19 @@ def show(carried: Carried, notes: list[str], as_json: bool) -> None:
 
 
 def described(sum: Sum | None) -> dict[str, Any] | None:
-    """A Sum for a program."""
+    """Return a Sum for a program."""
     return None if sum is None else {"messages": sum.count, "bytes": sum.bytes, "sha256": sum.digest}
 
 
-#: Of a Sum in a table.
+#: Columns of a Sum in a table.
 SUM_COLUMNS = (Column("messages", is_number=True), Column("bytes", is_number=True), Column("sha256"))
 
 
 def cells(sum: Sum | None) -> list[object]:
-    """A Sum for a person, below SUM_COLUMNS."""
+    """Return a Sum for people, in the order of SUM_COLUMNS."""
     return [0, 0, None] if sum is None else [sum.count, sum.bytes, sum.digest[:HASH_CHARS]]
 
 
 def proof_as_json(proof: Proof) -> list[dict[str, Any]]:
-    """One entry for each queue, subscription and prepared transaction."""
+    """Return one entry for each queue, subscription and prepared transaction."""
     return [{"name": name, **(described(sum) or {})} for name, sum in proof.items()]

@@ -1,4 +1,4 @@
-"""``tandemmq store why``: who holds each journal file, and the cheapest way to let it go."""
+"""``tandemmq store why``: what holds each journal file, and the cheapest way to free it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def why(
     if file is None and directory is not None and (admin is not None or _is_file_name(directory)):
         directory, file = None, directory
     if admin is not None and directory is not None:
-        raise click.UsageError("either DIRECTORY or --admin: a broker speaks of its own")
+        raise click.UsageError("either DIRECTORY or --admin: a broker answers for its own directory")
     only = None if file is None else journal_file(file)
     found = _from_broker(admin, store, only) if admin is not None else _from_files(directory, index_root, only)
     if as_json:
@@ -65,7 +65,7 @@ def _is_file_name(text: str) -> bool:
     return not os.path.isdir(text) and file_named(os.path.basename(text)) is not None
 
 
-# ---- from where
+# ---- sources
 
 
 def _from_files(directory: str | None, index_root: str | None, only: int | None) -> Why:

@@ -1,9 +1,9 @@
-"""Journals become a message lake: Parquet by date and destination, each closed file once, also when killed on the way.
+"""Archive journals in a message lake: Parquet by date and destination, each closed file once, even if it is killed.
 
     LAKE/messages   the table messages; ``date`` is the day on which the broker took the message
     LAKE/acks       the table acks, and
-    LAKE/records    the table records: all the rest that says what became of messages. ``date`` is the first day of
-                    the journal file, for records carry no time
+    LAKE/records    the table records: everything else about the fate of messages. ``date`` is the first day of
+                    the journal file, since records carry no time
 
 Dates are UTC. ``pipeline.lake`` says why nothing comes twice; docs/pipeline.md what that is worth.
 """
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Journal files that are added together: what staging holds besides, and what a kill makes be done again.
+# Journal files that are added together: the extra disk space of staging, and the work to repeat after a kill.
 GROUP_BYTES: Final = 512 << 20
 ROWS_PER_FILE: Final = 2_000_000
-# Rounds in a row that may fail, while the brokers change over, say.
+# Rounds in a row that may fail, for example during a failover.
 FAILURES_MAX: Final = 5
 RETRY_SECONDS: Final = 1.0
-# A directory's name; the longest that file systems take is 255 bytes.
+# Longest name of a directory; file systems allow 255 bytes.
 DESTINATION_BYTES_MAX: Final = 200
 _DAY_MICROSECONDS: Final = 86_400_000_000
 
@@ -67,7 +67,7 @@ _Look = tuple[str, int, int | None]
 
 @dataclass(slots=True)
 class Progress:
-    """What a run added to the lake: by store its files, and rows by table. ``is_stopped``: it was asked to end."""
+    """Results of a run: files by store and rows by table added to the lake. ``is_stopped``: a stop was requested."""
 
     files: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     bytes: Counter[str] = field(default_factory=Counter)
@@ -88,7 +88,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """A closed file that is not in the lake, and what the lake will say of it."""
+    """A closed file that is not in the lake, and its entry for the lake."""
 
     file: JournalFile
     manifest: Manifest
@@ -106,10 +106,10 @@ def run(
     wait: Callable[[float], object] | None = None,
     report: Callable[[str], object] = log.info,
 ) -> Summary:
-    """Add the closed files of ``sources`` that are not in the lake ``out``; ``every`` so many seconds, until Stopped.
+    """Add the closed files of ``sources`` that are not in the lake ``out``; again ``every`` seconds, until Stopped.
 
-    ``report`` is called with what each round added. Files that were deleted before their turn are reported when what is
-    there has been added: FilesLost ends the run, unless ``is_lost_skipped``. Raises LakeError, NoJournal.
+    ``report`` is called with the additions of each round. Files that were deleted before their turn are reported after
+    the existing files were added: FilesLost ends the run, unless ``is_lost_skipped``. Raises LakeError, NoJournal.
     """
     passing: tuple[type[Exception], ...] = (OSError, FileGone, *of_engines())
     progress = Progress()
@@ -126,7 +126,7 @@ def run(
                 except NoJournal as error:
                     if every is None:
                         raise LakeError(str(error)) from error
-                    report(f"waiting: {error}")  # a store that is not there yet, or a share that is away
+                    report(f"waiting: {error}")  # the store does not exist yet, or the share is not mounted
                 except passing as error:
                     # A file was moved or deleted while it was read.
                     failures += 1
@@ -148,7 +148,7 @@ def run(
 
 @dataclass
 class Archive:
-    """Rounds of adding what is new. One thread."""
+    """Rounds that add new files. One thread."""
 
     spark: SparkSession
     sources: Sources
@@ -156,14 +156,14 @@ class Archive:
     is_lost_skipped: bool
     progress: Progress
     report: Callable[[str], object]
-    _known: set[_Look] = field(default_factory=set)  # listings that need no check: the lake has their content
+    _known: set[_Look] = field(default_factory=set)  # files that need no check: the lake has their content
 
     def __post_init__(self) -> None:
         self._stores = Stores(self.sources.paths, self.sources.access_in(self.spark))
         self._seen = Seen.of(self.lake)
 
     def round(self) -> None:
-        """Lists the sources once and adds all that is new. Raises FilesLost, and what engine and volumes raise."""
+        """List the sources once and add all new files. Raises FilesLost, and the errors of engine and volumes."""
         listings = self._stores.now()
         present = {store: self._wanted(listing) for store, listing in listings.items()}
         self._seen.look(present)
@@ -201,7 +201,7 @@ class Archive:
                     yield new
 
     def _if_new_now(self, file: JournalFile) -> New | None:
-        """The same of a file that a broker may have moved into its archive since it was listed."""
+        """Do as ``_if_new`` for a file that a broker may have moved into its archive since the listing."""
         try:
             return self._if_new(file)
         except FileNotFoundError:
@@ -210,7 +210,7 @@ class Archive:
             raise
 
     def _if_new(self, file: JournalFile) -> New | None:
-        """None when the lake has it, under whatever path. Raises FileNotFoundError when it went meanwhile."""
+        """Return None if the lake has the file, under any path. Raises FileNotFoundError if it has gone meanwhile."""
         modified = None if is_remote(file.path) else os.stat(file.path).st_mtime_ns
         look = (file.path, file.size, modified)
         before = self.lake.at(file.store, file.file)
@@ -260,7 +260,7 @@ class Archive:
         return frame.join(F.broadcast(days), ["store", "file"]).withColumn("date", _date(time)).drop("first_time")
 
     def _check(self, group: Sequence[New], rows: dict[str, int]) -> None:
-        """What was counted when the file was listed is what was written: nothing was changed or cut on the way."""
+        """Check that the records written are those counted at the listing: nothing was changed or cut meanwhile."""
         if self.lake.layout.destinations:
             return
         counted = sum(new.manifest.records for new in group)
@@ -271,9 +271,9 @@ class Archive:
 
 
 def read(spark: SparkSession, lake: str, table: str) -> DataFrame:
-    """A table of the lake, without what is being added: of a commit all or nothing. LakeError when nothing is there.
+    """Return a table of the lake, of each commit all or nothing. LakeError if there is nothing.
 
-    ``destination`` stays text also where all names are numbers, which Spark would make of directories.
+    ``destination`` stays text even if all names are numbers, which Spark would derive from the directories.
     """
     found = [file for commit in committed(lake).values() for file in commit.parquet.get(table, ())]
     if not found:
@@ -286,7 +286,7 @@ def read(spark: SparkSession, lake: str, table: str) -> DataFrame:
 
 
 def _manifest(file: JournalFile) -> Manifest:
-    """What the archive says of it, or what is said of it now that it is read."""
+    """Return the archive's manifest of the file, or one made now by reading the file."""
     place = place_of(file.path, file.access)
     found = manifest_of(place, file.path, file.size)
     if found is not None:
@@ -300,7 +300,7 @@ def _manifest(file: JournalFile) -> Manifest:
 
 
 def _write(frame: DataFrame, directory: Path, partitions: tuple[str, ...]) -> None:
-    """Sorted, so that a task has one Parquet file open at a time, however many destinations there are."""
+    """Write a sorted frame, so that a task has one Parquet file open at a time, however many destinations there are."""
     (
         frame.hint("rebalance", *partitions)
         .sortWithinPartitions(*partitions, "store", "file", "offset")
@@ -313,11 +313,11 @@ def _write(frame: DataFrame, directory: Path, partitions: tuple[str, ...]) -> No
 
 
 def _url(directory: Path) -> str:
-    return f"file:{directory}"  # whatever file system a cluster takes for its own
+    return f"file:{directory}"  # independent of the cluster's default file system
 
 
 def _refuse_long(records: DataFrame) -> None:
-    """LakeError when a destination cannot be a directory: its name there has three bytes for what is special."""
+    """Raise LakeError if a destination cannot be a directory: special characters take three bytes in its name."""
     escaped = F.octet_length(F.regexp_replace("destination", SPECIAL, "%00"))
     found = records.where((F.col("command") != REMOVE_DESTINATION) & (escaped > DESTINATION_BYTES_MAX)).first()
     if found is not None:
@@ -329,7 +329,7 @@ def _rows(directory: Path) -> int:
 
 
 def _date(microseconds: Column) -> Column:
-    """The day in UTC, whatever the session's time zone."""
+    """Return the day in UTC, whatever the session's time zone."""
     day = F.floor(microseconds / F.lit(_DAY_MICROSECONDS)).cast("int")
     return F.date_add(F.lit("1970-01-01").cast("date"), day)
 
@@ -337,7 +337,7 @@ def _date(microseconds: Column) -> Column:
 def _missing(
     spark: SparkSession, sources: Sources, lake: Lake, told: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
-    """Files that no broker removed, and that neither the sources nor the lake have, without those that are ``told``."""
+    """Return files that no broker removed and that are neither in the sources nor in the lake, without ``told``."""
     missing = gaps.of_files(spark, sources.fixed(spark)).missing
     left = {
         store: sorted(set(files) - lake.files_of(store) - set(told.get(store, ()))) for store, files in missing.items()

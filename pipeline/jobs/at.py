@@ -1,8 +1,9 @@
-"""What stood in queues and durable subscriptions at a moment, read from journals and archives.
+"""Contents of queues and durable subscriptions at a moment, read from journals and archives.
 
-A message is there when what stored it took effect before the moment, and nothing that removed it did. The moment is a
-place in the journal, which is exact, or a time. Of a time the journal is read up to the first clock behind it
-(clocks.shown); what stands between the last clock before it and that one is taken as done, and counted.
+A message is there if the record that stored it took effect before the moment, and no record that removed it did. The
+moment is a place in the journal, which is exact, or a time. For a time, the journal is read up to the first clock
+behind it (clocks.shown); records between the last clock before it and that one count as done, and their number is
+reported.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 ORDER_COLUMNS: Final = ("order_file", "order_offset", "order_number")
 BODY_COLUMNS: Final = ("body", "text")
-# What the table of messages says of each.
+# Columns taken from the table of messages.
 SAID: Final = tuple(
     name
     for name, _ in columns.COLUMNS[columns.MESSAGES]
@@ -45,10 +46,10 @@ PLOTTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Up to where the journal of ``store`` is read: before the place ``at``; None: all of it.
+    """End of reading in the journal of ``store``: before the place ``at``; None: all of it is read.
 
-    ``before`` and ``behind`` are the last time that it shows up to there, and the first one from there on. ``open``:
-    removes and commits between the two, of which it is unknown on which side of a time they are.
+    ``before`` and ``behind`` are the last time shown up to there, and the first one from there on. ``open``: removes
+    and commits between the two, which may be on either side of a time.
     """
 
     store: str
@@ -59,7 +60,7 @@ class Cut:
 
 
 def cuts(records: DataFrame, time: datetime | None = None, at: int | None = None) -> list[Cut]:
-    """Where each store is cut, by ``time`` (with its zone), or at the place ``at``. Reads the records twice."""
+    """Return where each store is cut, by ``time`` (with its zone), or at the place ``at``. Reads the records twice."""
     when = F.unix_micros(shown())
     is_late = when > _micros(time) if time is not None else (effects.place() >= at)
     ends = records.groupBy("store").agg(F.min(F.when(is_late, effects.place())).alias("_cut"))
@@ -92,12 +93,12 @@ def _time(micros: int | None) -> datetime | None:
 def contents(
     records: DataFrame, marks: DataFrame, messages: DataFrame, cuts: Iterable[Cut], moment: datetime | None = None
 ) -> DataFrame:
-    """What is there where each store is cut, one row for each message of each queue or subscription:
+    """Return the messages that exist where each store is cut, one row for each message of each queue or subscription:
 
     ``store, destination_type, destination, subscription, message_id, file, offset`` (of its newest record), ``length``
     of that, ``order_file, order_offset, order_number`` (its place in the order of arrival), ``is_in_doubt`` (a
-    transaction removes it, whose outcome is not known yet), ``is_expired`` (at ``moment``, else at the last time
-    shown), and of ``messages`` the columns that it has.
+    transaction without an outcome yet removes it), ``is_expired`` (at ``moment``, else at the last time shown), and the
+    columns of ``messages`` that it has.
     """
     spark = records.sparkSession
     own = (*HOLDER, "message_id")
@@ -143,14 +144,14 @@ _KEPT: Final = frozenset((*SAID, *BODY_COLUMNS))
 
 
 def in_order(contents: DataFrame, *, is_prioritized: bool = False) -> DataFrame:
-    """The rows of each queue or subscription together and in the order of arrival; ``is_prioritized``: the highest
-    priority first, as with ``prioritizedMessages``."""
+    """Sort the rows by queue or subscription and by arrival; ``is_prioritized``: the highest priority first, as with
+    ``prioritizedMessages``."""
     priority: tuple[Column, ...] = (F.desc("priority"),) if is_prioritized else ()
     return contents.orderBy(*HOLDER, *priority, *ORDER_COLUMNS)
 
 
 def totals(contents: DataFrame) -> DataFrame:
-    """store, destination_type, destination, subscription, messages, bytes (of their records), oldest, expired,
+    """Return store, destination_type, destination, subscription, messages, bytes (of their records), oldest, expired,
     in_doubt."""
     return contents.groupBy(*HOLDER).agg(
         F.count("*").alias("messages"),
@@ -161,7 +162,7 @@ def totals(contents: DataFrame) -> DataFrame:
     )
 
 
-# ---- what cannot be known
+# ---- uncertainty
 
 
 def findings(
@@ -176,8 +177,8 @@ def findings(
     unheaded: Sequence[str] = (),
     damaged: int = 0,
 ) -> tuple[str, ...]:
-    """What was there, and how sure that is. ``unheaded``: stores that ActiveMQ wrote last, some
-    of whose files are gone."""
+    """Return sentences about the contents and how certain they are. ``unheaded``: stores that ActiveMQ wrote last, and
+    that lack some of their files."""
     lines = [f"At {moment} {messages:,} messages stood in {holders:,} queues and subscriptions, {size(bytes)}."]
     several = len(cuts) > 1
     for cut in cuts:
@@ -230,11 +231,11 @@ def run(
     with_bodies: bool = False,
     is_prioritized: bool = False,
 ) -> Summary:
-    """Write ``contents`` and ``totals`` below ``out``: at ``time`` (UTC where it has no zone), or before what stands at
-    ``offset`` of ``file``. Only of ``destinations``, by name, where some are named.
+    """Write ``contents`` and ``totals`` below ``out``: at ``time`` (UTC if it has no zone), or before the record at
+    ``offset`` of ``file``. If ``destinations`` are given, only those, by name.
 
-    The newest file of each store is read, whatever ``sources`` say. Not clean when files are missing that were there
-    then, or the journal is damaged. ValueError for a moment that is none.
+    The newest file of each store is read, whatever ``sources`` say. Not clean when files are missing that existed then,
+    or the journal is damaged. ValueError for an invalid moment.
     """
     if (time is None) == (file is None):
         raise ValueError("a moment is a time, or a file and an offset")

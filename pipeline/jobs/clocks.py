@@ -1,7 +1,7 @@
-"""What time it was at each record, as far as a journal shows: between a clock before it and a clock behind it.
+"""Time of each record, as far as a journal shows it: between a clock before it and a clock behind it.
 
-Most records carry no time. A message that is stored shows when the broker took it, and a CLOCK what the broker's clock
-said as the batch was made. Nothing else shows a time: a COPY's is that of the message that it moved, long ago.
+Most records carry no time. A stored message shows when the broker took it, and a CLOCK shows the broker's clock when
+the batch was made. No other record shows a time: a COPY has the time of the message that it moved, long ago.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from tandemmq.pipeline.engine import F, Window
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# What ``clocked`` reads; the records may have any other column of their table.
+# Columns that ``clocked`` reads; the records may have any other column of their table.
 COLUMNS: Final = ("store", "file", "offset", "command", "transaction", "broker_in")
 
 _CARRIED: Final = "`store` STRING, `file` INT, `_before` BIGINT, `_behind` BIGINT"
 
 
 def shown() -> Column:
-    """The time that a record shows by itself; null for most."""
+    """The time that a record itself shows; null for most."""
     return F.when(F.col("command").isin(CLOCK, ADD_MESSAGE), F.col("broker_in"))
 
 
 def clocked(records: DataFrame) -> DataFrame:
-    """``records`` with two columns more: ``clock_lo TIMESTAMP``, the greatest time shown at or before the record, and
-    ``clock_hi TIMESTAMP``, the first one shown behind it, both within its store and over the borders of files. The
-    record was written between the two. Null: nothing is shown before it, or behind it.
+    """Return ``records`` with two more columns: ``clock_lo TIMESTAMP``, the greatest time shown at or before the
+    record, and ``clock_hi TIMESTAMP``, the first one shown behind it, both within its store and across files. The
+    record was written between the two. Null: no time is shown before it, or behind it.
 
-    Time does not go back: where a later clock shows less, of another master perhaps, it stands still until that has
-    caught up. A message of a transaction was taken before it was written, so it bounds nothing that stands before it.
+    Time does not go back: if a later clock shows less, for example of another master, the time stays until that clock
+    has caught up. A message of a transaction was taken before it was written, so it bounds nothing that stands before
+    it.
 
-    Reads the records once when it is called, for the first and last time of each file. No window spans two files.
+    Called once, it reads the records for the first and last time of each file. No window spans two files.
     """
     in_order = Window.partitionBy("store", "file").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    # The order is turned, for a frame that reaches from each row to the end would be computed anew for each.
+    # The order is reversed: a frame from each row to the end would be computed anew for each row.
     turned = Window.partitionBy("store", "file").orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, -1)
     marked = records.withColumn("_shown", F.unix_micros(shown())).withColumn("_past", F.max("_shown").over(in_order))
     is_bound = F.col("transaction").isNull() & (F.col("_shown") >= F.coalesce("_past", "_shown"))
@@ -56,7 +57,7 @@ def _not_before(low: Column, high: Column) -> Column:
 
 
 def _carried(records: DataFrame) -> DataFrame:
-    """store, file, and in microseconds the greatest time shown before the file, and the first one behind it."""
+    """Return store, file, and in microseconds the greatest time before the file, and the first one behind it."""
     time = F.unix_micros(shown())
     bound = F.when(F.col("transaction").isNull(), time)
     rows = (
@@ -75,7 +76,7 @@ Carried = dict[tuple[str, int], int | None]
 
 
 def _carry(files: list[tuple[str, int, int | None]], *, is_greatest_kept: bool = True) -> Carried:
-    """What each file gets of those that stand before it in the list: the greatest, or the nearest one."""
+    """Return for each file the value of the files before it in the list: the greatest, or the nearest."""
     carried: Carried = {}
     kept: dict[str, int] = {}
     for store, file, value in files:

@@ -1,9 +1,9 @@
-"""What fills the journal files: bytes by command, destination, file and hour.
+"""Contents of the journal files: bytes by command, destination, file and hour.
 
     records of each command + BATCH_HEADER + END_MARK + PADDING + DAMAGED = size of the file
 
 for each file; ``balance`` shows it. Records carry no time: the hour is that of the newest message stored before the
-record in its file, or of the first one behind where there is none before; null in a file without messages.
+record in its file, or of the first one behind if there is none before; null in a file without messages.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 BATCH_HEADER: Final = "BATCH_HEADER"
 END_MARK: Final = "END_MARK"
 PADDING: Final = "PADDING"
-DAMAGED: Final = "DAMAGED"  # and torn, and behind an end: what does not count
+DAMAGED: Final = "DAMAGED"  # also torn, and behind an end: all that does not count
 _NOT_WRITTEN: Final = (BATCH_HEADER, END_MARK, PADDING, DAMAGED)
 
-# A command that takes this much of what is written is named as what fills the files.
+# A command with at least this share of the written bytes is named in the findings.
 FILLING_SHARE: Final = 0.5
 FILES_PLOTTED: Final = 60
-# What of a record is looked at here.
+# Columns of a record that are read here.
 RECORD_COLUMNS: Final = (*PLACE, "length", "command", *NAME, "broker_in")
-# Destinations named where the advice is to consume or expire them.
+# Destinations named in the advice to consume or expire messages.
 DESTINATIONS_NAMED: Final = 5
 
 
 def composition(records: DataFrame, batches: DataFrame) -> DataFrame:
-    """store, file, hour, command, destination_type, destination, records, bytes; the last four lines of the identity
-    above as commands of their own, without a destination and hour."""
+    """Return store, file, hour, command, destination_type, destination, records, bytes. The last four terms of the sum
+    above are commands of their own, without a destination and hour."""
     by_record = (
         records.withColumn("hour", F.date_trunc("hour", _clock()))
         .groupBy("store", "file", "hour", "command", "destination_type", "destination")
@@ -65,17 +65,17 @@ def composition(records: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def _clock() -> Column:
-    """The time that a record shows by where it stands. A window per file: no window may span the whole journal."""
+    """The time shown around a record. A window per file: no window may span the whole journal."""
     file = Window.partitionBy("store", "file").orderBy("offset")
     before = file.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # The first of the whole file, which is the first one behind where none is before: a frame that begins at each row
+    # The first of the whole file: it is the first one behind if there is none before. A frame that begins at each row
     # would be computed anew for each row.
     whole = file.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return F.coalesce(F.max("broker_in").over(before), F.first("broker_in", ignorenulls=True).over(whole))
 
 
 def balance(composed: DataFrame, files: DataFrame) -> DataFrame:
-    """store, file, bytes, accounted, difference: a difference of 0 says that every byte of the file has its name."""
+    """Return store, file, bytes, accounted, difference: 0 means that every byte of the file is accounted for."""
     accounted = composed.groupBy("store", "file").agg(F.sum("bytes").alias("accounted"))
     return files.join(accounted, ["store", "file"], "left").select(
         "store",
@@ -87,12 +87,12 @@ def balance(composed: DataFrame, files: DataFrame) -> DataFrame:
 
 
 def shares(composed: DataFrame) -> DataFrame:
-    """command, records, bytes, percent of all; what was written first, and the greatest of each first."""
+    """Return command, records, bytes, percent of all; written commands first, each group by size."""
     return _percent(composed, ["command"]).orderBy(F.col("command").isin(*_NOT_WRITTEN), F.desc("bytes"), "command")
 
 
 def destinations(composed: DataFrame) -> DataFrame:
-    """destination_type, destination, records, bytes, percent of what has a destination; the greatest first."""
+    """Return destination_type, destination, records, bytes, percent of bytes with a destination; the greatest first."""
     return _percent(composed.where(F.col("destination").isNotNull()), ["destination_type", "destination"])
 
 
@@ -108,7 +108,7 @@ def _percent(composed: DataFrame, keys: list[str]) -> DataFrame:
 
 
 def findings(by_command: Table, by_destination: Table, unbalanced: int) -> tuple[str, ...]:
-    """What fills the files, in sentences, from the tables of ``shares`` and ``destinations``."""
+    """Return sentences about the contents of the files, from the tables of ``shares`` and ``destinations``."""
     written = [row for row in by_command.rows if row[0] not in _NOT_WRITTEN]
     total = sum(_number(row[2]) for row in written)
     found = []
@@ -179,7 +179,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
 
 
 def _by_file(composed: DataFrame) -> Stacks:
-    """The newest files, each cut by command."""
+    """Return the newest files, each divided by command."""
     newest = composed.select("store", "file").distinct().orderBy(F.desc("file"), "store").limit(FILES_PLOTTED)
     rows = (
         composed.join(F.broadcast(newest), ["store", "file"])

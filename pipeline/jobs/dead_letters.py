@@ -1,7 +1,7 @@
-"""What ended in queues of dead letters: from where, why, and which causes are alike.
+"""Dead letters: their origin, their cause, and groups of similar causes.
 
-A letter is known by the cause that brokers write into it, or by the name of its queue. Causes that differ in numbers,
-ids and addresses only have one fingerprint: the first characters of the SHA-256 of the cause without them.
+A letter is recognized by the cause that brokers write into it, or by the name of its queue. Causes that differ only in
+numbers, ids and addresses share a fingerprint: the first characters of the SHA-256 of the cause without them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
 NAMES: Final = r"^(ActiveMQ\.)?DLQ(\..+)?$"
 NO_CAUSE: Final = "no cause was written"
 FINGERPRINT_CHARS: Final = 12
-# What gaps in the journal do to the answer.
+# Effect of gaps in the journal on the result.
 UNCERTAIN: Final = "letters that stood there are not listed, and some that are listed as there may be gone"
 
 # In this order: an id holds addresses, and both hold numbers.
@@ -47,16 +47,16 @@ _QUEUE: Final = ("store", "destination_type", "destination")
 
 
 def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, names: str = NAMES) -> DataFrame:
-    """store, dlq, message_id, original_destination, cause, fingerprint, pattern (the cause without what varies),
-    redeliveries, died (when its queue took it; null: not known), died_error_ms (how far that may be from the truth,
-    either way; null: not known), is_there (it was not taken out since, and its queue is there), file, offset.
+    """Return store, dlq, message_id, original_destination, cause, fingerprint, pattern (the cause without variable
+    parts), redeliveries, died (when its queue took it; null: not known), died_error_ms (error bound of died, either
+    way; null: not known), is_there (it was not taken out since, and its queue exists), file, offset.
 
     ``records``, as ``lifecycle`` has them, and ``marks`` are those of the same files; the records are read several
     times. ``names`` is a regular expression for the names of such queues.
     """
     cause = F.element_at("properties", CAUSE_PROPERTY)
     is_letter = F.col("destination").rlike(names) | cause.isNotNull()
-    # The first record of each: where the one that stored it went with its file, the copy of it.
+    # The first record of each letter: if the one that stored it is gone with its file, its copy.
     transacted = effects.operations(records, marks)
     left = effects.not_stored(transacted).select(*PLACE)
     stored = messages.where(F.col("command").isin(ADD_MESSAGE, COPY) & is_letter).join(left, list(PLACE), "left_anti")
@@ -77,9 +77,9 @@ def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, name
 
 
 def _with_times(letters: DataFrame, records: DataFrame, transacted: DataFrame) -> DataFrame:
-    """With ``died`` and ``died_error_ms``. A letter of this broker shows when its message was sent, and was stored
+    """Add ``died`` and ``died_error_ms``. A letter of this broker shows when its message was sent, and was stored
     between two clocks (lifecycle.moments), from one of several stores to another by a COMMIT; ActiveMQ's shows when the
-    queue took it. Of a letter of which a compaction left the copy alone nothing is known."""
+    queue took it. If a compaction left only a copy of a letter, the time is unknown."""
     is_add = F.col("command") == ADD_MESSAGE
     committed = transacted.where(is_add & F.col("epoch").isNotNull()).select("store", "at", "ended")
     carried = lifecycle.moments(lifecycle.believed(records)).where(
@@ -101,10 +101,10 @@ def _with_times(letters: DataFrame, records: DataFrame, transacted: DataFrame) -
 
 
 def _there(letters: DataFrame, records: DataFrame, marks: DataFrame) -> DataFrame:
-    """The messages that the queues of the letters hold at the end: store, type, destination, id."""
+    """Return the messages that the queues of the letters hold at the end: store, type, destination, id."""
     queues = F.broadcast(letters.select(*_QUEUE).distinct())
     of_queues = records.join(queues, list(_QUEUE), "left_semi")
-    # What ends a transaction names no destination.
+    # The records that end a transaction name no destination.
     chosen = of_queues.unionByName(records.where(F.col("destination").isNull()).select(*of_queues.columns))
     events = effects.events(chosen, effects.operations(chosen, marks), effects.spans(effects.declared(chosen)))
     return effects.live(effects.histories(events)).select(*_QUEUE, "message_id").distinct()
@@ -117,7 +117,7 @@ def _pattern(cause: Column) -> Column:
 
 
 def by_cause(letters: DataFrame) -> DataFrame:
-    """fingerprint, pattern, letters, there, destinations, first, last; the most letters first."""
+    """Return fingerprint, pattern, letters, there, destinations, first, last; the most letters first."""
     return _counted(
         letters,
         ("fingerprint", "pattern"),
@@ -128,7 +128,7 @@ def by_cause(letters: DataFrame) -> DataFrame:
 
 
 def by_destination(letters: DataFrame) -> DataFrame:
-    """original_destination, dlq, letters, there, causes; the most letters first."""
+    """Return original_destination, dlq, letters, there, causes; the most letters first."""
     return _counted(letters, ("original_destination", "dlq"), F.countDistinct("fingerprint").alias("causes"))
 
 
@@ -138,8 +138,7 @@ def _counted(letters: DataFrame, keys: tuple[str, ...], *others: Column) -> Data
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``dead_letters`` below ``out``. Not clean while letters are there, or where something was not there to be
-    read."""
+    """Write ``dead_letters`` below ``out``. Not clean if there are letters, or if data was missing."""
     sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS)
     records = read.where(F.col("command").isin(*lifecycle.COMMANDS)).persist()
@@ -168,7 +167,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
 
 
 def findings(letters: int, there: int, causes: int, most: Sequence[tuple[str, int]]) -> tuple[str, ...]:
-    """What was found, in sentences; ``most`` are the causes with their letters, the most frequent one first."""
+    """Return the findings; ``most`` are the causes with their numbers of letters, the most frequent one first."""
     if not letters:
         return ("There are no dead letters.",)
     pattern, count = most[0]

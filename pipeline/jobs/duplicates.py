@@ -1,11 +1,11 @@
-"""What was stored twice: the same message id, the same number of a producer, the same body.
+"""Messages that were stored twice: the same message id, the same number of a producer, the same body.
 
     same_id        a producer sent again what was stored, and the audit missed it
     same_sequence  a producer gave one number to messages of different ids
-    same_body      different messages of one destination say the same; an application sent it twice, or it is a habit
+    same_body      different messages of one destination have one body; sent twice by an application, or intended
 
-Only what was added counts: a message that compaction moved, or whose redeliveries were noted, is no second one. What a
-transaction added was there when it was committed. One message in several destinations is one in each.
+Only additions count: a message that compaction moved, or whose redeliveries were recorded, is no duplicate. A message
+of a transaction exists from its commit. One message in several destinations is one in each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAME_ID: Final = "same_id"
 SAME_SEQUENCE: Final = "same_sequence"
 SAME_BODY: Final = "same_body"
 
-# A heartbeat may have one body a million times: of each group the first places are listed, so many.
+# A heartbeat may have one body a million times: only this many places of each group are listed, the first.
 LOCATIONS_MAX: Final = 20
 
 MESSAGE_COLUMNS: Final = (
@@ -37,13 +37,13 @@ MESSAGE_COLUMNS: Final = (
 
 
 def duplicates(messages: DataFrame, not_stored: DataFrame) -> DataFrame:
-    """store, destination_type, destination, kind, message_id (the first one), producer_id, producer_sequence, copies,
-    ids (how many differ), body_bytes, locations (file and offset of the first copies, in order): a row for each group
-    of two or more. ``not_stored`` is what ``effects.not_stored`` gives."""
+    """Return a row for each group of two or more: store, destination_type, destination, kind, message_id (the first
+    one), producer_id, producer_sequence, copies, ids (number of different ones), body_bytes, locations (file and offset
+    of the first copies, in order). ``not_stored`` is the result of ``effects.not_stored``."""
     added = (
         messages.where((F.col("command") == ADD_MESSAGE) & ~is_private())
         .join(not_stored.select(*PLACE), list(PLACE), "left_anti")
-        # The digest instead of the body: bodies stay where they were read.
+        # The digest replaces the body: bodies stay where they were read.
         .select(
             *DESTINATION,
             "file",
@@ -82,7 +82,8 @@ def _groups(added: DataFrame, kind: str, key: list[str], is_meant: Column) -> Da
 
 
 def by_destination(found: DataFrame) -> DataFrame:
-    """destination_type, destination, kind, groups, extra (copies beyond the first), extra_bytes; most extra first."""
+    """Return destination_type, destination, kind, groups, extra (copies beyond the first), extra_bytes; most extra
+    first."""
     keys = ("destination_type", "destination", "kind")
     return _sums(found, *keys).orderBy(F.desc("extra"), *keys)
 
@@ -97,8 +98,7 @@ def _sums(found: DataFrame, *keys: str) -> DataFrame:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``duplicates`` below ``out``. Not clean when an id or a producer's number was stored twice, or
-    something was not there to be read."""
+    """Write ``duplicates`` below ``out``. Not clean if an id or a number was stored twice, or data is missing."""
     sources = sources.fixed(spark)
     messages = sources.read(spark, MESSAGES, MESSAGE_COLUMNS)
     transacted = F.col("transaction").isNotNull() & F.col("command").isin(*effects.TRANSACTED)
@@ -141,8 +141,8 @@ _SAID: Final = {
 
 
 def findings(kinds: dict[str, tuple[int, int, int]], undecided: int = 0) -> tuple[str, ...]:
-    """What was found of each kind: (groups, copies beyond the first, their bytes). ``undecided``: messages of
-    transactions that have no outcome in what was read."""
+    """Return the findings of each kind: (groups, copies beyond the first, their bytes). ``undecided``: messages of
+    transactions that have no outcome in the files read."""
     found = [
         f"{kinds[kind][0]:,} {text}: {kinds[kind][1]:,} more than there should be, {size(kinds[kind][2])} of bodies."
         for kind, text in _SAID.items()

@@ -1,13 +1,12 @@
-"""What the records of a journal did to the messages, in tables, as the broker's replay decides it
-(store.state.replay).
+"""Effects of a journal's records on the messages, in tables, by the rules of the broker's replay (store.state.replay).
 
     a record of a transaction takes effect at its COMMIT, and never after a ROLLBACK
-    of one message id that a queue or subscription holds already, the first ADD_MESSAGE counts
-    a COPY and an UPDATE_MESSAGE put a message to another place, or back where it is not known any more
-    a topic's message is held by each durable subscription that there is when it takes effect
-    a REMOVE_DESTINATION, and an UNSUBSCRIPTION, end all that is held
+    of the ADD_MESSAGEs of one message id that a queue or subscription holds already, the first counts
+    a COPY and an UPDATE_MESSAGE move a message to another place, or store it if it is not known
+    a topic's message is held by each durable subscription that exists when it takes effect
+    a REMOVE_DESTINATION, and an UNSUBSCRIPTION, remove all messages held
 
-Of topics brokers write no UPDATE_MESSAGE; should one be met, it counts as a COPY.
+For topics, brokers write no UPDATE_MESSAGE; if there is one, it counts as a COPY.
 
 A *place* is a file and an offset in one number, as the journal has it: file << 32 | offset. No window spans more than
 one transaction, or one message of one queue or subscription.
@@ -25,7 +24,7 @@ from tandemmq.pipeline.engine import F, Window
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-# Of the tables records and marks these columns are looked at.
+# Columns of the tables records and marks that are read.
 RECORD_COLUMNS: Final = (
     *(*columns.PLACE, "length", "command", *columns.NAME),
     *("message_id", "transaction", "subscription", "broker_in"),
@@ -36,9 +35,9 @@ TOPICS: Final = ("topic", "temp-topic")
 DECLARATIONS: Final = (columns.SUBSCRIPTION, columns.UNSUBSCRIPTION, columns.REMOVE_DESTINATION)
 ENDS: Final = (columns.COMMIT, columns.ROLLBACK)
 _PARTS: Final = (columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.PREPARE)  # of transactions
-# What a transaction of several passes takes of the records: its parts and its end.
+# Records that a transaction's passes read: its parts and its end.
 TRANSACTED: Final = (*_PARTS, *ENDS)
-# A job that caches the records for several passes keeps those of these commands.
+# Commands to keep when a job caches the records for several passes.
 COMMANDS: Final = (*_PARTS, *ENDS, columns.COPY, columns.UPDATE_MESSAGE, *DECLARATIONS)
 _SPANS: Final = (
     "`store` STRING, `destination_type` STRING, `destination` STRING, `subscription` STRING, "
@@ -60,11 +59,11 @@ def file_of(at: str | Column) -> Column:
 
 
 def operations(records: DataFrame, marks: DataFrame) -> DataFrame:
-    """What stands in transactions: their adds, removes and PREPAREs, with the columns of ``records`` and
+    """Return the parts of transactions: their adds, removes and PREPAREs, with the columns of ``records`` and
 
     ``at``: its place. ``ended``, ``end_command``: place and command of the COMMIT or ROLLBACK that ends its
-    transaction; null: it is open. ``turn``: its place in the order of the transaction. ``replaced``: the place to
-    which a compaction moved it, or where a later PREPARE stands; null for what counts.
+    transaction; null: the transaction is open. ``turn``: its place in the order of the transaction. ``replaced``: the
+    place to which a compaction moved it, or of a later PREPARE; null for records that count.
     """
     is_part = F.col("command").isin(*_PARTS)
     moved = marks.where(F.col("moved_from_file").isNotNull() & (F.col("command") != columns.COPY))
@@ -91,7 +90,7 @@ def operations(records: DataFrame, marks: DataFrame) -> DataFrame:
 
 
 def not_stored(transacted: DataFrame) -> DataFrame:
-    """store, file, offset, is_open: of the ADD_MESSAGEs of ``operations`` those that store nothing where they stand.
+    """Return store, file, offset, is_open of the ADD_MESSAGEs of ``operations`` that store nothing where they stand.
     Their transaction was rolled back, or has no outcome here (``is_open``); or a compaction moved them."""
     is_stored = (F.col("end_command") == columns.COMMIT) & F.col("replaced").isNull()
     return transacted.where((F.col("command") == columns.ADD_MESSAGE) & ~F.coalesce(is_stored, F.lit(False))).select(
@@ -123,7 +122,7 @@ class Declared:
 
 
 def declared(records: DataFrame) -> list[Declared]:
-    """The declarations in ``records``, in order: a few for each subscription and destination. Reads the records."""
+    """Return the declarations in ``records``, in order: a few per subscription and destination. Reads the records."""
     names = ("store", "at", "command", "destination_type", "destination", "subscription")
     found = records.where(F.col("command").isin(*DECLARATIONS)).withColumn("at", place()).select(*names)
     return [Declared(*row) for row in found.orderBy("store", "at").collect()]
@@ -133,9 +132,9 @@ Span = tuple[str, str, str, str | None, int, int | None]  # as in _SPANS
 
 
 def spans(declarations: Iterable[Declared]) -> list[Span]:
-    """When there was what can hold messages: (store, type, destination, subscription, begin, end); no end: it still is.
+    """Return when holders of messages existed: (store, type, destination, subscription, begin, end); end None: still.
 
-    Of queues only those that were removed, and from the beginning of the journal on; the others always were.
+    Of queues only the removed ones, from the beginning of the journal on; the others always existed.
     """
     found: list[Span] = []
     began: dict[tuple[str, str, str], dict[str | None, int]] = {}
@@ -158,11 +157,11 @@ def spans(declarations: Iterable[Declared]) -> list[Span]:
 
 
 def events(records: DataFrame, transacted: DataFrame, spans: Iterable[Span]) -> DataFrame:
-    """What was stored, moved and removed, once for each queue or subscription that it concerns:
+    """Return the messages stored, moved and removed, once for each queue or subscription concerned:
 
     ``store, destination_type, destination, subscription, begin, end`` (as in ``spans``; null: always), ``message_id,
     command, effect`` (the place where it took effect), ``turn`` (its order there), ``at, length, broker_in`` of the
-    record. ``transacted`` is what ``operations`` gives.
+    record. ``transacted`` is the result of ``operations``.
     """
     is_alone = F.col("transaction").isNull() & F.col("command").isin(columns.ADD_MESSAGE, columns.REMOVE_MESSAGE)
     plain = records.where(is_alone | F.col("command").isin(columns.COPY, columns.UPDATE_MESSAGE)).withColumn(
@@ -196,11 +195,11 @@ def events(records: DataFrame, transacted: DataFrame, spans: Iterable[Span]) -> 
 
 
 def histories(events: DataFrame) -> DataFrame:
-    """``events`` with what each changed:
+    """Return ``events`` with the change that each made:
 
-    ``was_held``: the message was there before. ``stood STRUCT<at, length, broker_in>``: where it stood then, and
-    ``stands``, where it stands behind the event. ``is_held``: it is there behind the event. ``since STRUCT<effect,
-    turn>``: what made it appear, which is its place in the order. ``next``: where its next event takes effect.
+    ``was_held``: the message was there before. ``stood STRUCT<at, length, broker_in>``: its place then, and ``stands``,
+    its place after the event. ``is_held``: it is there after the event. ``since STRUCT<effect, turn>``: the event that
+    made it appear, which gives its place in the order. ``next``: where its next event takes effect.
     """
     message = Window.partitionBy(*columns.DESTINATION, "subscription", "begin", "message_id").orderBy(
         "effect", "turn", "at"
@@ -227,18 +226,18 @@ def histories(events: DataFrame) -> DataFrame:
 
 
 def live(histories: DataFrame) -> DataFrame:
-    """Of ``histories`` the last event of each message that is there at the end."""
+    """Return, of ``histories``, the last event of each message that exists at the end."""
     return histories.where(F.col("is_held") & F.col("next").isNull() & F.col("end").isNull())
 
 
 def texts(marks: DataFrame, *commands: str) -> list[Row]:
-    """(store, file, offset, text) of the traces of those commands, in order. Reads the marks."""
+    """Return (store, file, offset, text) of the traces of those commands, in order. Reads the marks."""
     found = marks.where(F.col("command").isin(*commands) & F.col("text").isNotNull())
     rows: list[Row] = found.select("store", "file", "offset", "text").orderBy("store", "file", "offset").collect()
     return rows
 
 
 def damaged_bytes(batches: DataFrame) -> int:
-    """How much is damaged of what was once promised to somebody: what it said is not known. Reads the batches."""
+    """Return the number of damaged bytes that were once confirmed to a client, and are lost. Reads the batches."""
     row = batches.where(F.col("status").isin(columns.BAD_SUM, columns.GAP)).agg(F.sum("length")).first()
     return (row[0] or 0) if row is not None else 0

@@ -1,11 +1,11 @@
-"""What was not there to be read: missing files, damage, records that cannot be decoded. What a job counts is uncertain
-by that, and the job says so.
+"""Data that could not be read: missing files, damage, records that cannot be decoded. They make the figures of a job
+uncertain, and the job reports them.
 
     missing    a header of this broker names the file, and no mark says that a broker removed it
-    elsewhere  the same, where archives alone are read: the store may have it still
-    unknown    reclaimed, or lost: a number between others, in a journal without headers (ActiveMQ's), or into which
-               ActiveMQ wrote after the newest header; and what that header names
-    gone       it was there when the job began, and was reclaimed before the job ended
+    elsewhere  the same, if only archives are read: the store may still have it
+    unknown    reclaimed, or lost: a number between others, in a journal without headers (ActiveMQ's), or one into
+               which ActiveMQ wrote after the newest header; and the files that this header names
+    gone       it existed when the job began, and was reclaimed before the job ended
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tandemmq.store.records.marks import decode_gone
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Of files that are missing so many ranges are named.
+# Maximum of ranges of missing files that are named.
 RANGES_LISTED: Final = 5
-# Of so many stores it is told.
+# Maximum of stores that are named.
 STORES_LISTED: Final = 5
 _ALONE: Final = re.compile(r"db-\d+\.log(\.\d+)?")
-# What ActiveMQ writes whenever it starts (MessageDatabase.load).
+# Text of the trace that ActiveMQ writes at each start (MessageDatabase.load).
 _LOADED: Final = "LOADED "
 
 ByStore = Mapping[str, Sequence[int]]
@@ -44,7 +44,7 @@ ByStore = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Files by store, see above; places and bytes of damage that were promised to a client once; records in sound
+    """Files by store, see above; places and bytes of damage that were once confirmed to a client; records in sound
     batches that cannot be decoded."""
 
     missing: ByStore = field(default_factory=dict)
@@ -57,17 +57,17 @@ class Gaps:
 
     @property
     def is_certain(self) -> bool:
-        """Whether nothing is known to be missing. (``elsewhere`` and ``unknown`` files may not be.)"""
+        """Return whether nothing is known to be missing. (``elsewhere`` and ``unknown`` files may still exist.)"""
         return not (self.missing or self.gone or self.places or self.unreadable)
 
 
 def of_files(spark: SparkSession, sources: Sources) -> Gaps:
-    """The files alone that are not there of ``sources``, which are ``fixed``, at the end of a job."""
+    """Return only the missing files of ``sources``, which are ``fixed``, at the end of a job."""
     return Gaps(*_files(sources, read_files(sources.paths, access=sources.access_in(spark))))
 
 
 def gaps(spark: SparkSession, sources: Sources) -> Gaps:
-    """Those of ``sources``, which are ``fixed``, at the end of a job. Reads the batches and the records once more."""
+    """Return the gaps of ``sources``, which are ``fixed``, at the end of a job. Reads batches and records once more."""
     files = of_files(spark, sources)
     is_damaged = F.col("status").isin(columns.BAD_SUM, columns.GAP)
     batches = sources.read(spark, columns.BATCHES, ("length", "status")).where(is_damaged)
@@ -77,7 +77,7 @@ def gaps(spark: SparkSession, sources: Sources) -> Gaps:
 
 
 def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByStore, ByStore, ByStore]:
-    """``missing``, ``elsewhere``, ``unknown`` and ``gone`` of the stores that ``there`` are all files of."""
+    """Return ``missing``, ``elsewhere``, ``unknown`` and ``gone`` of the stores; ``there`` are all of their files."""
     by_store: dict[str, dict[int, JournalFile]] = {}
     for file in there:
         by_store.setdefault(file.store, {})[file.file] = file
@@ -93,7 +93,7 @@ def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByS
         files = by_store.get(store, {})
         gone[store] = sorted(numbers - files.keys())
         if not is_whole:
-            continue  # who names files leaves out the others
+            continue  # naming single files leaves out the others
         texts, is_foreign = traces(files)
         named_ones = missing(texts, files.keys() | numbers, None)
         if is_foreign:
@@ -110,9 +110,9 @@ def _filled(files: Mapping[str, Sequence[int]]) -> ByStore:
 
 
 def traces(files: Mapping[int, JournalFile], cut: int | None = None) -> tuple[list[tuple[int, str]], bool]:
-    """The newest header of a store, and the marks from its file on, each with its place; and whether ActiveMQ wrote
-    behind that header, or there is none: ActiveMQ leaves no mark of a file that it removes. With ``cut`` only of what
-    stands before that place."""
+    """Return the newest header of a store and the marks from its file on, each with its place; and whether ActiveMQ
+    wrote behind that header, or there is none: ActiveMQ leaves no mark of a file that it removes. With ``cut``, only
+    records before that place."""
     before = [number for number in files if cut is None or number << 32 < cut]
     newest = max((number for number in before if files[number].epoch is not None), default=None)
     if newest is None:
@@ -120,7 +120,7 @@ def traces(files: Mapping[int, JournalFile], cut: int | None = None) -> tuple[li
     later = sorted(number for number in before if number > newest)
     is_foreign = any(first_record(files[number]) is not None for number in later)
     found: list[tuple[int, str]] = []
-    # Of the journal that ActiveMQ went on with, much may follow, and nothing of it is a mark.
+    # Where ActiveMQ continued the journal, much may follow, and none of it is a mark.
     for number in [newest] if is_foreign else [newest, *later]:
         try:
             for _, _, offset, _, text, *_ in rows(files[number], columns.MARKS):
@@ -132,8 +132,8 @@ def traces(files: Mapping[int, JournalFile], cut: int | None = None) -> tuple[li
 
 
 def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | None) -> list[int]:
-    """The files of one store that were there where it is cut, and are not at hand. ``traces`` are place and text of
-    its headers and marks, ``there`` the files at hand."""
+    """Return the files of one store that existed where it is cut, and are missing. ``traces`` are place and text of its
+    headers and marks, ``there`` the files at hand."""
     newest: tuple[int, Header] | None = None
     gone: set[int] = set()
     for at, text in sorted(traces):
@@ -151,7 +151,7 @@ def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | 
 
 
 def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
-    """What is missing, in sentences, and what that makes ``uncertain``: the end of a sentence. None where there are no
+    """Return sentences about what is missing, and what that makes ``uncertain``: the end of a sentence. Empty without
     gaps."""
     lines = [
         *_told(gaps.missing, "missing, and no broker removed {them}."),
@@ -174,7 +174,7 @@ def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
 
 
 def _told(files: ByStore, what: str) -> list[str]:
-    """A sentence for each store, of so many stores."""
+    """Return a sentence for each store, for STORES_LISTED stores at most."""
     lines = []
     for store, numbers in list(files.items())[:STORES_LISTED]:
         is_one = len(numbers) == 1

@@ -1,4 +1,4 @@
-"""Whether archived files are still what was handed over: each is read, and held against its manifest."""
+"""Check of archived files: each is read and compared with its manifest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TASKS_MAX: Final = 256
 
 
 def handed_over(spark: SparkSession, sources: Sources) -> DataFrame:
-    """store, file, path, status (see above), is_damage, detail: one row for each manifest, in no order."""
+    """Return store, file, path, status (see above), is_damage, detail: one row for each manifest, in no order."""
     access = sources.access_in(spark)
     rows = []
     directories: dict[str, str] = {}
@@ -67,14 +67,14 @@ def handed_over(spark: SparkSession, sources: Sources) -> DataFrame:
 
 
 def findings(manifests: int, damaged: int) -> tuple[str, ...]:
-    """What was found, in sentences; none where nothing has a manifest."""
+    """Return the findings in sentences; none if no file has a manifest."""
     if damaged:
         return (f"{damaged:,} archived files are not what was handed over.",)
     return (f"{manifests:,} archived files are what was handed over.",) if manifests else ()
 
 
 def _digests(path: str, counted: int, access: Access) -> Iterator[str]:
-    """SHA-256 of the bytes that count, and of all. Holds a chunk."""
+    """Yield the SHA-256 of the bytes that count, then of all. Holds a chunk in memory."""
     source = open_file(path, access)
     try:
         digest, at = hashlib.sha256(), 0

@@ -1,9 +1,9 @@
-"""What keeps the files of a journal, counted file by file in Spark and judged by the broker's own rules
+"""Reasons that keep the files of a journal, counted file by file in Spark and judged by the broker's own rules
 (store.tools.why).
 
-The journal alone is read, as ``store why`` does where there is no index. No file goes whose records change what the
-others say of the messages; but an index may remember one reason more: that something in a file was moved or killed
-for a subscription whose older record is gone. Such a file goes later than it has to.
+Only the journal is read, as ``store why`` does without an index. No file is released whose records change the meaning
+of the others. An index may remember one more reason: that a record in a file was moved or removed for a subscription
+whose older record is gone. Such a file is released later than necessary.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tandemmq.store.tools.why.facts import Facts, FileFacts, OwnerFacts, Transac
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What is counted.
+# Kinds of lines.
 MESSAGE: Final = "message"  # live messages of a holder in a file
-ACKS_OF: Final = "acks_of"  # records of a file that killed or moved something in ``ref_file``
+ACKS_OF: Final = "acks_of"  # records of a file that removed or moved messages in ``ref_file``
 TRANSACTION: Final = "transaction"  # operations of an open transaction in a file
 PREPARED: Final = "prepared"  # its PREPARE
 LIVE_BYTES: Final = "live_bytes"  # of a topic's messages, each counted once
@@ -62,8 +62,8 @@ class Counted(NamedTuple):
 
 
 def counted(transacted: DataFrame, histories: DataFrame) -> DataFrame:
-    """The lines that say what stands in each file, and which file killed what in which: see Counted. Their number is
-    that of files and of pairs of files, for each destination, and not that of messages."""
+    """Return the lines about each file, and about which file removed messages of which: see Counted. Their number grows
+    with files and pairs of files, for each destination, not with messages."""
     within = transacted.withColumn("_file", F.col("file"))
     open_ones = within.where(F.col("ended").isNull() & F.col("replaced").isNull()).select(
         F.when(F.col("command") == PREPARE, PREPARED).otherwise(TRANSACTION).alias("kind"),
@@ -86,7 +86,7 @@ def counted(transacted: DataFrame, histories: DataFrame) -> DataFrame:
 
 
 def _of_messages(histories: DataFrame) -> DataFrame:
-    """One row for each message that is there, and for each that a record in another file killed or moved."""
+    """Return a row for each existing message, and for each that a record in another file removed or moved."""
     is_last = F.col("is_held") & F.col("next").isNull()
     command, own = F.col("command"), effects.file_of("at")
     kills = F.col("was_held") & command.isin(COPY, UPDATE_MESSAGE, REMOVE_MESSAGE)
@@ -107,7 +107,7 @@ def _of_messages(histories: DataFrame) -> DataFrame:
             kills & (effects.file_of("effect") != effects.file_of("stood.at")),
             F.struct(*row(ACKS_OF, "effect", "stood.at")),
         ),
-        # By a Remove that waited for its Commit in a later file: the Commit takes nothing without it.
+        # A Remove that waited for its Commit in a later file: the Commit has no effect without it.
         F.when(
             kills
             & (command == REMOVE_MESSAGE)
@@ -125,7 +125,7 @@ def _of_messages(histories: DataFrame) -> DataFrame:
 
 
 def _topics_once(histories: DataFrame) -> DataFrame:
-    """A record of a topic lies on the disk once, however many subscriptions hold it."""
+    """Return the live bytes of topics: a record lies on the disk once, however many subscriptions hold it."""
     held = effects.live(histories.where(F.col("destination_type").isin(*effects.TOPICS)))
     once = held.groupBy("store", F.col("stands.at").alias("at")).agg(
         F.first("stands.length").cast("long").alias("length")
@@ -133,11 +133,11 @@ def _topics_once(histories: DataFrame) -> DataFrame:
     return once.select(F.lit(LIVE_BYTES).alias("kind"), "store", effects.file_of("at").alias("file"), "length")
 
 
-# ---- the few records that declare something, replayed by the broker's own code
+# ---- the few declarations, replayed by the broker's own code
 
 
 class _NoIndex:
-    """An index that holds nothing."""
+    """An empty index."""
 
     def get(self, key: bytes) -> bytes | None:
         return None
@@ -149,8 +149,8 @@ class _NoIndex:
 def _declare(
     commands: Sequence[effects.Declared], marks: Sequence[tuple[int, bytes]], held_at: set[tuple[str, ...]]
 ) -> State:
-    """The state of one store after its declarations and marks. ``held_at`` names the subscriptions that held something
-    where a record of theirs was written anew: (type, destination, subscription, place)."""
+    """Return the state of one store after its declarations and marks. ``held_at`` names the subscriptions that held
+    messages where a record of theirs was rewritten: (type, destination, subscription, place)."""
     state = State(_NoIndex(), b"")
     replay = Replay(state)
     steps = [(each.at, _payload(each), each) for each in commands]
@@ -164,7 +164,7 @@ def _declare(
 
 
 def _count(state: State, declaration: effects.Declared, held_at: set[tuple[str, ...]]) -> None:
-    """Its messages are not replayed; how a record that is written anew counts depends on whether there are any."""
+    """Set whether the owner holds messages: they are not replayed, and a rewritten record depends on it."""
     destination = Destination(KINDS[declaration.destination_type], declaration.destination)
     owner = state.subscriptions.get((destination, declaration.subscription or ""))
     if owner is not None:
@@ -183,8 +183,8 @@ def _payload(declaration: effects.Declared) -> bytes:
 
 
 def _held_at(declaration: Sequence[effects.Declared], histories: DataFrame) -> set[tuple[str, ...]]:
-    """(store, type, destination, subscription, place) of the records of subscriptions that were written anew while
-    something was held."""
+    """Return (store, type, destination, subscription, place) of the subscriptions' records that were rewritten while
+    messages were held."""
     known: set[tuple[str, ...]] = set()
     anew = []
     for each in declaration:
@@ -210,8 +210,8 @@ def _held_at(declaration: Sequence[effects.Declared], histories: DataFrame) -> s
 
 @dataclass(slots=True)
 class Journal:
-    """One store. ``holders`` are the lines MESSAGE and ``kills`` the lines ACKS_OF, by file; owners are numbered as in
-    ``facts``."""
+    """Facts of one store. ``holders`` are the lines MESSAGE and ``kills`` the lines ACKS_OF, by file; owners are
+    numbered as in ``facts``."""
 
     store: str
     epoch_history: EpochHistory
@@ -222,8 +222,8 @@ class Journal:
 
 
 def journals(records: DataFrame, marks: DataFrame, files: Iterable[JournalFile]) -> list[Journal]:
-    """What keeps ``files``, for each store; ``records`` and ``marks`` are theirs. Reads both, the records several
-    times. The newest file is taken for one that is written to."""
+    """Return what keeps ``files``, for each store; ``records`` and ``marks`` are theirs. Reads both, the records
+    several times. The newest file counts as one that is written to."""
     declaration = effects.declared(records)
     traces = effects.texts(marks, HEADER, MARK)
     transacted = effects.operations(records, marks)
@@ -284,7 +284,7 @@ def _journal(
 def _enter(line: Counted, journal: Journal, transactions: dict[str, TransactionFacts]) -> None:
     files = journal.facts.files
     if line.file not in files:
-        return  # it went while we read
+        return  # it was deleted while we read
     known = files[line.file]
     match line.kind:
         case "message":
@@ -310,8 +310,8 @@ def _enter(line: Counted, journal: Journal, transactions: dict[str, TransactionF
 
 
 def _number(line: Counted, journal: Journal) -> int:
-    assert line.destination_type is not None, "somebody holds it"
-    assert line.destination is not None, "somebody holds it"
+    assert line.destination_type is not None, "a holder has a destination"
+    assert line.destination is not None, "a holder has a destination"
     key = (line.destination_type, line.destination, line.subscription)
     number = journal.numbers.get(key)
     if number is None:

@@ -1,9 +1,9 @@
-"""How long messages waited from when they were stored to when they were acknowledged, and how many wait, over time.
+"""Time of messages between storing and acknowledgement, and the backlog, over time.
 
-Acknowledgements carry no time, so theirs lies between two clocks (jobs.lifecycle). Each figure here is the middle
-between what it would be with the earliest and with the latest times that are possible, and ``interval_error_ms`` says
-how far it may be from the truth, either way. Percentiles are Spark's ``percentile_approx``: exact up to ACCURACY
-values, and beyond that one whose rank is off by 1 / ACCURACY at most.
+Acknowledgements carry no time: their time lies between two clocks (jobs.lifecycle). Each figure here is the middle
+between the values for the earliest and the latest possible times, and ``interval_error_ms`` is its error bound, either
+way. Percentiles are Spark's ``percentile_approx``: exact up to ACCURACY values, and beyond that one whose rank is off
+by 1 / ACCURACY at most.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 WINDOW_SECONDS: Final = 3600
-# The lengths of windows, of which the shortest is taken that cuts the time in no more than WINDOWS_WANTED.
+# Lengths of windows. The shortest that divides the time into at most WINDOWS_WANTED is used.
 WINDOWS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800)
 WINDOWS_WANTED: Final = 100
 ACCURACY: Final = 10_000
 DESTINATIONS_LISTED: Final = 5
 DESTINATIONS_PLOTTED: Final = 7
 LATENCIES_PLOTTED: Final = 3
-# Of a longer time the newest windows are plotted.
+# Windows in a plot, the newest ones.
 WINDOWS_PLOTTED: Final = 500
 
-# What gaps in the journal do to the figures.
+# Effect of gaps in the journal on the figures.
 UNCERTAIN: Final = (
     "messages and acknowledgements that stood there are not counted: some that wait here may be gone, others may be "
     "missing, and what has no match here may have been stored there"
@@ -45,7 +45,7 @@ _PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "max_ms": 
 _COUNTED: Final = ("enqueued", "acked", "gone")
 _MEASURED: Final = (*_PERCENTILES, "interval_error_ms", "unbounded")
 _SLOWEST: Final = "store destination window_start p99_ms interval_error_ms acked backlog_end p50_ms p95_ms max_ms"
-# By importance: a terminal shows as many as fit.
+# By importance: a terminal shows as many columns as fit.
 _TOTALS: Final = (
     "store destination backlog p99_ms interval_error_ms acked enqueued gone p50_ms p95_ms max_ms oldest unbounded "
     "unmatched destination_type"
@@ -53,13 +53,13 @@ _TOTALS: Final = (
 
 
 def destination_stats(lives: DataFrame, window_seconds: int = WINDOW_SECONDS) -> DataFrame:
-    """Of each window in which something happened to a destination:
+    """Return the figures of each window with events of a destination:
 
     ``store, destination_type, destination, window_start, window_end, enqueued, acked, gone, backlog_end, p50_ms,
-    p95_ms, p99_ms, max_ms, interval_error_ms, unbounded``. ``gone`` expired, was dead-lettered or went with its queue;
-    ``backlog_end`` is what was there at the end of the window, of messages that were stored in what was read.
-    Latencies are those of what was acknowledged in the window; of ``unbounded`` many no latest time is known, and they
-    are not among them. ``lives`` is what ``lifecycle`` gives; what has no time at all is in no window.
+    p95_ms, p99_ms, max_ms, interval_error_ms, unbounded``. ``gone`` messages expired, were dead-lettered or removed
+    with their queue; ``backlog_end`` is the backlog at the end of the window, of messages stored in the files read.
+    Latencies are those of messages acknowledged in the window, without the ``unbounded`` ones, whose latest time is
+    unknown. ``lives`` is the result of ``lifecycle``; messages without any time are in no window.
     """
     timed = lives.where(F.col("added_lo").isNotNull())
     entered = timed.withColumn("_at", F.col("added_lo")).withColumn("_enters", F.lit(1))
@@ -90,10 +90,10 @@ def destination_stats(lives: DataFrame, window_seconds: int = WINDOW_SECONDS) ->
 
 
 def totals(lives: DataFrame) -> DataFrame:
-    """One row for each destination of a store, with the columns of ``destination_stats`` but the window's, and
+    """Return a row for each destination of a store, with the columns of ``destination_stats`` except the window's, and
 
-    ``backlog``: messages that are there at the end; ``oldest``: when the oldest of them was stored; ``unmatched``:
-    acknowledgements of messages that are in none of the files that were read. The longest backlog comes first.
+    ``backlog``: messages that exist at the end; ``oldest``: when the oldest of them was stored; ``unmatched``:
+    acknowledgements of messages that are in none of the files read. The longest backlog comes first.
     """
     is_live = F.col("state") == lifecycle.LIVE
     return (
@@ -111,7 +111,8 @@ def totals(lives: DataFrame) -> DataFrame:
 
 
 def _measures(is_meant: Column) -> list[Column]:
-    """acked, gone, unbounded, and the percentiles by the earliest (``_lo``) and the latest (``_hi``) times possible."""
+    """Return acked, gone, unbounded, and the percentiles of the earliest (``_lo``) and latest (``_hi``) possible
+    times."""
     is_acked = is_meant & (F.col("state") == lifecycle.ACKED)
     is_bounded = is_acked & F.col("ack_hi").isNotNull() & F.col("added_lo").isNotNull()
     least = F.greatest(F.lit(0), F.unix_millis("ack_lo") - F.unix_millis("added_hi"))
@@ -161,9 +162,9 @@ def run(
     window_seconds: int | None = None,
     mark_interval_ms: int | None = None,
 ) -> Summary:
-    """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Not clean where something was not
-    there to be read, for then the figures are uncertain; what is slow for one is quick for another. Without
-    ``window_seconds`` the time that the messages span says how long a window is.
+    """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Not clean if data was missing,
+    since the figures are uncertain then; a high latency is no error. Without ``window_seconds``, the time span of the
+    messages determines the length of a window.
     """
     sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS).where(F.col("command").isin(*lifecycle.COMMANDS))
@@ -203,8 +204,8 @@ def run(
 
 
 def window_of(lives: DataFrame) -> int:
-    """How many seconds a window has, by the time from the first message that was stored to the last that came or went.
-    Reads ``lives``."""
+    """Return the length of a window in seconds, by the time from the first stored message to the last that came or
+    went. Reads ``lives``."""
     came, went = F.unix_seconds("added_lo"), F.unix_seconds("ack_lo")
     stored = lives.where(F.col("added_lo").isNotNull())
     first, last = only_row(stored.agg(F.min(came), F.max(F.greatest(came, F.coalesce(went, came)))))
@@ -213,12 +214,12 @@ def window_of(lives: DataFrame) -> int:
 
 
 def _readable(frame: DataFrame, time: str) -> DataFrame:
-    """With ``time`` as text, in the session's time zone: a time that is collected is in the driver's."""
+    """Return the frame with ``time`` as text, in the session's time zone: a collected time would be in the driver's."""
     return frame.withColumn(time, F.date_format(time, "yyyy-MM-dd HH:mm:ss"))
 
 
 def _series(stats: DataFrame, keys: Sequence[tuple[str, str, str]]) -> Series:
-    """The newest windows of these destinations."""
+    """Return the newest windows of these destinations."""
     series: Series = {key: [] for key in keys}
     if not keys:
         return series
@@ -240,8 +241,8 @@ def _series(stats: DataFrame, keys: Sequence[tuple[str, str, str]]) -> Series:
 
 
 def findings(by_destination: Table, series: Series) -> tuple[str, ...]:
-    """The destinations with the longest backlog, in sentences, from the table of ``totals``; those whose latency is
-    known first."""
+    """Return sentences about the destinations with the longest backlog, from the table of ``totals``; those with a
+    known latency first."""
     rows = [dict(zip(by_destination.columns, cells, strict=True)) for cells in by_destination.rows]
     rows.sort(key=lambda row: row["p99_ms"] is None)
     found = []
@@ -259,7 +260,7 @@ def findings(by_destination: Table, series: Series) -> tuple[str, ...]:
 
 
 def is_growing(points: Sequence[Point]) -> bool:
-    """Whether more is there at the end than half-way."""
+    """Return whether the backlog at the end is larger than half-way."""
     if len(points) < 2:
         return False
     first, last = points[0], points[-1]
@@ -268,7 +269,7 @@ def is_growing(points: Sequence[Point]) -> bool:
 
 
 def remarks(unmatched: int, unbounded: int, *, has_marks: bool, is_tail_read: bool) -> tuple[str, ...]:
-    """How the figures are to be read, in sentences."""
+    """Return notes on how to read the figures."""
     lines = []
     if unmatched:
         lines.append(
@@ -289,7 +290,7 @@ def remarks(unmatched: int, unbounded: int, *, has_marks: bool, is_tail_read: bo
 
 
 def duration(milliseconds: int) -> str:
-    """2300 -> "2.3 s"."""
+    """Format a duration: 2300 -> "2.3 s"."""
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if milliseconds >= length:
             return f"{milliseconds / length:.1f} {unit}"
@@ -297,7 +298,7 @@ def duration(milliseconds: int) -> str:
 
 
 def plots(series: Series, window: timedelta) -> tuple[Plot, ...]:
-    """The backlog over time of these destinations, and the latencies of those of them that have some."""
+    """Return plots of the backlog of these destinations over time, and of their latencies where known."""
     starts = [point.start for points in series.values() for point in points]
     if not starts:
         return ()
@@ -331,13 +332,13 @@ def plots(series: Series, window: timedelta) -> tuple[Plot, ...]:
 
 
 def _names(series: Series) -> dict[tuple[str, str, str], str]:
-    """The destinations' names, with their stores where there are several."""
+    """Return the names of the destinations, with their stores if there are several."""
     several = len({store for store, _, _ in series}) > 1
     return {key: f"{key[2]} ({key[0]})" if several else key[2] for key in series}
 
 
 def _backlog(points: Sequence[Point], windows: Sequence[datetime]) -> list[float | None]:
-    """It stays as it was where nothing happens."""
+    """Return the backlog of each window; it stays as it was in windows without events."""
     found: list[float | None] = []
     waiting = list(reversed(points))
     backlog: int | None = None

@@ -1,14 +1,14 @@
 """The life of each message in each queue or durable subscription: when it was stored, and when it was acknowledged.
 
-A message shows a time, and one of a transaction counts from its COMMIT on. An acknowledgement shows none, so its time
-lies between two clocks (jobs.clocks). A master of TandemMQ narrows that: it marks the clock in front of a batch that it
-writes anyway, once its interval is over.
+A message shows a time, and one of a transaction counts from its COMMIT on. An acknowledgement shows none: its time lies
+between two clocks (jobs.clocks). A master of TandemMQ narrows that: once its mark interval is over, it writes a clock
+mark in front of the next batch.
 
     CLOCK 10:00:00.000 | ack      written then: the mark was made with the batch
-    ack without a mark            less than the interval behind the last mark, or there would be another
+    ack without a mark            less than the interval after the last mark, or there would be another
 
-The time that a message shows is when the broker took it, but for this broker's messages it is that of its sender, where
-a sender gave one. So it is believed only where it agrees with the marks around.
+The time that a message shows is when the broker took it; but messages of this broker show the time of the sender, if
+the sender gave one. So the time is believed only if it agrees with the marks around.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from tandemmq.pipeline.jobs.effects import Declared, Span, file_of, place
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# The columns of the tables records, marks and acks that are read, and the commands of the records.
+# Columns of the tables records, marks and acks that are read, and the commands of the records.
 RECORD_COLUMNS: Final = (*effects.RECORD_COLUMNS, "batch", "epoch")
 MARK_COLUMNS: Final = effects.MARK_COLUMNS
 ACK_COLUMNS: Final = ("store", "file", "offset", "ack_kind")
 COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK, columns.REWRITTEN)
 
-# What ``state`` may be. Of those that are not there any more ACKED alone was taken by a consumer.
+# Values of ``state``. Of the messages that are gone, only ACKED ones were taken by a consumer.
 LIVE: Final = "live"
 ACKED: Final = "acked"
 EXPIRED: Final = "expired"
-POISON: Final = "poison"  # it was given up, and went to a queue of dead letters where its policy has one
-REMOVED: Final = "removed"  # by the broker: it expired, was moved, purged or given up; the record does not say which
+POISON: Final = "poison"  # given up, and sent to a dead letter queue if its policy has one
+REMOVED: Final = "removed"  # by the broker: expired, moved, purged or given up; the record does not tell
 DELETED: Final = "deleted"  # with its queue or subscription
-UNMATCHED_ACK: Final = "unmatched_ack"  # where the message was stored is gone, or was not read
+UNMATCHED_ACK: Final = "unmatched_ack"  # the record that stored the message is gone, or was not read
 ENDED: Final = (ACKED, EXPIRED, POISON, REMOVED, DELETED)
 
 _ENDING: Final = (columns.REMOVE_DESTINATION, columns.UNSUBSCRIPTION)
 _BY_KIND: Final = (EXPIRED, POISON, REMOVED)  # of table acks; every other kind is a consumer's
 _UNMATCHED_KIND: Final = "unmatched"
-# A message waits for the batch before its own, seldom so long.
+# A message waits for the batch before its own, seldom longer than this.
 WAITED_MS_MAX: Final = 1000
-# Of letters that several durable subscriptions gave up each (broker.engine.dead_letters).
+# Ids of letters that several durable subscriptions gave up (broker.engine.dead_letters).
 LETTER_IDS: Final = "^ID:dead-letter-"
 # A mark shows whole milliseconds.
 _ROUNDED_MS: Final = 1
@@ -53,19 +53,19 @@ _ROUNDED_MS: Final = 1
 def lifecycle(
     records: DataFrame, marks: DataFrame, acks: DataFrame, *, mark_interval_ms: int | None = None
 ) -> DataFrame:
-    """A row for each message in each queue or durable subscription:
+    """Return a row for each message in each queue or durable subscription:
 
     ``store, destination_type, destination, subscription, message_id, added_lo, added_hi, ack_lo, ack_hi, add_file,
-    ack_file, state``. It was stored between the first two times, one and the same but for transactions, and it was
-    acknowledged, or went otherwise, between the other two; no ``ack_hi``: no clock stands behind. A message that is
-    stored again once it is gone has another life.
+    ack_file, state``. The message was stored between the first two times, which are equal outside of transactions, and
+    was acknowledged or removed between the other two; no ``ack_hi``: there is no later clock. A message that is stored
+    again after it was gone has another life.
 
-    What a compaction moved has one life, from when it was stored first. What a transaction did counts if it was
-    committed. What a selector passed over was never for that subscription, and has no row.
+    A message that a compaction moved has one life, from when it was stored first. Parts of a transaction count if it
+    was committed. A message that a selector passed over was never for that subscription, and has no row.
 
-    ``records`` is what ``believed`` gives, and is read several times: keep it (``persist``). ``mark_interval_ms``: the
-    brokers' ``clock_mark_interval``; None: the shortest time between two marks in a file of an epoch, for the interval
-    is not longer.
+    ``records`` is the result of ``believed``, and is read several times: keep it (``persist``). ``mark_interval_ms``:
+    the brokers' ``clock_mark_interval``; None: the shortest time between two marks in a file of an epoch, since the
+    interval is not longer.
     """
     when = moments(records, mark_interval_ms)
     at_effect = when.select(
@@ -81,8 +81,8 @@ def lifecycle(
 
 
 def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
-    """``records`` without the times of messages that the marks around contradict: later than the batch can have been
-    written, or WAITED_MS_MAX before the last mark. Where there are no marks every time is believed."""
+    """Return ``records`` without the times of messages that the marks around contradict: later than the batch can have
+    been written, or more than WAITED_MS_MAX before the last mark. Without marks, every time is believed."""
     shown = F.unix_millis("broker_in")
     least, most = F.unix_millis("_mark.broker_in") - WAITED_MS_MAX, F.unix_millis(_latest())
     is_contradicted = (F.col("command") == columns.ADD_MESSAGE) & ((shown < least) | (shown > F.coalesce(most, shown)))
@@ -94,10 +94,11 @@ def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFra
 
 
 def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
-    """``store, at, command, batch, lo, hi, is_moved, is_rewritten, is_elsewhere``: between which times the records at
-    those places were written; whether a compaction of this broker wrote them, or one of ActiveMQ (what it forwards is
-    older, and has no ``lo``); and whether their batch carries the same message from one place to another: a dead
-    letter, a message whose time came, or one that an operator moved. ``records`` is what ``believed`` gives."""
+    """Return ``store, at, command, batch, lo, hi, is_moved, is_rewritten, is_elsewhere``: the times between which the
+    records at those places were written; whether a compaction of this broker wrote them, or one of ActiveMQ (records
+    that it forwards are older, and have no ``lo``); and whether their batch moves the same message from one place to
+    another: a dead letter, a message whose time came, or one that an operator moved. ``records`` is the result of
+    ``believed``."""
     high = F.least("clock_hi", _latest())
     command, destination = F.col("command"), F.col("destination")
     of_message = Window.partitionBy("store", "file", "batch", "message_id")
@@ -107,7 +108,7 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
         return (F.min(there).over(of_message) != destination) | (F.max(there).over(of_message) != destination)
 
     carried = F.when(command == columns.REMOVE_MESSAGE, is_elsewhere(columns.ADD_MESSAGE)).when(
-        # What ActiveMQ carries shows when it was taken again.
+        # A message that ActiveMQ moves shows when it was taken again.
         (command == columns.ADD_MESSAGE) & F.col("epoch").isNotNull(),
         is_elsewhere(columns.REMOVE_MESSAGE) | F.col("message_id").rlike(LETTER_IDS),
     )
@@ -136,7 +137,8 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
 
 
 def _marked(records: DataFrame, mark_interval_ms: int | None) -> DataFrame:
-    """With the last mark of the file up to each record as ``_mark STRUCT<batch, broker_in>``, and ``_interval``."""
+    """Return the records with the last mark of the file up to each as ``_mark STRUCT<batch, broker_in>``, and
+    ``_interval``."""
     in_order = Window.partitionBy("store", "file").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     mark = F.when(F.col("command") == columns.CLOCK, F.struct("batch", "broker_in"))
     marked = records.withColumn("_mark", F.last(mark, ignorenulls=True).over(in_order))
@@ -146,14 +148,14 @@ def _marked(records: DataFrame, mark_interval_ms: int | None) -> DataFrame:
 
 
 def _latest() -> Column:
-    """When a batch was written at the latest by the last mark of its file; null: that does not say."""
+    """The latest time at which a batch was written, by the last mark of its file; null: unknown."""
     shown = F.col("_mark.broker_in")
     later = F.timestamp_millis(F.unix_millis(shown) + F.col("_interval") + _ROUNDED_MS)
     return F.when(F.col("_mark.batch") == F.col("batch"), shown).otherwise(later)
 
 
 def _intervals(records: DataFrame) -> DataFrame:
-    """store, epoch, and the milliseconds within which the masters of those epochs marked the clock again."""
+    """Return store, epoch, and the shortest time in milliseconds between two clock marks of these epochs' masters."""
     in_order = Window.partitionBy("store", "file").orderBy("offset")
     passed = F.unix_millis("broker_in") - F.unix_millis(F.lag("broker_in").over(in_order))
     return (
@@ -166,9 +168,9 @@ def _intervals(records: DataFrame) -> DataFrame:
 
 
 def _spans(records: DataFrame) -> list[Span]:
-    """When there was what holds messages. A subscription that acknowledged before its first record here was there
-    before: that record stands in a newer file now, or in one that was not read; or it ends the subscription, whatever
-    begins another one of that name later."""
+    """Return when holders of messages existed. A subscription that acknowledged before its first record here existed
+    before: that record is in a newer file now, or in one that was not read; or it ends the subscription, before another
+    one of that name begins."""
     declarations = effects.declared(records)
     acknowledged = {
         tuple(row[:4]): row[4]
@@ -196,7 +198,7 @@ def _spans(records: DataFrame) -> list[Span]:
 
 
 def _lives(timed: DataFrame) -> DataFrame:
-    """One row for each life: the events of a message from one that stores it to the one that removes it."""
+    """Return one row for each life: the events of a message from one that stores it to the one that removes it."""
     message = Window.partitionBy(*columns.DESTINATION, "subscription", "begin", "message_id").orderBy(
         "effect", "turn", "at"
     )
@@ -204,11 +206,11 @@ def _lives(timed: DataFrame) -> DataFrame:
     command, before = F.col("command"), F.lag("command").over(message)
     is_removal = command == columns.REMOVE_MESSAGE
     begins = ~is_removal & (before.isNull() | (before == columns.REMOVE_MESSAGE))
-    # What stands in a transaction is as old as its COMMIT, and what a broker carried elsewhere shows when it was sent
-    # first; the time of any other message is its own.
+    # A record in a transaction is as old as its COMMIT, and a message that a broker moved elsewhere shows when it was
+    # sent first; any other message shows its own time.
     is_own_time = ~is_removal & (F.col("at") == F.col("effect")) & ~F.coalesce("is_elsewhere", F.lit(False))
     low, high = (F.when(is_own_time, F.coalesce("broker_in", name)).otherwise(F.col(name)) for name in ("_lo", "_hi"))
-    low = F.coalesce(low, F.when(~is_removal, F.col("broker_in")))  # its COMMIT was forwarded, nobody knows when
+    low = F.coalesce(low, F.when(~is_removal, F.col("broker_in")))  # its COMMIT was forwarded at an unknown time
     flags = ("is_moved", "is_rewritten", "is_elsewhere")
     declared = F.struct("effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), *flags, "ack_kind")
     return (
@@ -237,13 +239,13 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
         .when(F.col("end").isNotNull(), DELETED)
         .otherwise(LIVE)
     )
-    # This broker gives a message out when it is durable: its consumers acknowledge in a later batch. What ActiveMQ's
-    # consumers acknowledge may stand beside its message, and says of what kind it is.
+    # This broker delivers a message when it is durable: its consumers acknowledge in a later batch. Acknowledgements of
+    # ActiveMQ's consumers may stand beside the message, and have a kind.
     is_at_once = kind.isNull() & (
         (F.col("removed.effect") == F.col("added.effect"))
         | ((F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect")))
     )
-    # A compaction says with a copy which subscriptions do not have the message.
+    # A compaction writes beside a copy which subscriptions do not have the message.
     is_passed_over = F.col("subscription").isNotNull() & (
         (kind == _UNMATCHED_KIND) | is_at_once | F.col("removed.is_moved")
     )

@@ -1,13 +1,13 @@
-"""Who holds each journal file, and why: the answer of ``tandemmq store why``, by the same code (store.tools.why).
+"""Reasons that hold each journal file: the result of ``tandemmq store why``, by the same code (store.tools.why).
 
     current        the newest file, which is written to
     message        live messages stand in it
     subscription   the record of a durable subscription does
     transaction    operations of an open or prepared transaction do
-    acks_of        its acknowledgements, copies and deletions hold down what died in ``ref_file``, which stays
+    acks_of        its acknowledgements, copies and deletions keep removed what died in ``ref_file``, which stays
     fence          it began an epoch, and ``ref_file``, which is older, stays
 
-A file without any of these goes with the next checkpoint.
+A file without any of these is deleted at the next checkpoint.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ FENCE: Final = "fence"
 REASONS: Final = (CURRENT, MESSAGE, SUBSCRIPTION, TRANSACTION, ACKS_OF, FENCE)
 NOTHING: Final = "nothing"
 
-# Where the answer comes from.
+# Source of the result.
 BASIS: Final = "journal"
 
-# Destinations for which it is worked out what would go without them: those that stand in most files; and how many of
-# these are told.
+# Destinations to examine for the files that would be released without them: those in the most files; and how many of
+# them are shown.
 DRAINED_MAX: Final = 100
 DRAINED_LISTED: Final = 10
 FILES_PLOTTED: Final = 60
@@ -63,7 +63,7 @@ VERDICTS: Final = (
 
 
 class Pin(NamedTuple):
-    """A line of the table ``pins``."""
+    """Row of the table ``pins``."""
 
     store: str
     file: int
@@ -80,8 +80,8 @@ class Pin(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A line of ``file_verdicts``. ``state`` is in the words of ``store why``; ``chained_from``: the oldest file in
-    which something lives that keeps this one, in which nothing does."""
+    """Row of ``file_verdicts``. ``state`` is a word of ``store why``; ``chained_from``: the oldest file with live
+    messages that keeps this one, which has none."""
 
     store: str
     file: int
@@ -97,8 +97,8 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What would go if a destination had no messages: ``freed`` are numbers of files of ``store``, ``bytes`` theirs.
-    ``items`` are its messages outside of the newest file."""
+    """Files that would be released if a destination had no messages: ``freed`` are numbers of files of ``store``,
+    ``bytes`` their size. ``items`` are its messages outside of the newest file."""
 
     store: str
     destination: str
@@ -109,7 +109,7 @@ class Drained:
 
 
 def judged(journal: Journal) -> tuple[list[Pin], list[Verdict]]:
-    """Of each file of a store who holds it, and what follows."""
+    """Return the pins of each file of a store, and the verdicts."""
     facts, epoch_history = journal.facts, journal.epoch_history
     graph = Graph(facts, epoch_history)
     own = facts.held_by_own()
@@ -143,7 +143,7 @@ def judged(journal: Journal) -> tuple[list[Pin], list[Verdict]]:
 
 
 def _standing(journal: Journal, file: int, *, is_current: bool) -> Iterator[Pin]:
-    """What keeps a file because it stands in it."""
+    """Yield the pins of a file by its own records."""
     store, facts = journal.store, journal.facts
     if is_current:
         yield Pin(store, file, CURRENT)
@@ -158,7 +158,7 @@ def _standing(journal: Journal, file: int, *, is_current: bool) -> Iterator[Pin]
 
 
 def _waiting(journal: Journal, file: int, pins: Sequence[int]) -> Iterator[Pin]:
-    """What keeps a file because others stay. What declarations hold down has no line of its own in the journal."""
+    """Yield the pins of a file by other files that stay. Pins of declarations have no line in the journal."""
     lines = [line for line in journal.kills.get(file, ()) if line.ref_file in pins]
     for line in lines:
         yield _of_line(line, ACKS_OF)
@@ -176,7 +176,7 @@ def _time(micros: int | None) -> datetime | None:
 
 
 def drained(journal: Journal) -> list[Drained]:
-    """What each destination alone keeps; those that let most bytes go first, those that let none go not at all."""
+    """Return what each destination alone keeps, by bytes released; destinations that release nothing are left out."""
     facts = journal.facts
     held: dict[tuple[str, str], list[Counted]] = {}
     for file, lines in journal.holders.items():
@@ -206,7 +206,7 @@ def drained(journal: Journal) -> list[Drained]:
 
 
 def findings(verdicts: Sequence[Verdict], drains: Sequence[Drained], *, archived: int, damaged: int) -> tuple[str, ...]:
-    """What keeps the most, in sentences. ``archived``: files that were left out; ``damaged``: bytes."""
+    """Return the findings, the largest first. ``archived``: files that were left out; ``damaged``: bytes."""
     held = [file for file in verdicts if file.is_held]
     going = [file for file in verdicts if file.state == RECLAIMABLE]
     lines = [
@@ -234,12 +234,12 @@ def findings(verdicts: Sequence[Verdict], drains: Sequence[Drained], *, archived
             "`tandemmq pipeline verify` says where."
         )
     if archived:
-        lines.append(f"{archived:,} files of archives were left out: nobody holds them.")
+        lines.append(f"{archived:,} files of archives were left out: no broker needs them.")
     return tuple(lines)
 
 
 def _by_file(verdicts: Sequence[Verdict]) -> Stacks:
-    """The oldest files, each in the colour of the first of its reasons."""
+    """Return the oldest files, each in the colour of its first reason."""
     shown = verdicts[:FILES_PLOTTED]
     several = len({file.store for file in shown}) > 1
     parts = (*REASONS, NOTHING)
@@ -258,8 +258,8 @@ def _by_file(verdicts: Sequence[Verdict]) -> Stacks:
 def pins(
     spark: SparkSession, records: DataFrame, marks: DataFrame, files: Iterable[JournalFile]
 ) -> tuple[DataFrame, DataFrame, list[Drained]]:
-    """The tables ``pins`` and ``file_verdicts``, and what would go without each destination, of the stores that
-    ``files`` are of; ``records`` and ``marks`` are theirs, of every file, the newest one too."""
+    """Return the tables ``pins`` and ``file_verdicts``, and what would be released without each destination, of the
+    stores of ``files``; ``records`` and ``marks`` are theirs, of every file, including the newest one."""
     found: list[Pin] = []
     verdicts: list[Verdict] = []
     drains: list[Drained] = []
@@ -273,15 +273,15 @@ def pins(
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``pins`` and ``file_verdicts`` below ``out``. Not clean when the journal is damaged or a file is missing,
-    for then something is not known. The newest file of each store is read, whatever ``sources`` say; ValueError where
-    they leave out files.
+    """Write ``pins`` and ``file_verdicts`` below ``out``. Not clean when the journal is damaged or a file is missing:
+    the result is incomplete. The newest file of each store is read, whatever ``sources`` say; ValueError if they leave
+    out files.
     """
     sources = sources.whole().fixed(spark)
     planned = sources.files(sources.access_in(spark))
     files = [file for file in planned if posixpath.dirname(file.path) == file.store]
     if not files:
-        raise ValueError("there are archived files only, which nobody holds")
+        raise ValueError("there are only archived files, which no broker needs")
     paths = sources.paths if len(files) == len(planned) else tuple(file.path for file in files)
     whole = replace(sources, paths=paths)
     records = whole.read(spark, RECORDS, RECORD_COLUMNS).where(F.col("command").isin(*COMMANDS)).persist()

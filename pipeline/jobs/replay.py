@@ -1,6 +1,6 @@
-"""Messages of journals, or of Parquet made of them, back to a broker through its failover URL: each is stored once.
+"""Send messages of journals, or of Parquet made from them, to a broker through its failover URL, each exactly once.
 
-    sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: what is sent, in slices)
+    sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: messages in slices)
             -> tasks, each with a client, send slices -> ledger
 
 Once the plan is made a run with the same ``out`` goes on where the last one stood, from the plan: the sources may be
@@ -39,11 +39,11 @@ from tandemmq.pipeline.sending.slices import send_tasks
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Without order a destination is cut into pieces of so many messages.
+# Without order, a destination is cut into pieces of this many messages.
 SLICE_MESSAGES: Final = 10_000
-# How often a terminal shows the progress.
+# Interval of the progress on a terminal.
 WATCH_SECONDS: Final = 1.0
-# A task holds one row group of the plan: so many messages, or fewer that have Parquet's 128 MiB together.
+# A task holds one row group of the plan: this many messages, or fewer if they reach Parquet's 128 MiB together.
 _PLAN_OPTIONS: Final = {"parquet.block.row.count.limit": "2000"}
 _PLAN_COLUMNS: Final = (
     *(*NAME, "message_id", "correlation_id", "reply_to", "priority", "persistent", "type"),
@@ -61,11 +61,11 @@ def run(
     rate: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Summary:
-    """Replay what ``request`` asks for to ``target``; without one say what would be sent, and how long at ``rate``.
+    """Replay the messages of ``request`` to ``target``. Without target: report what would be sent, and the time.
 
     Writes ``replay_selection``, ``replay_ledger``, ``replay_refused`` and the state of the replay below ``out``. Not
-    clean while something that was asked for is not at the broker. Raises ValueError where ``out`` holds another replay,
-    InUse where one is running with it.
+    clean while a selected message is not at the broker. Raises ValueError if ``out`` holds another replay, InUse if one
+    is running with it.
     """
     out = os.path.abspath(out)
     ledger = Ledger(Path(out) / STATE)
@@ -84,7 +84,7 @@ def run(
         return summary(spark, out, ledger, begun, before)
 
 
-# ---- what is asked for
+# ---- the selection
 
 
 def _fixed(spark: SparkSession, sources: Sources) -> Sources:
@@ -92,9 +92,9 @@ def _fixed(spark: SparkSession, sources: Sources) -> Sources:
 
 
 def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[str] = ()) -> DataFrame | None:
-    """A table of the sources, and only ``columns`` of it; None where they are Parquet of messages and it is another.
+    """Return a table of the sources, with only ``columns``; None if they are Parquet without this table.
 
-    ValueError where some are journals and some are Parquet.
+    ValueError if some are journals and some are Parquet.
     """
     if not are_parquet(sources.paths):
         found = sources.read(spark, name, columns)
@@ -108,7 +108,7 @@ def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[st
 
 def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
     if not is_lake(path):
-        # With its schema said, a directory "destination=7" is the text 7.
+        # With an explicit schema, a directory "destination=7" is the text 7.
         found = spark.read.schema(ddl(name)).parquet(path)
         return _with_bodies(found) if "body" in spark.read.parquet(path).columns else found
     if any(commit.parquet.get(name) for commit in committed(path).values()):
@@ -118,7 +118,7 @@ def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
 
 
 def _with_bodies(messages: DataFrame) -> DataFrame:
-    """What is empty has a body of no bytes here, so that it is told from Parquet that was made without bodies."""
+    """Replace missing bodies by empty ones, to distinguish them from Parquet that was made without bodies."""
     return messages.withColumn("body", F.coalesce("body", F.lit("").cast("binary")))
 
 
@@ -126,7 +126,7 @@ def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRe
     messages, records = table(spark, sources, MESSAGES), table(spark, sources, RECORDS, selection.RECORD_COLUMNS)
     assert messages is not None, "all sources have them"
     if records is not None:
-        # They are few, and read several times.
+        # The records are few, and read several times.
         records = records.where(F.col("command").isin(*selection.COMMANDS)).cache()
     acks = table(spark, sources, ACKS, selection.ACK_COLUMNS) if request.only == UNACKNOWLEDGED else None
     found = selection.selection(messages, records, acks, request, time.time_ns() // 1_000_000)
@@ -145,7 +145,7 @@ def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRe
 
 
 def _asked(sources: Sources, request: ReplayRequest, target: Target) -> dict[str, Any]:
-    """What must be the same for a run to go on, as JSON gives it back."""
+    """Return the options that must be the same for a run to continue, as JSON restores them."""
     paths = [path if "://" in path else os.path.abspath(path) for path in sources.paths]
     files = {"tail": sources.is_tail_wanted, "from_file": sources.first, "to_file": sources.last}
     options = {"sources": paths, **files, **asdict(request), "as": target.destination}
@@ -203,7 +203,7 @@ def _planned(
         .write.mode("overwrite")
         .options(**_PLAN_OPTIONS)
         .partitionBy("slice")
-        .parquet(f"file:{ledger.plan}")  # whatever file system a cluster takes for its own
+        .parquet(f"file:{ledger.plan}")  # independent of the cluster's default file system
     )
     begun = Run(uuid.uuid4().hex, _asked(sources, request, target), _addresses(target), slices)
     ledger.begin(begun)
@@ -228,7 +228,7 @@ def _slices(chosen: DataFrame, request: ReplayRequest) -> Sequence[Slice]:
 
 
 def _piece(request: ReplayRequest) -> Column:
-    """Which slice of its destination a message is in, by its number; from 0, and none is left out."""
+    """The slice of its destination that a message is in, by its number; from 0, without gaps."""
     return F.lit(0) if request.is_ordered else F.floor((F.col("number") - 1) / SLICE_MESSAGES)
 
 
@@ -269,8 +269,8 @@ def _send(
 
 @contextmanager
 def _watched(ledger: Ledger, slices: Sequence[Slice], progress: Callable[[int, int], None] | None) -> Iterator[None]:
-    """``progress`` is called now and then, by a thread, with how many messages of ``slices`` are at the broker, and of
-    how many; and once at the end."""
+    """Call ``progress`` periodically, from a thread, with the number of messages of ``slices`` at the broker, and of
+    all; and once at the end."""
     if progress is None:
         yield
         return
@@ -295,7 +295,7 @@ def _watched(ledger: Ledger, slices: Sequence[Slice], progress: Callable[[int, i
 
 
 def _slots(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as Spark says so wherever it runs; without it they all do, in one loop."""
+    """Return how many tasks run at once, as far as Spark reports it; without Spark all do, in one loop."""
     if is_local():
         return TASKS_MAX
     slots: int = spark.range(TASKS_MAX * 10).select(F.spark_partition_id()).distinct().count()
@@ -303,7 +303,7 @@ def _slots(spark: SparkSession) -> int:
 
 
 def shared(slices: Sequence[Slice], tasks: int) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the slices that each of ``tasks`` sends, so that none has much more to send than the others."""
+    """Return the numbers of the slices for each of ``tasks``, so that all have about as much to send."""
     loads = [0] * tasks
     given: list[list[int]] = [[] for _ in range(tasks)]
     for slice in sorted(slices, key=lambda each: each.messages, reverse=True):

@@ -1,4 +1,4 @@
-"""What a replay tells: what it would send, or what it sent, refused and left out."""
+"""Report of a replay: messages that it would send, or sent, messages refused and left out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def dry_summary(chosen: DataFrame, out: str, rate: float | None) -> Summary:
     )
 
 
-# Of these nothing was sent although somebody asked for them.
+# Selected messages that were not sent, for these reasons.
 _AMISS: Final = {
     selection.IN_DOUBT: "of transactions that have no outcome in what was read",
     selection.UNSENDABLE: "with a body or a destination that STOMP has no way to send",
@@ -68,7 +68,7 @@ _MEANT: Final = {
 
 
 def _left_out(chosen: DataFrame) -> tuple[Table, list[str], bool]:
-    """The messages that are not sent, by destination and reason; in sentences; whether that is as it was asked for."""
+    """Return the messages not sent, by destination and reason; sentences; and whether no selected one is left."""
     found = (
         chosen.where(F.col("fate") != selection.SEND)
         .groupBy("destination_type", "destination", "fate")

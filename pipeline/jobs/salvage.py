@@ -1,8 +1,8 @@
-"""Which messages damaged bytes speak of, as far as they can still be read. No Spark.
+"""Messages that damaged bytes name, as far as they can still be read. No Spark.
 
-    | control record 28, perhaps hit | record | record | ... the first that does not fit ends it
+    | control record 28, perhaps damaged | record | record | ... the first that does not fit ends it
 
-Nothing here is sure: a checksum says that some byte is wrong, not which.
+Nothing here is certain: a checksum shows that some byte is wrong, not which.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tandemmq.store.records.commands import AddMessage, RemoveMessage, UpdateMes
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import SCHEMES
 
-# Of one place no more is read; a batch is shorter.
+# Maximum that is read of one place; a batch is shorter.
 PLACE_BYTES_MAX: Final = 64 << 20
 _NAMES: Final = {AddMessage: ADD_MESSAGE, UpdateMessage: UPDATE_MESSAGE, RemoveMessage: REMOVE_MESSAGE}
 
@@ -34,8 +34,8 @@ class Named(NamedTuple):
 
 
 def named(path: str, start: int, stop: int, access: Access = ()) -> list[Named]:
-    """The records between ``start``, where a batch begins, and ``stop`` that name messages. ``access`` says how a
-    remote path is reached. Raises FileNotFoundError, NotRegular, NoPlace, OSError."""
+    """Return the records between ``start``, where a batch begins, and ``stop`` that name messages. ``access``: the
+    access to a remote path. Raises FileNotFoundError, NotRegular, NoPlace, OSError."""
     source = open_file(path, access)
     try:
         content = source.read(start, min(stop - start, PLACE_BYTES_MAX))

@@ -1,8 +1,9 @@
-"""Which messages of journals, or of Parquet made of them, a replay sends, and why it leaves the others.
+"""Selection of a replay: the messages of journals, or of Parquet made from them, that it sends, and why it skips
+others.
 
-A message counts once in its destination, as its newest version has it: what compaction moved, or what was updated, is
-no second one. It is there when its transaction was committed. The order within a destination is that of the journal; a
-message of which only a moved copy is left stands where the time at which the broker took it belongs.
+A message counts once in its destination, in its newest version: a copy that compaction moved, or an update, is no
+second message. It exists once its transaction was committed. The order within a destination is that of the journal; a
+message of which only a moved copy is left is placed by the time at which the broker took it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from tandemmq.store.records.message import SCHEMES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# What becomes of a message.
+# Fates of a message.
 SEND: Final = "send"
 ROLLED_BACK: Final = "rolled_back"
 IN_DOUBT: Final = "in_doubt"  # its transaction has no outcome in what was read
-SCHEDULED: Final = "scheduled"  # it waits for its time, in a queue of the broker's own
-PRIVATE: Final = "private"  # no client sent it: what the broker keeps of MQTT sessions and bridges
+SCHEDULED: Final = "scheduled"  # a scheduled message, in the broker's own queue
+PRIVATE: Final = "private"  # the broker's own record of MQTT sessions and bridges
 ACKNOWLEDGED: Final = "acknowledged"
 EXPIRED: Final = "expired"
-UNSENDABLE: Final = "unsendable"  # STOMP cannot say it
+UNSENDABLE: Final = "unsendable"  # STOMP cannot express it
 UNREADABLE: Final = "unreadable"
 DAMAGED: Final = "damaged"  # a place of the journal, whatever stood there
 MISSING: Final = "missing"  # a file of the journal, whatever stood there
 WITHOUT_BODY: Final = "without_body"  # the Parquet was made without its body
 
 RECORD_COLUMNS: Final = (*columns.PLACE, "command", *columns.NAME, "transaction", "subscription")
-# Of the records these are looked at.
+# Commands of the records that are read.
 COMMANDS: Final = (*ENDS, *DECLARATIONS)
 ACK_COLUMNS: Final = (*columns.PLACE, *columns.NAME, "message_id", "transaction", "subscription")
 BATCH_COLUMNS: Final = ("store", "file", "batch", "status")
@@ -47,19 +48,19 @@ _COMMITTED, _UNKNOWN, _UNDONE = 2, 1, 0
 def selection(
     messages: DataFrame, records: DataFrame | None, acks: DataFrame | None, request: ReplayRequest, now_ms: int
 ) -> DataFrame:
-    """store, file, offset (of the newest version), destination_type, destination, message_id, body_bytes, fate, number:
-    one row for each message that was asked for. ``number`` counts those of a destination that are to be sent, from 1 in
-    their order; null for the others.
+    """Return a row for each selected message: store, file, offset (of the newest version), destination_type,
+    destination, message_id, body_bytes, fate, number. ``number`` counts the messages of a destination that are sent,
+    from 1 in their order; null for the others.
 
-    ``records`` and ``acks`` are None where there are none, with Parquet; then a transaction has no outcome. ValueError
-    for a name that is none, and when UNACKNOWLEDGED is asked for without acks.
+    ``records`` and ``acks`` are None for Parquet without them; then a transaction has no outcome. ValueError for an
+    invalid name, and for UNACKNOWLEDGED without acks.
     """
     if request.only == UNACKNOWLEDGED and (acks is None or records is None):
         raise ValueError("what is unacknowledged is known from journals, not from Parquet of messages alone")
     found = _messages(_asked(messages, request), records)
     if request.only == UNACKNOWLEDGED:
-        assert acks is not None, "asked above"
-        assert records is not None, "asked above"
+        assert acks is not None, "checked above"
+        assert records is not None, "checked above"
         found = _with_acknowledged(found, records, acks)
     else:
         found = found.withColumn("is_acknowledged", F.lit(False))
@@ -67,7 +68,7 @@ def selection(
 
 
 def damaged(batches: DataFrame) -> DataFrame:
-    """store, file, offset, fate of each damaged place: what stood there is unknown."""
+    """Return store, file, offset, fate of each damaged place: its content is unknown."""
     return batches.where(F.col("status").isin(columns.BAD_SUM, columns.GAP)).select(
         "store", "file", F.col("batch").alias("offset"), F.lit(DAMAGED).alias("fate")
     )
@@ -102,7 +103,7 @@ def _asked(messages: DataFrame, request: ReplayRequest) -> DataFrame:
 
 
 def _messages(versions: DataFrame, records: DataFrame | None) -> DataFrame:
-    """One row for each message: its newest version that counts, whether it counts, and where it was taken."""
+    """Return a row for each message: its newest version that counts, whether it counts, and where it was taken."""
     is_open = F.col("transaction").isNotNull() & (F.col("command") == columns.ADD_MESSAGE)
     plain = versions.where(~is_open | is_open.isNull()).select(
         *versions.columns, F.lit(_COMMITTED).alias("state"), _place("file", "offset").alias("done")
@@ -125,8 +126,8 @@ def _messages(versions: DataFrame, records: DataFrame | None) -> DataFrame:
 
 
 def _settled(rows: DataFrame, records: DataFrame | None) -> DataFrame:
-    """Rows with a transaction: ``state``, and ``done``, the place of its outcome. Ids of XA branches come again, so the
-    first outcome behind a row is its own."""
+    """Return the rows of transactions with ``state``, and ``done``, the place of the outcome. XA branch ids are reused,
+    so the first outcome behind a row is its own."""
     if records is None:
         return rows.select(*rows.columns, F.lit(_UNKNOWN).alias("state"), _place("file", "offset").alias("done"))
     outcomes = records.where(F.col("command").isin(columns.COMMIT, columns.ROLLBACK)).select(
@@ -156,8 +157,8 @@ def _place(file: str, offset: str) -> Column:
 
 
 def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) -> DataFrame:
-    """``is_acknowledged``: removed behind its last add, or its destination was; of a topic, by each durable
-    subscription that is still there and was when the message came."""
+    """Add ``is_acknowledged``: the message was removed behind its last add, or its destination was; in a topic, by each
+    durable subscription that still exists and existed when the message came."""
     without = acks.select(*ACK_COLUMNS).where(F.col("transaction").isNull())
     within = _settled(acks.select(*ACK_COLUMNS).where(F.col("transaction").isNotNull()), records)
     removes = (
@@ -172,9 +173,9 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
     )
     added = F.coalesce("added", _place("file", "offset"))
     is_removed = (F.col("_removed") > added) | (F.col("added").isNull() & F.col("_removed").isNotNull())
-    # A topic keeps nothing for those who come later: than the COMMIT, where there is one. What a compaction moved is
-    # held by all subscriptions that were there then, but for those that a removal beside the copy names; their own
-    # records may have been moved, too.
+    # A topic keeps nothing for subscriptions made later: later than the COMMIT, if there is one. A message that a
+    # compaction moved is held by all subscriptions that existed then, except those that a removal beside the copy
+    # names; their own records may have been moved, too.
     here = _place("file", "offset")
     held = F.when(F.col("taken.done") > here, F.col("taken.done")).otherwise(here)
     waits = F.exists(
@@ -197,8 +198,8 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
 
 
 def _subscriptions(records: DataFrame) -> DataFrame:
-    """store, destination_type, destination, _subscriptions: those that are still there, each with the place from which
-    it has been there: one that was ended and made again knows nothing of what came before."""
+    """Return store, destination_type, destination, _subscriptions: the existing ones, each with the place where it
+    began. One that was ended and made again does not get earlier messages."""
     ends = records.where(F.col("command").isin(columns.UNSUBSCRIPTION, columns.REMOVE_DESTINATION)).select(
         *(F.col(name).alias(f"_{name}") for name in columns.DESTINATION),
         F.col("subscription").alias("_ended"),
@@ -220,7 +221,7 @@ def _subscriptions(records: DataFrame) -> DataFrame:
 
 
 def is_private() -> Column:
-    """Whether a destination is the broker's own (broker.core.names.is_private)."""
+    """Return whether a destination is the broker's own (broker.core.names.is_private)."""
     return F.coalesce(F.col("destination").rlike(f"^{MQTT_PRIVATE.replace('.', '[.]')}"), F.lit(False))
 
 
@@ -250,7 +251,7 @@ def _numbered(found: DataFrame) -> DataFrame:
         .orderBy("place")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    # The clock of the journal does not go back, though the one of a master may have.
+    # The clock of the journal does not go back, though the clock of a master may have.
     reached = F.max(F.when(F.col("taken").isNotNull(), F.col("taken_ms"))).over(before)
     clock = F.coalesce(F.when(F.col("taken").isNotNull(), reached), "taken_ms", F.lit(0))
     is_sent = F.col("fate") == SEND

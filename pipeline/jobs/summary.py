@@ -1,4 +1,4 @@
-"""What a job tells when it is done: small enough for a terminal, complete enough for a page of HTML."""
+"""Result of a job: small enough for a terminal, complete enough for a page of HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandemmq.pipeline.table import Cell, Table
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """One bar for each label. ``unit`` is "bytes", "ms" or what is counted."""
+    """A bar for each label. ``unit`` is "bytes", "ms" or the counted thing."""
 
     title: str
     unit: str
@@ -21,7 +21,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """One bar for each label, cut in as many parts as there are ``parts``; ``values`` of a bar in their order."""
+    """A bar for each label, divided into ``parts``; ``values`` of a bar are in their order."""
 
     title: str
     unit: str
@@ -31,10 +31,10 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines over ``xs``, which are as they are to be read ("2026-11-03 09:00") and in their order, at equal distances.
+    """Lines over ``xs``, which are texts for the reader ("2026-11-03 09:00") in their order, at equal distances.
 
-    Each line has a name and a value for each of ``xs``, not below 0; None is a gap. ``unit`` is "bytes", "ms" or what
-    is counted. Of very many points the page shows the greatest of each stretch.
+    Each line has a name and a value for each of ``xs``, not below 0; None is a gap. ``unit`` is "bytes", "ms" or the
+    counted thing. Of very many points, the page shows the greatest of each stretch.
     """
 
     title: str
@@ -48,21 +48,21 @@ Plot = Bars | Stacks | Lines
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``findings`` are sentences, the most important one first. ``is_clean`` is False where an operator must look.
-    ``reached``: how far each store was read; None where no journal was. ``engine``: which one computed it, and why;
-    None where the caller brought a session."""
+    """Result of a job. ``findings`` are sentences, the most important one first. ``is_clean`` is False if an operator
+    must act. ``reached``: how far each store was read; None if no journal was. ``engine``: the engine, and the reason
+    for it; None if the caller brought a session."""
 
     job: str
     findings: tuple[str, ...]
     tables: tuple[Table, ...]
     plots: tuple[Plot, ...] = ()
     is_clean: bool = True
-    written: dict[str, str] = field(default_factory=dict)  # name of a table -> where it stands as Parquet
+    written: dict[str, str] = field(default_factory=dict)  # name of a table -> path of its Parquet
     reached: tuple[Reach, ...] | None = None
     engine: Choice | None = None
 
     def figures(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the figures for JSON."""
         tables: dict[str, list[dict[str, Cell]]] = {
             table.title: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables
         }

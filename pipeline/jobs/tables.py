@@ -1,4 +1,4 @@
-"""Where a job's tables come from, and where its results go. Importing it imports no Spark."""
+"""Sources of a job's tables, and the place of its results. Importing it imports no Spark."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from tandemmq.pipeline.walk import JournalFile
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-# Of a long table so many rows come to the driver and into a report; the Parquet beside it has all.
+# Rows of a long table in a report; the Parquet beside it has all.
 ROWS_SHOWN: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Directories of stores and archives, and which of their files are meant.
+    """Directories of stores and archives, and the choice of their files.
 
-    ``is_tail_wanted``: the newest file, too, up to its last complete batch; it may not be synced yet. ``first`` and
-    ``last`` are numbers of files. ``access`` says how remote paths are reached, where the session does not.
-    ``reached``: how far each store is read, once that is ``fixed``, and ``there``: which files that takes, by store and
-    number.
+    ``is_tail_wanted``: includes the newest file, up to its last complete batch, which may not be synced yet. ``first``
+    and ``last`` are numbers of files. ``access``: settings to reach remote paths, if the session has none. ``reached``:
+    how far each store is read, once that is ``fixed``, and ``there``: the files of that moment, by store and number.
     """
 
     paths: tuple[str, ...]
@@ -41,17 +40,17 @@ class Sources:
     there: frozenset[tuple[str, int]] | None = field(default=None, repr=False)
 
     def takes(self, file: int) -> bool:
-        """Whether files of this number are meant."""
+        """Return whether files of this number are chosen."""
         return (self.first or 0) <= file and (self.last is None or file <= self.last)
 
     def whole(self) -> Sources:
-        """With the newest file of each store. ValueError where files are left out."""
+        """Return the sources with the newest file of each store. ValueError if files are left out."""
         if self.first is not None or self.last is not None:
             raise ValueError("it may stand in any other file: this job takes no --from-file and no --to-file")
         return replace(self, is_tail_wanted=True)
 
     def files(self, access: Access) -> list[JournalFile]:
-        """The journal files that are meant. Raises NoJournal."""
+        """Return the chosen journal files. Raises NoJournal."""
         return read_files(
             self.paths,
             is_tail_wanted=self.is_tail_wanted,
@@ -62,7 +61,7 @@ class Sources:
         )
 
     def fixed(self, spark: SparkSession) -> Sources:
-        """The same as they are now: what is written from now on, no read takes. So the tables of one job agree. Raises
+        """Return the sources as they are now: later writes are not read, so the tables of one job agree. Raises
         NoJournal."""
         if self.reached is not None:
             return self
@@ -70,14 +69,14 @@ class Sources:
         return replace(self, reached=reaches(files), there=frozenset((file.store, file.file) for file in files))
 
     def access_in(self, spark: SparkSession) -> Access:
-        """How remote paths are reached: as ``access`` says, then as the session does. Nothing where all are mounted."""
+        """Return the settings to reach remote paths: ``access``, then the session's. Empty if all paths are mounted."""
         if not any(map(is_remote, self.paths)):
             return ()
         return access_of(dict(access_of(spark.conf.getAll)) | dict(self.access))
 
     def read(self, spark: SparkSession, table: str, names: Sequence[str] = (), *, payload: bool = False) -> DataFrame:
-        """The table, damage included; only the columns ``names`` where some are named, which is quicker; with
-        ``payload`` messages have their frames.
+        """Return the table, damage included; only the columns ``names`` if given, which is faster; with ``payload``,
+        messages have their frames.
 
         The data source is registered in ``spark`` (``pipeline.register``).
         """
@@ -96,7 +95,7 @@ class Sources:
 
 
 class Results:
-    """The tables that a job writes below ``out``, as Parquet. ``written``: where each stands, by its name."""
+    """Tables that a job writes below ``out``, as Parquet. ``written``: the path of each, by its name."""
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         self._spark = spark
@@ -104,21 +103,21 @@ class Results:
         self.written: dict[str, str] = {}
 
     def write(self, frame: DataFrame, name: str) -> DataFrame:
-        """Write ``frame`` in place of what stood there. What it gives reads the result, not the journals again."""
+        """Write ``frame``, replacing an earlier result. The returned frame reads the result, not the journals again."""
         target = self.written[name] = f"{self._out}/{name}"
         frame.write.mode("overwrite").parquet(target)
         return self._spark.read.parquet(target)
 
 
 def only_row(sums: DataFrame) -> Row:
-    """The row of an aggregate without groups."""
+    """Return the row of an aggregate without groups."""
     row = sums.first()
     assert row is not None, "an aggregate without groups has one row"
     return row
 
 
 def refuse_store(out: str, sources: Sources) -> None:
-    """ValueError when ``out`` lies in one of the ``sources``, or holds a journal itself: a store is never written."""
+    """Raise ValueError if ``out`` is in one of the ``sources``, or holds a journal: a store is never written."""
     target = Path(out).resolve()
     for source in sources.paths:
         place = Path(source).resolve()
@@ -129,7 +128,7 @@ def refuse_store(out: str, sources: Sources) -> None:
 
 
 def refuse_unwritable(out: str) -> None:
-    """ValueError when nothing can be written to ``out``, as far as this process can tell. It makes nothing."""
+    """Raise ValueError if nothing can be written to ``out``, as far as this process can know. It creates nothing."""
     target = Path(out).absolute()
     there = next(place for place in (target, *target.parents) if place.exists())
     if not there.is_dir():
@@ -139,7 +138,7 @@ def refuse_unwritable(out: str) -> None:
 
 
 def head(frame: DataFrame, title: str, columns: str) -> Table:
-    """The first rows of an ordered ``frame``, of the ``columns`` with these names; a note says when there are more."""
+    """Return the first rows of an ordered ``frame``, with these ``columns``; a note says whether there are more."""
     names = tuple(columns.split())
     found = frame.select(*names).take(ROWS_SHOWN + 1)
     rows: list[list[Cell]] = [list(row) for row in found[:ROWS_SHOWN]]

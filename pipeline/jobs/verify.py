@@ -1,7 +1,7 @@
-"""The checksums of everything, in parallel: what is damaged, and which messages it concerns; and of archived files
-whether they are what was handed over.
+"""Check all checksums, in parallel: list damage and the messages concerned, and archived files that differ from what
+was handed over.
 
-A torn tail and what stands behind an end are no damage: no receipt was sent for it. They are listed.
+A torn tail and bytes behind an end are no damage: no receipt was sent for them. They are listed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 DAMAGE: Final = (columns.BAD_SUM, columns.GAP)
 UNPROMISED: Final = (columns.TORN, columns.BEHIND_THE_END)
-# Damage beyond this is listed, and what it concerns is not.
+# Damage beyond this is listed, but not the messages concerned.
 PLACES_MAX: Final = 1000
 CONCERNED_COLUMNS: Final = (*columns.PLACE, "length", "command", *columns.NAME, "message_id")
 
 
 def damage(batches: DataFrame) -> DataFrame:
-    """store, file, start, stop, status, detail of everything that does not count, in its order; ``is_damage`` says
-    whether it was once promised to somebody."""
+    """Return store, file, start, stop, status, detail of everything that does not count, in order; ``is_damage``: it
+    was once confirmed to a client."""
     return (
         batches.where(F.col("status").isin(*DAMAGE, *UNPROMISED))
         .select(
@@ -46,14 +46,14 @@ def damage(batches: DataFrame) -> DataFrame:
 
 
 def unreadable(records: DataFrame) -> DataFrame:
-    """The records of sound batches that cannot be decoded: the columns of ``concerned``."""
+    """Return the records of sound batches that cannot be decoded: the columns of ``concerned``."""
     return records.where(~F.col("is_sound")).select(*CONCERNED_COLUMNS)
 
 
 def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame, access: Access = ()) -> DataFrame:
-    """The records within damage that name a message, as far as they can still be read (``salvage``).
+    """Return the records within damage that name a message, as far as they can still be read (``salvage``).
 
-    Read on the driver, which reads the headers of all files in any case, and of so many places (PLACES_MAX).
+    Read on the driver, which reads the headers of all files in any case; at most PLACES_MAX places.
     """
     places = (
         damage.where("is_damage")
@@ -72,7 +72,7 @@ def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame, access: 
 
 
 def checked(batches: DataFrame) -> DataFrame:
-    """store, files, batches, sound, unsummed, damaged, damaged_bytes: one row for each store, in order."""
+    """Return store, files, batches, sound, unsummed, damaged, damaged_bytes: one row for each store, in order."""
 
     def of(*statuses: str) -> Column:
         return F.col("status").isin(*statuses)
@@ -132,7 +132,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
 
 
 def findings(batches: int, unsummed: int, damaged: int, damaged_bytes: int) -> tuple[str, ...]:
-    """What was found, in sentences."""
+    """Return the findings in sentences."""
     if damaged:
         first = f"{damaged:,} places are damaged, {size(damaged_bytes)} in all."
     else:

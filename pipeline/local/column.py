@@ -1,4 +1,4 @@
-"""An expression over the columns of a frame, as SQL, and the windows that it may be computed over."""
+"""Expressions over the columns of a frame, as SQL, and the windows over which they may be computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES: Final = {
     "date": "DATE",
     "binary": "BLOB",
 }
-# Of columns, by Spark's names of them in a schema.
+# SQL types of columns, by Spark's names in a schema.
 SQL_TYPES: Final = {
     "STRING": "VARCHAR",
     "INT": "INTEGER",
@@ -33,8 +33,8 @@ SQL_TYPES: Final = {
 
 
 class Column:
-    """``name``: what it is called in a result; None: nothing yet. ``call`` is the part of ``sql`` that a window makes
-    its own; None: all of it."""
+    """A column. ``name``: its name in a result; None: not named yet. ``call``: the part of ``sql`` that a window
+    applies to; None: all of it."""
 
     __slots__ = ("_call", "name", "sql")
 
@@ -125,7 +125,7 @@ class Column:
 
 
 class Case(Column):
-    """``when``, to which more branches may be added. What no branch meets is null."""
+    """A ``when`` that takes further branches. Rows without a matching branch are null."""
 
     __slots__ = ("_branches",)
 
@@ -147,7 +147,7 @@ class Descending(Column):
 
 
 def literal(value: object) -> str:
-    """A column, or a value, as SQL."""
+    """Return a column or a value as SQL."""
     match value:
         case Column():
             return value.sql
@@ -171,7 +171,7 @@ def quoted(name: str) -> str:
 
 
 def column(given: str | Column) -> Column:
-    """A column by its name: ``name``, ``alias.name``, ``struct.field``."""
+    """Return a column by its name: ``name``, ``alias.name``, ``struct.field``."""
     if isinstance(given, Column):
         return given
     *_, last = parts = given.split(".")
@@ -179,7 +179,7 @@ def column(given: str | Column) -> Column:
 
 
 def ordering(given: str | Column) -> str:
-    """As in ORDER BY: Spark has nulls before everything."""
+    """Return a term of ORDER BY: Spark puts nulls first."""
     made = column(given)
     return f"{made.sql} DESC NULLS LAST" if isinstance(made, Descending) else f"{made.sql} ASC NULLS FIRST"
 
@@ -225,5 +225,5 @@ class Window:
 
 
 def names_of(columns: Sequence[Column]) -> list[str]:
-    """What the columns of a result are called."""
+    """Return the names of the columns of a result."""
     return [each.name if each.name is not None else f"_{number}" for number, each in enumerate(columns)]

@@ -1,4 +1,4 @@
-"""A table that is computed when it is asked for: a view of DuckDB, with the methods of Spark's DataFrame."""
+"""A table that is computed on access: a view of DuckDB, with the methods of Spark's DataFrame."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Row(tuple[Any, ...]):
 
 
 class DataFrame:
-    """``source`` is what follows FROM. ``columns`` has the names of what stands there; where two frames were joined by
-    a condition some may be there twice, and ``select`` says which are meant, by the aliases of the frames."""
+    """A view. ``source`` is the text after FROM. ``columns`` are the names of its columns; after a join by a condition,
+    some may be there twice, and ``select`` chooses by the aliases of the frames."""
 
     def __init__(self, session: LocalSession, source: str, columns: Sequence[str], alias: str | None = None) -> None:
         self.sparkSession = session
@@ -43,7 +43,7 @@ class DataFrame:
         self._source = source
         self._alias = alias
 
-    # ---- what is made of it
+    # ---- derived frames
 
     def select(self, *given: str | Column) -> DataFrame:
         return self._view(_selected(given), None)
@@ -79,7 +79,7 @@ class DataFrame:
         return self._view("*", self.columns, f"LIMIT {count}")
 
     def sortWithinPartitions(self, *given: str | Column) -> DataFrame:
-        """There is one."""
+        """Sort the whole frame: it has one partition."""
         return self.orderBy(*given)
 
     def repartition(self, *given: object) -> DataFrame:
@@ -118,10 +118,10 @@ class DataFrame:
     def agg(self, *given: Column) -> DataFrame:
         return GroupedData(self, ()).agg(*given)
 
-    # ---- what is asked of it
+    # ---- results
 
     def persist(self) -> DataFrame:
-        """Computed now, and kept until the session ends."""
+        """Compute the frame now, and keep it until the session ends."""
         return self.sparkSession.kept(self)
 
     cache = persist
@@ -187,7 +187,7 @@ class Writer:
         return replace(self, given={**self.given, **{name: str(value) for name, value in options.items()}})
 
     def parquet(self, target: str) -> None:
-        """Where there are partitions the frame is sorted by them."""
+        """Write the frame, sorted by its partitions if there are any."""
         sql = f"SELECT * FROM {self.frame._from}"
         self.frame.sparkSession.write(sql, target, form_of(self.given, self.partitions))
 

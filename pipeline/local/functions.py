@@ -1,6 +1,6 @@
 """Spark's functions of columns, as the jobs use them, in DuckDB's SQL.
 
-Arguments are those of ``pyspark.sql.functions``: a text names a column, unless it says otherwise.
+Arguments are those of ``pyspark.sql.functions``: a text names a column, except where it is a value there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _call(function: str, *given: Given, name: str | None = None) -> Column:
 
 
 def _long(call: str) -> Column:
-    """A count or a sum: DuckDB's are wider than Spark's."""
+    """Cast a count or a sum: DuckDB's types are wider than Spark's."""
     return Column(f"CAST({call} AS BIGINT)", None, call)
 
 
@@ -91,12 +91,12 @@ def broadcast(frame: _Same) -> _Same:
 
 
 def length(given: Given) -> Column:
-    """Of bytes."""
+    """Length of bytes."""
     return _call("octet_length", given)
 
 
 def octet_length(given: Given) -> Column:
-    """Of text."""
+    """Length of a text in bytes."""
     return _call("strlen", given)
 
 
@@ -183,12 +183,12 @@ def sort_array(given: Given) -> Column:
 
 
 def array_contains(given: Given, value: object) -> Column:
-    """Null where there is no list."""
+    """Return null if there is no list."""
     return Column(f"list_contains({column(given).sql}, {literal(value)})")
 
 
 def exists(given: Given, condition: Callable[[Column], Column]) -> Column:
-    """Whether an element of a list meets it; null where there is no list. Lists of lists are not for it."""
+    """Return whether an element of a list meets the condition; null without a list. Not for lists of lists."""
     text = column(given).sql
     met = f"list_bool_or([{condition(Column('_each')).sql} FOR _each IN {text}])"
     return Column(f"(CASE WHEN {text} IS NOT NULL THEN coalesce({met}, FALSE) END)")
@@ -198,7 +198,7 @@ def explode(given: Given) -> Column:
     return _call("unnest", given)
 
 
-# ---- aggregates, which a window may make its own
+# ---- aggregates, which may be used over a window
 
 
 def count(given: Given) -> Column:
@@ -239,13 +239,13 @@ def collect_list(given: Given) -> Column:
 
 
 def collect_set(given: Given) -> Column:
-    """In no order."""
+    """Return a list in no order."""
     text = column(given).sql
     return Column(f"coalesce(list(DISTINCT {text}) FILTER ({text} IS NOT NULL), [])")
 
 
 def percentile_approx(given: Given, shares: Sequence[float], accuracy: int) -> Column:
-    """Exact, whatever ``accuracy`` says."""
+    """Return exact percentiles, whatever ``accuracy`` is."""
     return Column(f"quantile_disc({column(given).sql}, [{', '.join(map(repr, shares))}])")
 
 
@@ -278,7 +278,7 @@ def row_number() -> Column:
 
 
 def udf(function: Callable[..., Any], returns: str, useArrow: bool = False) -> Callable[..., Column]:
-    """``function`` says by its annotations which types it takes."""
+    """Register ``function``; its annotations give the types of its arguments."""
     from tandemmq.pipeline.local.session import LocalSession
 
     annotations = inspect.get_annotations(function)

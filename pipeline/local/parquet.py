@@ -1,4 +1,4 @@
-"""Parquet as Spark writes and reads it: columns as directories ``name=value``, with the names that Spark gives them."""
+"""Parquet as Spark writes and reads it: columns as directories ``name=value``, with Spark's escapes in names."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-# What Spark writes as %XX in the name of a directory (ExternalCatalogUtils.escapePathName).
+# Characters that Spark writes as %XX in the name of a directory (ExternalCatalogUtils.escapePathName).
 SPECIAL: Final = r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
 _SPECIAL: Final = re.compile(SPECIAL)
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-# A row group ends when its rows have so many bytes, or as many rows as the writer says.
+# A row group ends at this many bytes, or at the number of rows that the writer sets.
 GROUP_BYTES: Final = 32 << 20
 GROUP_ROWS: Final = 1 << 20
 _ANY: Final = "file:"
@@ -27,7 +27,7 @@ _ANY: Final = "file:"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a table is written. ``partitions``: columns that become directories; the rows are sorted by them."""
+    """Format of a table. ``partitions``: columns that become directories; the rows are sorted by them."""
 
     partitions: tuple[str, ...] = ()
     compression: str = "snappy"
@@ -36,12 +36,12 @@ class Form:
 
 
 def path_of(target: str) -> Path:
-    """A path as Spark is given it: with or without the name of the file system."""
+    """Return a path as Spark accepts it: with or without the name of the file system."""
     return Path(target.removeprefix(_ANY))
 
 
 def files_of(targets: Sequence[str]) -> list[str]:
-    """The Parquet files that are, or lie below, ``targets``; not those that Spark would leave, either."""
+    """Return the Parquet files that are, or lie below, ``targets``, without those that Spark skips."""
     found: list[str] = []
     for target in map(path_of, targets):
         if target.is_file():
@@ -56,14 +56,14 @@ def files_of(targets: Sequence[str]) -> list[str]:
 
 
 def scan(files: Sequence[str], *, is_partitioned: bool) -> str:
-    """``files`` as what follows FROM; the values of directories are text."""
+    """Return ``files`` as the text after FROM; the values of directories are text."""
     named = ", ".join(literal(glob.escape(path)) for path in files)
     hive = str(is_partitioned).lower()
     return f"read_parquet([{named}], union_by_name = true, hive_partitioning = {hive}, hive_types_autocast = false)"
 
 
 def as_said(schema: Sequence[tuple[str, str]], there: Sequence[str]) -> str:
-    """The columns of ``schema``, in its types, of a table that has those that are ``there``: what follows SELECT."""
+    """Return the columns of ``schema``, in its types, of a table with the columns ``there``: the text after SELECT."""
     return ", ".join(
         f"CAST({quoted(name) if name in there else 'NULL'} AS {SQL_TYPES[kind]}) AS {quoted(name)}"
         for name, kind in schema
@@ -71,7 +71,7 @@ def as_said(schema: Sequence[tuple[str, str]], there: Sequence[str]) -> str:
 
 
 def write(reader: pa.RecordBatchReader, directory: Path, form: Form) -> None:
-    """The rows of ``reader``, which are sorted by the partitions, into a new ``directory``. One file is open."""
+    """Write the rows of ``reader``, sorted by the partitions, into a new ``directory``. One file is open at a time."""
     kept = [name for name in reader.schema.names if name not in form.partitions]
     schema = reader.schema.empty_table().select(kept).schema
     file: _File | None = None
@@ -101,7 +101,7 @@ def directory_name(column: str, value: Any) -> str:
 def _pieces(
     reader: pa.RecordBatchReader, partitions: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """Stretches of rows that have the same values there."""
+    """Yield stretches of rows with equal values of the partitions."""
     for batch in reader:
         values = list(zip(*(batch.column(name).to_pylist() for name in partitions), strict=True))
         begin = 0
@@ -112,7 +112,7 @@ def _pieces(
 
 
 class _File:
-    """A file that is being written, row group by row group."""
+    """A Parquet file that is being written, row group by row group."""
 
     def __init__(self, place: Path, number: int, schema: pa.Schema, form: Form) -> None:
         import pyarrow.parquet as pq
@@ -130,7 +130,7 @@ class _File:
 
     @property
     def room(self) -> int:
-        """How many rows may be added at once."""
+        """Number of rows that may be added at once."""
         in_group = self._form.rows_per_group - self._waiting_rows
         return in_group if self._form.rows_per_file is None else min(in_group, self._form.rows_per_file - self._rows)
 
@@ -155,7 +155,7 @@ class _File:
 
 
 def form_of(options: Mapping[str, str], partitions: tuple[str, ...]) -> Form:
-    """The options of Spark's writer that a job gives."""
+    """Return the form for the options of Spark's writer that a job sets."""
     known = {"compression", "maxRecordsPerFile", "parquet.block.row.count.limit"}
     assert options.keys() <= known, f"no option of a writer: {options.keys() - known}"
     rows = options.get("maxRecordsPerFile")

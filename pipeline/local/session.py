@@ -1,4 +1,4 @@
-"""A database of DuckDB in a directory of its own, for the time of one job: what a SparkSession is to Spark."""
+"""A database of DuckDB in a new directory, for one job: the counterpart of a SparkSession."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXTRA: Final = "local"
-# What does not fit goes to the directory of the job.
+# Data that does not fit goes to the directory of the job.
 MEMORY: Final = "1GiB"
-# Rows that leave DuckDB at once where they are written by Arrow; a body may be long.
+# Rows that leave DuckDB at once if Arrow writes them; a body may be long.
 BATCH_ROWS: Final = 256
 _FIELD: Final = re.compile(r"`?(\w+)`? (ARRAY<STRING>|MAP<STRING, STRING>|\w+)")
 _NAMES: Final = itertools.count(1)
@@ -44,8 +44,8 @@ class NoEngine(Exception):
 
 
 class LocalSession:
-    """While it is entered, jobs are computed by DuckDB. What it keeps lies in a new directory in ``directory``, which
-    is made if need be, and is gone at the end. For one thread.
+    """While it is entered, DuckDB computes the jobs. Its data is in a new directory below ``directory``, which is
+    created if needed; the new directory is removed at the end. For one thread.
 
     Raises NoEngine when the extra is missing.
     """
@@ -62,7 +62,7 @@ class LocalSession:
         Path(directory).mkdir(parents=True, exist_ok=True)
         self._scratch = tempfile.mkdtemp(prefix=".local-", dir=directory)
         self._failure: Exception | None = None
-        self._made: list[Callable[[], object]] = []  # how what was made is undone
+        self._made: list[Callable[[], object]] = []  # functions that undo what was made
         self._errors: tuple[type[Exception], ...] = (duckdb.Error, pyarrow.ArrowException)
         self._database = duckdb.connect(
             f"{self._scratch}/job.duckdb", config={"memory_limit": MEMORY, "temp_directory": f"{self._scratch}/spill"}
@@ -90,7 +90,7 @@ class LocalSession:
     # ---- tables
 
     def createDataFrame(self, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
-        """``schema`` as Spark writes it."""
+        """Return a frame of ``rows``; ``schema`` is in Spark's notation."""
         import pyarrow as pa
 
         from tandemmq.pipeline.values import array
@@ -100,14 +100,14 @@ class LocalSession:
         return self._registered(pa.table(arrays, pa.schema(fields)), [field.name for field in fields])
 
     def journals(self, options: Options, names: Sequence[str]) -> DataFrame:
-        """Read anew whenever it is asked: the files that are there then, or those that are there now, up to where the
-        options say. Raises NoJournal."""
+        """Return a frame that reads anew on each access: the files of that time, or, with an end in the options, the
+        present files up to there. Raises NoJournal."""
         files = files_for(options)
         return self._registered(_Journals(None if options.until is None else files, options, names, self._fail), names)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """The frames that are made within are gone at the end."""
+        """Remove the frames that are made within, at the end."""
         before, self._made = self._made, []
         try:
             yield
@@ -117,7 +117,7 @@ class LocalSession:
                 try:
                     undo()
                 except late:
-                    undo()  # an interruption that came too late for a query hits what follows, once
+                    undo()  # an interrupt that comes too late for a query hits the next one, once
             self._made = before
 
     def _registered(self, source: object, names: Sequence[str]) -> DataFrame:
@@ -132,7 +132,7 @@ class LocalSession:
     # ---- for frames
 
     def view(self, sql: str, names: Sequence[str] | None, alias: str | None = None) -> DataFrame:
-        """A frame that is computed when it is asked for. ``names`` None: DuckDB tells."""
+        """Return a frame that is computed on access. ``names`` None: DuckDB gives them."""
         name = f"view_{next(_NAMES)}"
         self._run(f"CREATE TEMP VIEW {name} AS {sql}")
         self._made.append(lambda: self._run(f"DROP VIEW IF EXISTS {name}"))
@@ -154,7 +154,7 @@ class LocalSession:
         return [Row.of(values, names) for values in zip(*lists, strict=True)]
 
     def write(self, sql: str, target: str, form: Form) -> None:
-        """As Parquet in the directory ``target``, in place of what stood there."""
+        """Write Parquet into the directory ``target``, replacing an earlier result."""
         place = path_of(target)
         made = place.with_name(f".{place.name}.new")
         shutil.rmtree(made, ignore_errors=True)
@@ -169,7 +169,7 @@ class LocalSession:
         made.rename(place)
 
     def parquet(self, targets: Sequence[str], schema: Sequence[tuple[str, str]]) -> DataFrame:
-        """What stands in ``targets``; with a ``schema`` its columns only, which may be directories, too."""
+        """Return the Parquet in ``targets``; with a ``schema`` only its columns, which may be directories, too."""
         source = parquet.scan(parquet.files_of(targets), is_partitioned=bool(schema))
         found = self.view(f"SELECT * FROM {source}", None)
         if not schema:
@@ -178,7 +178,7 @@ class LocalSession:
         return self.view(f"SELECT {parquet.as_said(schema, found.columns)} FROM {found._from}", names)
 
     def declare(self, function: Callable[..., Any], takes: Sequence[str], returns: str) -> str:
-        """The name under which SQL calls ``function``."""
+        """Register ``function`` and return its name in SQL."""
         name = f"python_{next(_NAMES)}"
 
         @wraps(function)
@@ -196,7 +196,7 @@ class LocalSession:
         return self._failing(lambda: (run or self._database.execute)(sql))
 
     def _failing(self, act: Callable[[], Any]) -> Any:
-        """Raises what Python raised within DuckDB, as it was, and what the handler of a signal raises."""
+        """Run ``act`` and raise the original error of Python code within DuckDB, or that of a signal handler."""
         self._failure = None
         with signals_held(self._database.interrupt):
             try:
@@ -208,7 +208,7 @@ class LocalSession:
 
 
 class _Journals:
-    """What DuckDB scans: each time anew."""
+    """Source for DuckDB's scans: each scan reads anew."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class _Journals:
 
 
 class Reader:
-    """``spark.read``, for the source "tandemmq" and for Parquet."""
+    """Counterpart of ``spark.read``, for the source "tandemmq" and for Parquet."""
 
     def __init__(self, session: LocalSession, schema: str = "", options: Mapping[str, str] | None = None) -> None:
         self._session = session
@@ -259,7 +259,7 @@ class Reader:
 
     def option(self, name: str, value: str) -> Reader:
         assert name == "basePath", "no other option is known of Parquet"
-        return self  # of each file all directories count
+        return self  # all directories of each file count
 
     def options(self, **options: str) -> Reader:
         return Reader(self._session, self._schema, self._options | options)
@@ -273,5 +273,5 @@ class Reader:
 
 
 def _plain(value: Any) -> Any:
-    """Times as Spark collects them where its driver is in UTC."""
+    """Return times as Spark collects them with its driver in UTC."""
     return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) else value

@@ -1,5 +1,5 @@
-"""Messages from tables back to a broker.
+"""Sending of messages from tables to a broker.
 
-``sends`` makes a row a SEND, ``pace`` says when it may go, ``ledger`` keeps how far each slice came, ``slices`` sends
-them, and ``sink`` is what Spark runs in its tasks. Importing this imports neither Spark nor Arrow.
+``sends`` makes a row a SEND, ``pace`` limits the rate, ``ledger`` keeps the progress of each slice, ``slices`` sends
+them, and ``sink`` runs in Spark's tasks. Importing this imports neither Spark nor Arrow.
 """

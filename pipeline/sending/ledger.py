@@ -1,12 +1,12 @@
-"""How far a replay came, in files that a kill -9 leaves whole: a resumed run sends what is not recorded here.
+"""Progress of a replay, in files that stay valid after kill -9: a resumed run sends what is not recorded here.
 
-    STATE/run.json          what is replayed: made once, before the first message is sent
-    STATE/round.json        who sends which slices where; made anew by each run
+    STATE/run.json          the replay: written once, before the first message is sent
+    STATE/round.json        slices of each task, and their target; written anew by each run
     STATE/plan/slice=K/     the messages of slice K, as Parquet, in the order of their numbers
-    STATE/progress/K.json   up to which number the broker confirmed the messages of slice K, and which it refused
-    STATE/lock              held by the run; progress/K.lock by who sends slice K
+    STATE/progress/K.json   number up to which the broker confirmed the messages of slice K, and refused ones
+    STATE/lock              held by the run; progress/K.lock by the task that sends slice K
 
-Each file is written under another name, synced and renamed. All who send see the same directory.
+Each file is written under another name, synced and renamed. All senders see the same directory.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from tandemmq.pipeline.json_files import read_json, write_json
 
 STATE: Final = "replay"  # below the --out of the job
 VERSION: Final = 1
-# A sender whose driver died may live on for a moment.
+# A sender whose driver died may run a little longer.
 LOCK_SECONDS_MAX: Final = 30.0
 _POLL_SECONDS: Final = 0.1
 
 
 class LedgerError(ValueError):
-    """A file of the ledger does not say what it should."""
+    """A file of the ledger has invalid content."""
 
 
 class InUse(OSError):
-    """Another process sends what this one was to send."""
+    """Another process sends the same messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Messages of one destination, by their numbers from ``first`` to ``last``: what one task sends, one by one."""
+    """Messages of one destination, by their numbers from ``first`` to ``last``, which one task sends one by one."""
 
     number: int
     destination_type: str
@@ -58,9 +58,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``run_id`` and a message's slice and number make the id that it is sent under, in each attempt the same.
+    """A replay. ``run_id``, and a message's slice and number, make the id of its SEND, the same in each attempt.
 
-    ``asked``: what decides which messages there are. ``addresses``: the brokers of the first attempt.
+    ``asked``: the options that determine the messages. ``addresses``: the brokers of the first attempt.
     """
 
     run_id: str
@@ -69,14 +69,14 @@ class Run:
     slices: tuple[Slice, ...]
 
     def send_id(self, slice_number: int, number: int) -> str:
-        """For tandemmq-send-id: docs/duplicates.md."""
+        """Return the value for tandemmq-send-id: docs/duplicates.md."""
         return f"replay-{self.run_id}-{slice_number}:{number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The work of the tasks of one run: ``tasks[n]`` are the slices of task n. They read ``passcode_file`` and the
-    files of ``tls``."""
+    """Work of the tasks of one run: ``tasks[n]`` are the slices of task n. They read ``passcode_file`` and the files of
+    ``tls``."""
 
     url: str
     login: str | None
@@ -90,7 +90,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """All numbers up to ``confirmed`` have their receipt, but those that were ``refused``, each with the reason."""
+    """Progress of a slice: all numbers up to ``confirmed`` have a receipt, except ``refused`` ones, with reasons."""
 
     confirmed: int = 0
     refused: dict[int, str] = field(default_factory=dict)
@@ -101,12 +101,12 @@ class Progress:
         return self.confirmed >= slice.last and not self.refused
 
     def sent(self, slice: Slice) -> int:
-        """How many messages of it are at the broker."""
+        """Return how many messages of the slice are at the broker."""
         return max(self.confirmed - slice.first + 1, 0) - len(self.refused)
 
 
 class Ledger:
-    """The directory STATE."""
+    """Files of the directory STATE."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
@@ -114,7 +114,7 @@ class Ledger:
         self._progress = self.directory / "progress"
 
     def run(self) -> Run | None:
-        """None: nothing was sent yet, and what is there of a plan may be half of one."""
+        """Return the run, or None if nothing was sent yet; then an existing plan may be incomplete."""
         found = _read(self.directory / "run.json")
         if found is None:
             return None
@@ -122,7 +122,7 @@ class Ledger:
         return Run(found["run_id"], found["asked"], tuple(found["addresses"]), slices)
 
     def begin(self, run: Run) -> None:
-        """From now on the plan is whole."""
+        """Declare the plan complete."""
         _write(self.directory / "run.json", asdict(run))
 
     def round(self) -> Round:
@@ -143,12 +143,12 @@ class Ledger:
         return Progress(**{**found, "refused": {int(number): why for number, why in found["refused"].items()}})
 
     def note(self, slice_number: int, progress: Progress) -> None:
-        """On return it survives a loss of power."""
+        """Record the progress. Durable on return."""
         _write(self._progress / f"{slice_number}.json", asdict(progress))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No other run uses this directory meanwhile. Raises InUse."""
+        """Exclude other runs from this directory. Raises InUse."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with _opened(self.directory / "lock") as descriptor:
             if not _is_locked(descriptor):
@@ -157,7 +157,7 @@ class Ledger:
 
     @asynccontextmanager
     async def alone_with(self, slice_number: int) -> AsyncIterator[None]:
-        """No other task sends this slice meanwhile. Raises InUse when one does so for LOCK_SECONDS_MAX longer."""
+        """Exclude other tasks from this slice. Raises InUse if one keeps it for LOCK_SECONDS_MAX."""
         with _opened(self._progress / f"{slice_number}.lock") as descriptor:
             tries = int(LOCK_SECONDS_MAX / _POLL_SECONDS)
             while not _is_locked(descriptor):
@@ -169,7 +169,7 @@ class Ledger:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """The lock goes with the descriptor, and so with the process, however it ends."""
+    """Open a lock file. The lock ends with the descriptor, and so with the process, however it ends."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         yield descriptor

@@ -1,4 +1,4 @@
-"""How fast messages may go: a moment for each. Pure; the clock is the caller's."""
+"""Rate limit of messages: a time for each. Pure; the caller passes the clock."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-# Who comes late, for a sleep is never exact, may make up for so much, and for no more.
+# A late sender, since a sleep is never exact, may make up for this much and no more.
 BEHIND_SECONDS_MAX: Final = 0.1
 
 
 class Pace:
-    """At most ``per_second`` messages a second; None: as fast as they go.
+    """Limit of ``per_second`` messages a second; None: no limit.
 
-    In any stretch of time no more go than ``per_second`` times (its seconds + BEHIND_SECONDS_MAX), and two.
+    In any period, no more are sent than ``per_second`` times (its seconds + BEHIND_SECONDS_MAX), plus two.
     """
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,7 +22,7 @@ class Pace:
         self._next = clock()
 
     def take(self) -> float:
-        """How many seconds the next message has to wait. It counts as sent then."""
+        """Return how many seconds the next message has to wait. It counts as sent then."""
         now = self._clock()
         at = max(self._next, now - BEHIND_SECONDS_MAX)
         self._next = at + self._seconds_each

@@ -1,4 +1,4 @@
-"""What a replay is asked for: which messages, and where to."""
+"""Request of a replay: the messages, and the target."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tandemmq.client.tls import NO_FILES, TlsFiles
 
 ALL: Final = "all"
 UNACKNOWLEDGED: Final = "unacknowledged"
-# Each task is a connection and a producer, and the broker remembers the ids of 64 producers: half of them, at most.
+# Each task is a connection and a producer, and the broker remembers the ids of 64 producers: use half of them at most.
 TASKS_DEFAULT: Final = 8
 TASKS_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Which messages. Times are when the broker took them, ``since`` included, ``until`` not.
+    """Choice of messages. Times are those at which the broker took them, ``since`` included, ``until`` not.
 
-    ``destinations``: as ``sends.destination_of`` reads them; none: all. ``where``: SQL over the columns of the table
-    messages. ``only``: ALL, or UNACKNOWLEDGED, which journals tell. ``is_expired_sent``: what has expired, too; then
-    none has an end. ``is_ordered``: each destination is sent in one piece, in its order.
+    ``destinations``: as ``sends.destination_of`` reads them; empty: all. ``where``: SQL over the columns of the table
+    messages. ``only``: ALL, or UNACKNOWLEDGED, which needs journals. ``is_expired_sent``: includes expired messages;
+    then no message has an expiration. ``is_ordered``: one task sends each destination, in its order.
     """
 
     destinations: tuple[str, ...] = ()
@@ -35,11 +35,11 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to: the failover URL of the brokers. The first line of ``passcode_file`` counts; tasks read it, and the
-    files of ``tls``.
+    """Target of a replay: the failover URL of the brokers. The passcode is the first line of ``passcode_file``; tasks
+    read it, and the files of ``tls``.
 
-    ``destination``: all messages go there instead of to their own. ``per_second``: messages of all tasks together.
-    ``tasks``: so many connections at most, and never more than Spark runs tasks at once, nor than TASKS_MAX.
+    ``destination``: replaces the messages' own. ``per_second``: rate of all tasks together. ``tasks``: connections at
+    most, limited by the tasks that Spark runs at once, and by TASKS_MAX.
     """
 
     url: str

@@ -1,13 +1,13 @@
 """A row of ``messages`` as the SEND that makes the same message again. Pure; no Spark, no Arrow.
 
-What STOMP carries is the same afterwards: destination, body to the byte, text or bytes, maps, correlation id, reply-to,
-type, priority, persistence, time of sending, expiration, group. What it does not:
+STOMP preserves: destination, body to the byte, text or bytes, maps, correlation id, reply-to, type, priority,
+persistence, time of sending, expiration, group. It does not preserve:
 
-    properties            are texts, whatever type they had
+    properties            become texts, whatever type they had
     Java objects, streams, blobs, temporary destinations   cannot be sent at all: Unsendable
     a message without a body                               becomes an empty text
-    a property named like a header that means something    is left out (LEFT_OUT)
-    user id, redeliveries, original destination            are the broker's to say
+    a property with the name of a standard header          is left out (LEFT_OUT)
+    user id, redeliveries, original destination            are set by the broker
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tandemmq.store.records.errors import RecordDamaged, Unencodable
 from tandemmq.store.records.message import SCHEMES, Destination
 from tandemmq.store.records.properties import decode_properties, encode_properties
 
-# The property that says which message this one repeats; one that is there already stays: it tells of the first one.
+# Property with the id of the original message; an existing one stays, since it names the first one.
 ORIGINAL_ID: Final = "originalMessageId"
-# A property of such a name would be taken for what the header of that name means.
+# A property with such a name would be taken for the header.
 LEFT_OUT: Final = frozenset(
     (
         *("amq-msg-type", "content-length", "correlation-id", "destination", "expires", "message-id", "persistent"),
@@ -39,11 +39,11 @@ _KINDS: Final = {scheme: kind for kind, scheme in SCHEMES.items()}
 
 
 class Unsendable(ValueError):
-    """STOMP has no way to say this message."""
+    """STOMP cannot express this message."""
 
 
 class Sending(NamedTuple):
-    """What ``client`` is to send."""
+    """Arguments for the client's ``send``."""
 
     destination: str
     headers: dict[str, str]
@@ -52,7 +52,7 @@ class Sending(NamedTuple):
 
 
 def destination_of(text: str) -> Destination:
-    """``queue://a``, ``topic://a``, or as STOMP writes it; a bare name is a queue. ValueError for anything else."""
+    """Parse ``queue://a``, ``topic://a``, or STOMP's form; a bare name is a queue. ValueError for anything else."""
     for scheme in SENT_TO:
         for prefix in (f"{scheme}://", f"/{scheme}/"):
             if text.startswith(prefix) and len(text) > len(prefix):
@@ -63,10 +63,10 @@ def destination_of(text: str) -> Destination:
 
 
 def sending_of(row: Mapping[str, Any], send_id: str, *, to: str | None = None, is_unending: bool = False) -> Sending:
-    """The SEND for a row: columns as in ``messages``, with ``sent_ms`` and ``expires_ms`` in milliseconds.
+    """Return the SEND for a row: columns as in ``messages``, with ``sent_ms`` and ``expires_ms`` in milliseconds.
 
-    ``send_id``: the value of tandemmq-send-id. ``to``: another destination, as STOMP writes it. ``is_unending``: it
-    does not expire. Raises Unsendable.
+    ``send_id``: the value of tandemmq-send-id. ``to``: another destination, in STOMP's form. ``is_unending``: the
+    message does not expire. Raises Unsendable.
     """
     if row["destination_type"] not in SENT_TO:
         raise Unsendable(f"{row['destination_type']} destinations end with the connection that made them")
@@ -103,7 +103,7 @@ _FIELDS: Final = (
 
 
 def _properties(found: Mapping[str, str | None] | Iterable[tuple[str, str | None]] | None) -> dict[str, str]:
-    """Arrow gives a map as pairs."""
+    """Return the properties to send. Arrow gives a map as pairs."""
     return {name: value for name, value in dict(found or ()).items() if value is not None and name not in LEFT_OUT}
 
 
@@ -121,7 +121,7 @@ _FORMS: Final[tuple[Form, ...]] = (
 
 
 def _map(content: bytes) -> tuple[str, bytes]:
-    """The form in which a map comes back as it was, type by type."""
+    """Return the form of a map that preserves it, type by type."""
     try:
         entries = decode_properties(content) if content else {}
         wanted = encode_properties(entries)

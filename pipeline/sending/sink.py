@@ -1,6 +1,6 @@
-"""What Spark runs to send: one row for each task, whose writer sends the slices that are the task's.
+"""Spark's part of sending: one row for each task, whose writer sends the slices of the task.
 
-A task may run twice, after a failure or at once: the ledger and the ids see to it that each message is stored once.
+A task may run twice, after a failure or concurrently: the ledger and the ids ensure that each message is stored once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ NAME: Final = "tandemmq-replay"
 
 @dataclass
 class Confirmed(WriterCommitMessage):
-    """How many messages a task sent."""
+    """Number of messages that a task sent."""
 
     messages: int
 
 
 class ReplaySink(DataSource):
-    """Its one option is the ``directory`` of the ledger."""
+    """Data sink; its one option is the ``directory`` of the ledger."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,7 +39,7 @@ class ReplaySink(DataSource):
 
 
 class ReplayWriter(DataSourceWriter):
-    """Pickled to the tasks: it holds nothing but a name."""
+    """Writer that is pickled to the tasks: it holds only a name."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -49,7 +49,7 @@ class ReplayWriter(DataSourceWriter):
 
 
 def send(spark: SparkSession, directory: str, tasks: int) -> None:
-    """Run the round of the ledger in ``directory``, which has so many tasks. Returns when all is confirmed."""
+    """Run the round of the ledger in ``directory``, which has this many tasks. Returns when all is confirmed."""
     spark.dataSource.register(ReplaySink)
     numbers = spark.range(0, tasks, 1, tasks)
     numbers.write.format(NAME).option("directory", directory).mode("append").save()

@@ -1,10 +1,10 @@
-"""What a task does, of Spark or in this process: it sends its slices one after the other, in order, over one client
-that survives failovers.
+"""A task, in Spark or in this process: it sends its slices one after the other, in order, over one client that survives
+failovers.
 
-A slice goes in chunks. Each chunk is sent with at most WINDOW_MESSAGES unconfirmed; when every message of it has its
-receipt, the ledger notes it, and only then the next one begins. So whoever goes on after a crash sends at most one
-chunk again, under the same ids, which the broker knows: a chunk is shorter than the broker's window of ids
-(``failover_producers_audit_depth``, 2048 by default).
+A slice is sent in chunks, with at most WINDOW_MESSAGES unconfirmed. When every message of a chunk has its receipt, the
+ledger records it, and only then the next chunk begins. So after a crash at most one chunk is sent again, under the same
+ids, which the broker knows: a chunk is shorter than the broker's window of ids (``failover_producers_audit_depth``,
+2048 by default).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tandemmq.pipeline.sending.sends import Sending, Unsendable, sending_of
 WINDOW_MESSAGES: Final = 100
 CHUNK_MESSAGES_MAX: Final = 500
 CHUNK_BYTES_MAX: Final = 8 << 20
-# A slow replay notes what it did so often.
+# A slow replay records its progress at this interval.
 CHUNK_SECONDS: Final = 5.0
-# Beyond so many refused messages of a slice something else is wrong, and the task fails.
+# With more refused messages in a slice, something else is wrong, and the task fails.
 REFUSED_MAX: Final = 100
 # Rows that are read from the plan at once.
 ROWS_READ: Final = 32
@@ -40,16 +40,16 @@ class TooManyRefused(Exception):
 
 
 def send_task(directory: str, task: int) -> int:
-    """Send the slices of ``task`` as the round in ``directory`` says; how many messages were confirmed.
+    """Send the slices of ``task`` in the round in ``directory``. Return how many messages were confirmed.
 
-    Raises what ``client`` raises when no broker is there, InUse, TooManyRefused, OSError.
+    Raises the errors of ``client`` when no broker answers, InUse, TooManyRefused, OSError.
     """
     return asyncio.run(_send_task(directory, task))
 
 
 def send_tasks(directory: str, tasks: int) -> int:
-    """All ``tasks`` of the round in this process, side by side. The first that fails ends the others; raises as
-    ``send_task`` does."""
+    """Run all ``tasks`` of the round in this process, concurrently. The first that fails ends the others. Raises as
+    ``send_task``."""
 
     async def send_all() -> int:
         async with asyncio.TaskGroup() as group:
@@ -80,7 +80,7 @@ async def _send(slices: Iterable[Slice], ledger: Ledger, run: Run, round: Round)
 
 
 class _Sender:
-    """One connection of one task."""
+    """Connection of one task."""
 
     def __init__(self, ledger: Ledger, run: Run, round: Round) -> None:
         self._ledger = ledger
@@ -93,7 +93,7 @@ class _Sender:
         self._client: Client | None = None
 
     async def send(self, slice: Slice) -> int:
-        """What is left of the slice; how many messages were confirmed."""
+        """Send the rest of the slice. Return how many messages were confirmed."""
         confirmed = 0
         async with self._ledger.alone_with(slice.number):
             progress = self._ledger.progress(slice.number)
@@ -137,7 +137,7 @@ class _Sender:
             yield row
 
     async def _send_chunk(self, slice: Slice, chunk: list[Row]) -> dict[int, str]:
-        """The numbers that were refused, and why; all others have their receipt."""
+        """Send a chunk. Return the numbers that were refused, with the reasons; all others have their receipt."""
         sendings, refused = self._sendings(slice, chunk)
         if not sendings:
             return refused
@@ -169,8 +169,8 @@ class _Sender:
         return sendings, refused
 
     async def _send_one_by_one(self, sendings: dict[int, Sending]) -> dict[int, str]:
-        """Some of them were refused, or ended the connection: find out which. What was stored before is not stored
-        again, for it has the same id."""
+        """Find out which messages were refused, or ended the connection. Stored messages are not stored again: they
+        have the same ids."""
         refused: dict[int, str] = {}
         await self.close()
         for number, each in sendings.items():
@@ -199,13 +199,13 @@ class _Sender:
 
 
 def passcode_in(path: str) -> str:
-    """The first line of a file."""
+    """Return the first line of a file."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     return lines[0] if lines else ""
 
 
 def rows_of(directory: Path) -> Iterator[Row]:
-    """The rows of the Parquet files of a directory, file by file; a few are in memory at once."""
+    """Yield the rows of the Parquet files of a directory, file by file; a few are in memory at once."""
     import pyarrow.parquet as parquet
 
     for path in sorted(directory.glob("*.parquet")):
@@ -215,5 +215,5 @@ def rows_of(directory: Path) -> Iterator[Row]:
 
 
 def chunks(rows: Iterable[Row], messages_max: int) -> Iterator[list[Row]]:
-    """At most ``messages_max`` rows together, and at most CHUNK_BYTES_MAX of bodies unless one alone has more."""
+    """Yield groups of at most ``messages_max`` rows and CHUNK_BYTES_MAX of bodies, unless one row alone has more."""
     return groups(rows, lambda row: len(row["body"] or b""), CHUNK_BYTES_MAX, messages_max)

@@ -155,7 +155,7 @@ def test_what_is_left_of_a_set_goes_on_when_it_is_told_to(three: SetOfBrokers) -
     second.stop()
     looked = tandemmq("replication", "forget", first.data)
     assert looked.returncode == 1
-    assert "with --yes" in looked.stderr
+    assert "--yes continues" in looked.stderr
     assert (Path(first.data) / "replication.promise").exists()
     of_others = [line for line in looked.stdout.splitlines() if "had" in line]
     assert any(master.node in line for line in of_others), looked.stdout

@@ -47,7 +47,7 @@ def test_a_broken_promise_ends_with_1_and_names_the_seed(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--faults", "kil"], "kil unknown; there is nfs-pause"),
+        (["--faults", "kil"], "kil unknown; known kinds: nfs-pause"),
         (["--seed", "1", "--seeds", "1..2"], "not both"),
         (["--seeds", "5..1"], "expected A..B"),
         (["--set", "store.journal_disk_sync_strategy=periodic"], "the promises are made for 'always'"),

@@ -189,7 +189,7 @@ def test_a_lock_that_was_granted_twice_is_told_as_that() -> None:
     late = [a.event(4_500.35, "lost", 3, trouble="DEPOSED", reason="db-5.log is there")]
     outage = the_outage(a.reading("a", [*first_term(a), *late]), b.reading("b", take_over(b)))
     assert outage.cause == (
-        "a was master still when b got the lock, and was fenced off; it gave up when DEPOSED – db-5.log is there"
+        "a was still master when b got the lock, and was fenced off; it gave up when DEPOSED – db-5.log is there"
     )
     assert outage.began == pytest.approx(4_500.31), "the fence ended its rule"
     assert outage.phases == pytest.approx(PHASES | {"detect": 0.0, "lock": 0.0, "fence": 0.0})
@@ -211,7 +211,7 @@ def test_a_handover_that_nobody_took_is_told_as_that() -> None:
         a.event(4_500.1, "lock-released", 3),
     ]
     outage = the_outage(a.reading("a", [*first_term(a), *ends, *take_over(a, refused_at=None)[1:]]))
-    assert outage.cause == "a handed over: asked for, and nobody else took the lock"
+    assert outage.cause == "a handed over: asked for, and no other broker took the lock"
     assert outage.phases == pytest.approx(PHASES)
 
 
@@ -220,7 +220,7 @@ def test_without_the_ring_of_the_former_master_the_rest_is_told() -> None:
     outage = the_outage(b.reading("b", take_over(b)))
     assert outage.former is None
     assert outage.phases == pytest.approx(PHASES | {"detect": 0.0})
-    assert "not at hand" in outage.cause
+    assert "are missing" in outage.cause
 
 
 def test_a_master_in_between_whose_ring_is_missing_is_not_passed_over() -> None:
@@ -235,7 +235,7 @@ def test_a_master_in_between_whose_ring_is_missing_is_not_passed_over() -> None:
     ]
     outage = the_outage(a.reading("a", events))
     assert outage.former is None
-    assert outage.cause.startswith("the events of b are not at hand")
+    assert outage.cause.startswith("the events of b are missing")
     assert outage.began == pytest.approx(4_500.1)
 
 

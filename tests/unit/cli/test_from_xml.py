@@ -47,7 +47,7 @@ def test_a_file_is_written_and_not_written_over(tmp_path: Path) -> None:
     assert load(output, {}).broker.name == "shop"
     refused = invoke(STANDARD, "--define", "activemq.base=/other", "--output", str(output))
     assert refused.exit_code == 2
-    assert f"{output} is there already" in refused.stderr
+    assert f"{output} exists already" in refused.stderr
     assert output.read_text() == before
     assert invoke(STANDARD, "--define", "activemq.base=/other", "--output", str(output), "--force").exit_code == 0
     assert "/other/data/kahadb" in output.read_text()

@@ -145,7 +145,7 @@ def test_a_handover_that_nobody_took_ends_with_1(pair: tuple[Node, Node]) -> Non
     a.on_handover = lambda: a.rule(4)
     result = run("handover", "--admin", a.admin)
     assert result.exit_code == 1
-    assert "nobody took it, so a is master again, of epoch 4" in result.stdout
+    assert "no other broker took it, so a is master again, of epoch 4" in result.stdout
 
 
 def test_a_handover_without_a_next_master_in_time_exits_with_1(pair: tuple[Node, Node]) -> None:
@@ -221,7 +221,7 @@ def test_the_lock_itself_is_asked_when_no_broker_answers(tmp_path: Path) -> None
     result = run("lock", "status", "--admin", NOBODY, "--data", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert f"lock     shared-file, the lock file {tmp_path}/lock" in result.stdout
-    assert "holder   nobody" in result.stdout
+    assert "holder   none" in result.stdout
     assert list(tmp_path.iterdir()) == [], "to look is not to take part"
     assert run("lock", "status", "--data", str(tmp_path)).stdout == result.stdout
     result = run("lock", "status", "--admin", NOBODY, "--data", str(tmp_path), "--set", "locker.type=nonsense")
@@ -246,7 +246,7 @@ def test_a_lease_in_a_database_is_asked_with_the_settings_of_its_broker(tmp_path
     assert "holder   a (" in result.stdout
     assert "lease    20 s" in result.stdout
     result = run("lock", "status", "--admin", NOBODY, "--config", str(config))
-    assert "holder   nobody" in result.stdout
+    assert "holder   none" in result.stdout
     wrong = ("--config", str(config), "--set", "locker.data_source=sqlite:///")
     assert run("lock", "status", "--admin", NOBODY, *wrong).exit_code in (1, 2)
 

@@ -51,8 +51,8 @@ def test_without_spark_the_extra_is_named(store: Path, tmp_path: Path, monkeypat
         ("auto", 1, None, ("duckdb",), "spark", "DuckDB is not installed (the extra local)"),
         ("auto", 600 << 20, None, ("pyspark",), "local", "Spark is not installed (the extra spark)"),
         ("auto", 600 << 20, None, ("java",), "local", "Spark needs Java, and there is none"),
-        ("local", 600 << 20, None, (), "local", "--engine asks for it"),
-        ("spark", 1, None, (), "spark", "--engine asks for it"),
+        ("local", 600 << 20, None, (), "local", "--engine names it"),
+        ("spark", 1, None, (), "spark", "--engine names it"),
     ],
 )
 def test_what_is_small_is_computed_without_spark(

@@ -36,7 +36,7 @@ def test_right_settings_are_said_to_be_right() -> None:
     result = invoke("check", "--name", "a", "--openwire", "off")
     assert result.exit_code == 0
     # Notes may follow: what is to be known of the volume, and of ports that are in use.
-    assert result.stdout.splitlines()[0] == "settings are right: broker a, stomp on 127.0.0.1:61613"
+    assert result.stdout.splitlines()[0] == "settings are valid: broker a, stomp on 127.0.0.1:61613"
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_file_is_known_again_by_the_next_process_wherever_it_lies_then(tmp_pat
 
 
 def test_of_two_processes_one_may_add(tmp_path: Path) -> None:
-    with Lake(str(tmp_path), Layout()), pytest.raises(LakeError, match="somebody else"):
+    with Lake(str(tmp_path), Layout()), pytest.raises(LakeError, match="another process"):
         Lake(str(tmp_path), Layout())
     Lake(str(tmp_path), Layout()).close()
 

@@ -35,7 +35,7 @@ def test_a_java_that_is_too_old_or_missing_is_told(tmp_path: Path, monkeypatch: 
     for text, told in (
         ('openjdk version "11.0.2" 2019-01-15', "is Java 11"),
         ('java version "1.8.0_202"', "is Java 8"),
-        ("nonsense", "does not say which"),
+        ("nonsense", "does not show its version"),
     ):
         java.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
         java.chmod(stat.S_IRWXU)

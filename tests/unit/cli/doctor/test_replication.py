@@ -69,7 +69,7 @@ def test_a_name_that_leads_to_somebody_else_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.2", 0)) as stranger:
         _, found = doctor(tmp_path, hostname="127.0.0.2", bind=f"127.0.0.1:{stranger.getsockname()[1]}")
     assert found["hostname"][0] == "fail"
-    assert "leads to somebody else" in found["hostname"][1]
+    assert "leads to another process" in found["hostname"][1]
 
 
 @pytest.mark.usefixtures("impatient")

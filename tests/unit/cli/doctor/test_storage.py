@@ -150,7 +150,7 @@ def test_who_is_no_doctor_is_said_so() -> None:
 def test_nobody_there_is_said_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    with pytest.raises(NoRemoteProbe, match=f"nobody listens at 127.0.0.1:{port}"):
+    with pytest.raises(NoRemoteProbe, match=f"no process listens at 127.0.0.1:{port}"):
         connect("127.0.0.1", port)
 
 
@@ -250,7 +250,7 @@ def test_each_objection_to_a_mount_is_a_check_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("findings", "conclusion"),
     [
-        ([ok("good")], "nothing speaks against this volume"),
+        ([ok("good")], "no problem was found on this volume"),
         ([ok("good"), warn("so so")], "usable; read the warnings"),
         ([fail("bad"), warn("so so")], "a pair must not have its store here"),
     ],

@@ -285,5 +285,5 @@ def test_findings_name_ranges_of_files_and_what_is_not_known() -> None:
         "were they consumed, 3.0 KiB would go.",
         "Nothing needs 1 files, 1.0 KiB: they go with the next checkpoint of a broker.",
         "10 B are damaged, and what they said of other files is not known: `tandemmq pipeline verify` says where.",
-        "5 files of archives were left out: nobody holds them.",
+        "5 files of archives were left out: no broker needs them.",
     )
