@@ -25,7 +25,7 @@ ROOTS = (*DIRECTORIES, "tandemmq", "tests", "docs", "examples", "deploy")
 PATH = re.compile(rf"(?<![\w./<>:-])((?:{'|'.join(ROOTS)})/[\w./-]*)(?![\w*<>{{-])")
 FILE = re.compile(r"`(\w+\.py)`")
 #: Not of this tree: a user's program, a distribution, what there was once.
-ELSEWHERE = {"config.py", "docs/proofs.md", "shop.py", "store.py", "stomp.py", "tandemmq/_app/"}
+ELSEWHERE = {"config.py", "docs/simulator.md", "shop.py", "store.py", "stomp.py", "tandemmq/_app/"}
 PROOF = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`|`…::(\w+)`")
 
 

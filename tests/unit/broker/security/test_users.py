@@ -160,7 +160,7 @@ def test_users_are_added_changed_listed_and_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("add", "bob", "--stdin"), 1, "there is bob already"),
+        (("add", "bob", "--stdin"), 1, "bob exists already"),
         (("passwd", "eve", "--stdin"), 1, "there is no eve"),
         (("remove", "eve"), 1, "there is no eve"),
         (("add", "a:b", "--stdin"), 2, "expected a name"),
