@@ -74,7 +74,7 @@ class FrameCutter:
                 if left == wanted:
                     self.chunk = b""
                     self._position = 0
-                    return chunk[position:]
+                    return chunk[position:] if position else chunk
                 self._position = stop = position + wanted
                 return chunk[position:stop]
         else:
