@@ -1,4 +1,4 @@
-"""One bridge of a master: connects, again and again, and reports its state."""
+"""A bridge of a master: connects, again and again, and reports its state."""
 
 from __future__ import annotations
 

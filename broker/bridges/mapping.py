@@ -11,7 +11,7 @@ from tandemmq.broker.protocols.mqtt.topics import matches
 
 @dataclass(frozen=True)
 class Topic:
-    """One entry of a bridge's ``topics`` (config.bridges): ``<local_prefix><pattern>`` here is
+    """Entry of a bridge's ``topics`` (config.bridges): ``<local_prefix><pattern>`` here is
     ``<remote_prefix><pattern>`` there."""
 
     pattern: str

@@ -28,8 +28,7 @@ class _Member:
 
 
 class ConnectionIds:
-    """Records the user of each connection id. ``pairs``: (connection id, user), as the store knows them, ``limit`` of
-    them."""
+    """Records the user of each connection id. ``pairs``: (connection id, user) of the store, ``limit`` of them."""
 
     __slots__ = ("_programs", "_users")
 

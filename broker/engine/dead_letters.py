@@ -90,7 +90,7 @@ class DeadLetters(Part):
         return True
 
     def _maker(self, of: Destination, key: str | None, strategy: DeadLetterStrategy) -> str | None:
-        """Return the user to whom the destination of dead letters is charged; ``key``: of a durable subscription."""
+        """Return the user whose quota the dead letters' destination uses; ``key``: of a durable subscription."""
         if key is None or not strategy.destination_per_durable_subscriber:
             return self._destinations.maker(of)
         durable = self._destinations.durables.get(key)

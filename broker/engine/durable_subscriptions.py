@@ -282,8 +282,7 @@ class DurableSubscriptions(Part):
             yield from self._end_unused(durable)
 
     def left(self, subscription: Subscription) -> Work[None]:
-        """Remove an ended subscription from its shared one, if any. Call it once its messages are in the queues
-        again."""
+        """Remove an ended subscription from its shared one, if any. Call it once the queues have its messages again."""
         durable = self._used.pop(subscription, None)
         if durable is not None:
             durable.left(subscription)

@@ -438,8 +438,7 @@ class FlowControl(Part):
             self._advising.tell(FastProducerFact(name_of(client), id, destination))
 
     def blocked(self, most: int = NAMED_MAX) -> list[dict[str, Any]]:
-        """Return the first ``most`` clients that wait: their limit, its owner, and since when. ``counts`` counts
-        all."""
+        """Return the first ``most`` waiting clients: their limit, its owner, and since when. ``counts`` counts all."""
         return [self._figures(client, blocked) for client, blocked in islice(self._blocked.items(), most)]
 
     def _figures(self, client: Client, blocked: _Blocked) -> dict[str, Any]:

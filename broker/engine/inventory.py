@@ -151,7 +151,7 @@ class Inventory:
         return next((each for each in self.clients if each.connection.id == connection_id), None)
 
     def consumers(self, query: Query, of: Destination | None = None, only_slow: bool = False) -> Work[Found]:
-        """List consumers. ``of``: of that destination alone. ``only_slow``: those that get nothing although some
+        """List consumers. ``of``: of that destination only. ``only_slow``: those that get nothing although some
         wait."""
         target = None if of is None else self.destinations.by_name.get(of)
         subscribers = set(target.subscribers) if isinstance(target, Topic) else set()

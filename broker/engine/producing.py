@@ -118,7 +118,7 @@ class Producing:
         clients.when_known(client, ask, lambda _: clients.carry_out(client, command, send))
 
     def _check_stored_bytes(self, stored: StoredBytes, client: Client, command: Send) -> None:
-        """Set the user to whom the message is charged. ClientError if it is to be stored, and its user has no room
+        """Set the user that the message is charged to. ClientError if it is to be stored, and that user has no room
         left. The end of a retained message always has room."""
         user = stored.note_sender(client, command)
         message = command.message

@@ -364,8 +364,8 @@ class Sender(Part):
     def _stored_by_now(
         self, message: Message, topic: Topic, client: Client, known: tuple[int, ...], add: AddMessage | None
     ) -> tuple[int, ...]:
-        """As ``_stored_by``, if ``known`` were checked before, and ``add`` has those of them that want the message:
-        only newer ones are checked."""
+        """Return the owners that want the message now: ``known`` were checked before, ``add`` has those of them that
+        want it, and only newer ones are checked. See ``_stored_by``."""
         if not message.persistent or topic.destination.kind > DestinationKind.TOPIC:
             return ()
         asked, wanted = set(known), set(() if add is None else add.owners)

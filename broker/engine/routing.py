@@ -223,8 +223,7 @@ class Router(Part):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:
-        """Return the queue or topic that alone takes the message as it is, if all checks of ``routes`` were made
-        before."""
+        """Return the queue or topic that alone takes the message as it is, if ``routes`` made all checks before."""
         destination = message.destination
         target = client.targets.get(destination)
         if target is not None and not target.is_dropped:

@@ -69,7 +69,7 @@ class StoredBytes:
         return mine + self._store.user_balance(user)
 
     def note_sender(self, client: Client, command: Send) -> str | None:
-        """Set the user to whom the message is charged, and return it: the user of ``client``, if its name is proved.
+        """Set the user that the message is charged to, and return it: the user of ``client``, if its name is proved.
         What the broker keeps for itself counts for no user."""
         destination = command.message.destination
         user = client.principal.owner

@@ -89,8 +89,7 @@ class Suspects(Part):
         return False
 
     def redelivered(self, queue: QueueBase, entries: Sequence[Entry]) -> None:
-        """Count messages that a client delivered to its application again. As long as it lives, it decides about
-        them."""
+        """Count messages that a client delivered to its application again. While it lives, it decides about them."""
         most = self._most(queue)
         for entry in entries:
             if most is None or entry.redeliveries < most:
@@ -195,8 +194,7 @@ class Suspects(Part):
     # ---- messages that a new master finds
 
     def read(self, queue: Queue, page: Page, then: Callable[[], None]) -> None:
-        """Count the messages of a page before they are delivered: ``then`` takes it in, at once or once they are
-        counted."""
+        """Count the messages of a page before their delivery: ``then`` takes it in, now or once they are counted."""
         counts = {} if queue.is_rereading else self._to_count(queue, page)
         if not counts:
             then()

@@ -114,8 +114,7 @@ class Transactions(Part):
         return error
 
     def given_up(self, client: Client, command: Waits, error: ClientError) -> ClientError:
-        """Return the error of a command that waited too long. The end of a transaction rolls it back. See
-        ``doomed``."""
+        """Return the error of a command that waited too long. The end of a transaction rolls it back."""
         error = self.doomed(client, command.transaction, error)
         if not isinstance(command, Send):
             try:
