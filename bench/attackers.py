@@ -1,10 +1,10 @@
-"""What an attacker does in ``--scenario attacks``: a program, so that it takes nobody's time but its own.
+"""Attacks of ``--scenario attacks``: a separate program, so that it uses only its own time.
 
 python -m tandemmq.bench.attackers NAME SEED SECONDS PORTS TOKEN_FILE
 
-PORTS is JSON, by protocol. Each attack makes the broker do much by little: selectors of some 2 ms, asked again and
-again. The seed chooses how many, how long and how fast. It ends by itself; a broker that hangs up on it is attacked by
-the next connection. Attacks that are bytes alone are those of ``tandemmq.bench.floods``.
+PORTS is JSON, by protocol. Each attack causes much work in the broker with little effort: selectors of some 2 ms,
+evaluated again and again. The seed chooses their number, length and rate. The program ends by itself; if the broker
+hangs up, the next connection attacks it. Attacks that are only bytes are in ``tandemmq.bench.floods``.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 30.0
 
 
 class Attack:
-    """One attack, for so many seconds."""
+    """An attack that lasts a number of seconds."""
 
     def __init__(self, seed: int, seconds: float, ports: Mapping[str, int], token: str) -> None:
         self.random = Random(seed)
@@ -47,7 +47,7 @@ class Attack:
     def is_over(self) -> bool:
         return time.monotonic() >= self.ends
 
-    # ---- what it says
+    # ---- frames and requests
 
     def subscriptions(self, destination: str, count: int, **headers: str) -> Iterator[Frame]:
         for number in range(count):
@@ -152,7 +152,7 @@ class Attack:
     def floods(self) -> None:
         with Said(self.stomp) as said:
             while not self.is_over:
-                said.say([("SEND", [("destination", "/topic/nobody")])] * 1_000)
+                said.say([("SEND", [("destination", "/topic/unread")])] * 1_000)
                 said.wait()
 
 
@@ -171,7 +171,7 @@ ATTACKS: dict[str, Callable[[Attack], None]] = {
 
 
 class Said:
-    """A connection that says what it is given, and reads what it is told meanwhile."""
+    """A connection that sends the given frames, and reads the answers meanwhile."""
 
     def __init__(self, endpoint: Endpoint, client_id: str | None = None) -> None:
         self._peer = connect(endpoint, client_id=client_id)
@@ -191,10 +191,10 @@ class Said:
         self._peer.sendall(b"".join(command_frame(verb, headers) for verb, headers in frames))
 
     def wait(self) -> None:
-        """Until all that was said is understood. BenchError when the broker hangs up."""
+        """Wait until the broker has handled all that was sent. BenchError if it hangs up."""
         self._number += 1
         self._came.clear()
-        self.say([("SEND", [("destination", "/topic/nobody"), ("receipt", f"said-{self._number}")])])
+        self.say([("SEND", [("destination", "/topic/unread"), ("receipt", f"said-{self._number}")])])
         if not self._came.wait(PATIENCE_SECONDS) or self._is_over:
             raise BenchError("the broker hung up, or says nothing")
 

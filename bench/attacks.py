@@ -1,10 +1,10 @@
-"""``python -m tandemmq.bench --scenario attacks``: what a client with 100 receipts a second waits beside an attacker.
+"""``python -m tandemmq.bench --scenario attacks``: time to the receipts of a client, 100 a second, beside an attacker.
 
 Each round of a case has a broker and a seed of its own (bench.attackers). ``--seconds 60`` is the full run. On a quiet
-machine the longest receipt is to take less than 50 ms, and 95 % of them less than 10 ms; the master stays master. A
-receipt counts from the moment at which its message was due.
+machine the longest receipt must take less than 50 ms, and 95 % of them less than 10 ms; the master stays master. The
+time of a receipt counts from the moment at which its message was due.
 
-Memory is what came to the process since the attack began, and what came to ``memory_used_bytes``: the most of each
+Memory is the growth of the process since the attack began, and the growth of ``memory_used_bytes``: the maximum of each
 (``VmHWM``, and samples of the status), and both at the end, while the attack goes on.
 """
 
@@ -39,7 +39,7 @@ CASES: Final = ("nothing", *ATTACKS, *FLOODS)
 ROUNDS: Final = 5
 RECEIPTS_PER_SECOND: Final = 100
 LONGEST_MS: Final = 50.0
-MOST_MS: Final = 10.0  # of 95 %
+MOST_MS: Final = 10.0  # for 95 %
 BODY: Final = b"x" * 1024
 PATIENCE_SECONDS: Final = 30.0
 # The attack is under way before it is measured.
@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 
 
 def attacks(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
-    """All rounds of all cases, by turns. Raises BenchError."""
+    """Return the figures of all rounds of all cases, which take turns. Raises BenchError."""
     runs = []
     for seed in range(1, rounds + 1):
         for name in cases:
@@ -80,7 +80,7 @@ def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
         with server:
             assert server.admin_url is not None, "ours has an admin server"
             ports["admin"] = int(server.admin_url.rpartition(":")[2])
-            # It has other machines in real life: the broker and the good client come first.
+            # In production it has other machines: the broker and the good client come first.
             command = [
                 "nice",
                 "-n",
@@ -118,11 +118,11 @@ def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
 
 
 class _Memory:
-    """What comes to the memory of a broker, from now on."""
+    """Growth of the memory of a broker, from now on."""
 
     def __init__(self, server: TandemMQ) -> None:
         self._server = server
-        Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # VmHWM begins anew
+        Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # resets VmHWM
         self._used, self._counted = resident(server.pid), self._sample()
         self._counted_max = self._counted
         self._is_over = threading.Event()
@@ -139,7 +139,7 @@ class _Memory:
                 self._counted_max = max(self._counted_max, self._sample())
 
     def end(self) -> Mapping[str, float]:
-        """The growth, in MiB."""
+        """Stop, and return the growth in MiB."""
         used, used_max, counted = resident(self._server.pid), peak_bytes(self._server.pid), self._sample()
         self._is_over.set()
         self._sampling.join()
@@ -153,7 +153,7 @@ class _Memory:
 
 
 def _receipts(server: TandemMQ, seconds: float) -> list[float]:
-    """How long each receipt of the client took, in seconds."""
+    """Return the time of each receipt of the client, in seconds."""
     peer = connect(server.endpoint)
     request(peer, "SEND", [("destination", "/queue/good"), ("persistent", "true")], "first")
     count = round(seconds * RECEIPTS_PER_SECOND)
@@ -186,7 +186,7 @@ _COLUMNS: Final = (
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The runs as aligned columns."""
+    """Return the runs as aligned columns."""
     rows = [["case", "seed", *_COLUMNS]]
     rows += [[run["case"], str(run["seed"]), *(str(run[name]) for name in _COLUMNS)] for run in figures["runs"]]
     return aligned(rows)

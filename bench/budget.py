@@ -1,4 +1,4 @@
-"""How many instructions a message of each case may take: bench/budget.toml."""
+"""Budget of the instructions per message of each case: bench/budget.toml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = Path(__file__).with_name("budget.toml")
 @dataclass(frozen=True, slots=True)
 class Budget:
     """``baselines``: by case, the commit whose plain Python it is compared with. ``shares``: by case and side, what the
-    side may take as a share of that. ``noise``: a part of the share, beyond it, that may be the measure's."""
+    side may take as a share of that. ``noise``: a part of the share, beyond it, that may be the noise of the count."""
 
     noise: float
     baselines: Mapping[str, str]
@@ -21,7 +21,7 @@ class Budget:
 
     @classmethod
     def read(cls, text: str, known: Container[str]) -> Budget:
-        """From TOML. ValueError when a case is not known, or has two baselines."""
+        """Return the budget in a TOML text. ValueError if a case is not known, or has two baselines."""
         found = tomllib.loads(text)
         noise = float(found.pop("noise"))
         baselines: dict[str, str] = {}
@@ -37,11 +37,11 @@ class Budget:
         return cls(noise, baselines, shares)
 
     def accepted(self, case: str, side: str) -> float:
-        """The most that ``side`` may take, the noise included, as a share of the baseline. KeyError: it has none."""
+        """Return the maximum of ``side`` with the noise, as a share of the baseline. KeyError: it has none."""
         return self.shares[case][side] * (1 + self.noise)
 
     def beyond(self, ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
-        """The cases of which a side takes more than is accepted. ``ratios``: by case and side."""
+        """Return the cases of which a side takes more than is accepted. ``ratios``: by case and side."""
         return [
             case
             for case, of_sides in ratios.items()

@@ -1,7 +1,7 @@
-"""One STOMP connection of the driver: made with blocking calls, used without.
+"""STOMP connection of the driver: made with blocking calls, then used without blocking.
 
-Connecting is not what is measured, so it is done the plain way; once made, a connection is non-blocking and
-belongs to an epoll loop (bench/worker.py).
+The connect is not measured, so it is simple; once made, a connection is non-blocking and belongs to an epoll loop
+(bench/worker.py).
 """
 
 import socket
@@ -19,12 +19,12 @@ SOCKET_BUFFER_BYTES = 1024 * 1024
 
 
 class BenchError(Exception):
-    """The measurement cannot go on; the message says what the broker said or did."""
+    """The measurement cannot go on; the message has the answer or action of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the broker listens, and who we say we are; no login: whom our certificate names."""
+    """Address of the broker, and our login; without a login the name of our certificate counts."""
 
     host: str
     port: int
@@ -32,12 +32,12 @@ class Endpoint:
     passcode: str = "guest"
     virtual_host: str = "/"
     version: str = "1.2"
-    tls: TlsFiles | None = None  # None: there is none
+    tls: TlsFiles | None = None  # None: no TLS
 
 
 class TlsSocket(ssl.SSLSocket):
-    """What a poll of a plain socket expects holds here, too, once it is non-blocking: whatever came is read, for what
-    TLS keeps of it wakes no poll; and what is not whole yet is like nothing at all."""
+    """A non-blocking TLS socket that can be polled like a plain one: ``recv`` reads all that came, because no poll
+    reports what TLS keeps; an incomplete record counts as nothing."""
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         if self.gettimeout() != 0.0:
@@ -60,7 +60,7 @@ class TlsSocket(ssl.SSLSocket):
 def connect(
     endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS, client_id: str | None = None
 ) -> socket.socket:
-    """A blocking socket on which CONNECTED has been read. Raises OSError or BenchError."""
+    """Return a blocking socket on which CONNECTED has been read. Raises OSError or BenchError."""
     peer = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds)
     try:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -89,7 +89,7 @@ def connect(
 
 
 def request(peer: socket.socket, command: str, headers: list[tuple[str, str]], receipt: str) -> None:
-    """Send a frame and wait for its receipt, which is the next frame that comes on a quiet connection."""
+    """Send a frame and wait for its receipt, which is the next frame on a quiet connection."""
     peer.sendall(command_frame(command, [*headers, ("receipt", receipt)]))
     answer = read_frame(peer)
     if not answer.startswith(b"RECEIPT"):
@@ -97,7 +97,7 @@ def request(peer: socket.socket, command: str, headers: list[tuple[str, str]], r
 
 
 def read_frame(peer: socket.socket) -> bytes:
-    """The next frame, without the NUL that ends it, byte by byte so that nothing behind it is taken."""
+    """Return the next frame without its final NUL, read byte by byte so that nothing behind it is taken."""
     received = bytearray()
     while True:
         part = peer.recv(1)
@@ -111,9 +111,9 @@ def read_frame(peer: socket.socket) -> bytes:
 
 
 def disconnect(peer: socket.socket, timeout_seconds: float) -> None:
-    """Ask for the receipt of DISCONNECT, so that what we sent before it was processed; then close.
+    """Request the receipt of DISCONNECT, so that all frames sent before are processed; then close.
 
-    Anything still under way to us is thrown away. A broker that does not answer in time is not waited for.
+    Frames still on their way to us are dropped. A broker that does not answer in time is not waited for.
     """
     try:
         peer.settimeout(timeout_seconds)
@@ -126,13 +126,13 @@ def disconnect(peer: socket.socket, timeout_seconds: float) -> None:
                 break
             rest = rest[-64:] + part
     except OSError:
-        pass  # it is going away anyhow
+        pass  # the connection ends in any case
     finally:
         peer.close()
 
 
 def error_text(frame: bytes) -> str:
-    """What an ERROR frame says, in one line."""
+    """Return the text of an ERROR frame in one line."""
     message = (header_of(frame, b"message") or b"").decode(errors="replace")
     body = frame.partition(b"\n\n")[2].decode(errors="replace").strip().splitlines()
     return " – ".join(filter(None, (message, body[0] if body else ""))) or repr(frame[:80])

@@ -1,6 +1,6 @@
 """The frames of the load, built and read in bulk. Pure.
 
-A body says who sent it, as which message, and when, then is padded to the size asked for:
+A body contains its producer, number and time, and is then padded to the requested size:
 
     | producer, 4 digits | blank | sequence, 10 digits | blank | microseconds, 16 digits | x ... |
 
@@ -38,7 +38,7 @@ class SendStream:
         self._filler = b"x" * (body_bytes - STAMP_END) + b"\0"
 
     def frames(self, first: int, count: int, stamp_microseconds: int) -> bytes:
-        """The frames ``first`` to ``first + count - 1``, receipts numbered alike, all stamped with one time."""
+        """Return the frames ``first`` to ``first + count - 1``, receipts numbered alike, all stamped with one time."""
         head, middle = self._head, self._middle
         tail = b" %016d" % stamp_microseconds + self._filler
         numbers = [b"%010d" % number for number in range(first, first + count)]
@@ -46,8 +46,8 @@ class SendStream:
 
 
 class TransactedStream:
-    """SEND frames as SendStream's, but so many to a transaction: only COMMIT asks for a receipt, numbered as the last
-    message before it."""
+    """SEND frames as of SendStream, in transactions of ``batch`` messages: only COMMIT requests a receipt, with the
+    number of the last message before it."""
 
     __slots__ = ("_batch", "_filler", "_head")
 
@@ -58,7 +58,7 @@ class TransactedStream:
         self._batch = batch
 
     def frames(self, first: int, count: int, stamp_microseconds: int) -> bytes:
-        """The frames ``first`` to ``first + count - 1``; the last transaction may be shorter."""
+        """Return the frames ``first`` to ``first + count - 1``; the last transaction may be shorter."""
         tail = b" %016d" % stamp_microseconds + self._filler
         parts = []
         for begin in range(first, first + count, self._batch):
@@ -70,12 +70,12 @@ class TransactedStream:
 
 
 def read_receipts(data: bytes) -> list[int]:
-    """The numbers of the RECEIPT frames in whole frames; the caller compares their count with the NULs."""
+    """Return the numbers of the RECEIPT frames; the caller compares their count with the NULs."""
     return list(map(int, _receipts(data)))
 
 
 class Acknowledgement:
-    """How to acknowledge in one version of STOMP: which header names the message, and the ACK frames for it.
+    """Acknowledgements in one version of STOMP: the header that names the message, and the ACK frames for it.
 
     STOMP 1.2, ACK: ``id`` repeats the ``ack`` header. STOMP 1.1, ACK: ``message-id`` and ``subscription``.
     """
@@ -93,12 +93,12 @@ class Acknowledgement:
         self._between = self._end + self._start
 
     def frames(self, identities: Sequence[bytes]) -> bytes:
-        """One ACK frame each; nothing for no identities."""
+        """Return one ACK frame for each identity."""
         return self._start + self._between.join(identities) + self._end if identities else b""
 
 
 def message_identities(frames: Sequence[bytes], header: bytes) -> list[bytes]:
-    """The value of ``header`` in each MESSAGE frame, raw; raises ValueError at the first frame without it."""
+    """Return the value of ``header`` in each MESSAGE frame, raw. ValueError at the first frame without it."""
     length = len(header)
     identities: list[bytes] = []
     add = identities.append
@@ -109,21 +109,21 @@ def message_identities(frames: Sequence[bytes], header: bytes) -> list[bytes]:
 
 
 def sent_microseconds(frame: bytes) -> int:
-    """When the message was sent, on the clock of the machine that sent it."""
+    """Return the time when the message was sent, on the clock of the machine that sent it."""
     start = frame.index(b"\n\n") + 2
     return int(frame[start + STAMP_START : start + STAMP_END])
 
 
 def producer_and_sequence(frame: bytes) -> tuple[int, int]:
-    """Who sent the message, and as which of its messages."""
+    """Return the producer of a message, and its number among the messages of that producer."""
     start = frame.index(b"\n\n") + 2
     return int(frame[start : start + 4]), int(frame[start + SEQUENCE_START : start + SEQUENCE_START + 10])
 
 
 class OrderCheck:
-    """Whether each producer's messages come out once, and in the order sent.
+    """Checks that each producer's messages come out once, and in the order sent.
 
-    All is well when ``seen`` is what was sent and both other counts are 0.
+    All is well if ``seen`` is the number of sent messages and both other counts are 0.
     """
 
     __slots__ = ("_next", "late", "seen", "skipped")
@@ -135,7 +135,7 @@ class OrderCheck:
         self.late = late
 
     def add(self, frames: Sequence[bytes]) -> None:
-        """Take note of MESSAGE frames in the order they came."""
+        """Check MESSAGE frames, in the order in which they came."""
         expected_of = self._next
         for frame in frames:
             producer, sequence = producer_and_sequence(frame)
@@ -151,7 +151,7 @@ class OrderCheck:
 
 
 def header_of(frame: bytes, name: bytes) -> bytes | None:
-    """The first value of a header (STOMP 1.2, Repeated Header Entries), raw; None when absent."""
+    """Return the first value of a header (STOMP 1.2, Repeated Header Entries), raw; None if absent."""
     head = frame.partition(b"\n\n")[0]
     for line in head.split(b"\n"):
         key, colon, value = line.partition(b":")
@@ -161,5 +161,5 @@ def header_of(frame: bytes, name: bytes) -> bytes | None:
 
 
 def command_frame(command: str, headers: Sequence[tuple[str, str]]) -> bytes:
-    """A frame without a body."""
+    """Return a frame without a body."""
     return "".join((command, "\n", *(f"{name}:{value}\n" for name, value in headers), "\n\0")).encode()

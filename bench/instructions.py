@@ -1,13 +1,12 @@
-"""``python -m tandemmq.bench --scenario instructions``: how many instructions of the broker a message takes, beside a
-baseline commit.
+"""``python -m tandemmq.bench --scenario instructions``: instructions per message, beside those of a baseline commit.
 
-Counted by valgrind (callgrind), which runs the broker some forty times more slowly: what the kernel does, and what a
-cache misses, is not in it. The broker's clock (faketime) is slowed down more than that: else it would cut its work into
-slices of a millisecond (broker.net.turns), each with less in it, and do once a second what has nothing to do with
-messages, the more so the busier the machine is. How many messages share a batch stays chance: the same code gives the
-same figure within two or three percent, rarely within five. So the sides are counted by turns, and what is beyond the
-budget is counted again before it is believed. This is what CI holds a change to (bench/budget.toml); what it means in
-time, ``--scenario cpu`` tells.
+valgrind (callgrind) counts them, and runs the broker some forty times more slowly. Work of the kernel and cache misses
+are not counted. The broker's clock (faketime) is slowed down more than that: otherwise the broker would cut its work
+into slices of a millisecond (broker.net.turns), each with less in it, and do more of its work of once a second, which
+has nothing to do with messages, the busier the machine is. The number of messages that share a batch stays chance: the
+same code gives the same figure within two or three percent, rarely within five. So the sides are counted in turn, and a
+figure beyond the budget is counted again before it is believed. CI checks changes with it (bench/budget.toml);
+``--scenario cpu`` shows what it means in time.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from tandemmq.bench.report import aligned, commit, machine
 PROGRAMS = ("valgrind", "callgrind_control")
 # This tree, and one of compiled libraries.
 PLAIN, COMPILED = "plain", "compiled"
-# Of the broker's clock, while it is counted: so slow that its bounds of time are no bounds, on a busy machine either.
+# Rate of the broker's clock while it is counted: so slow that its time limits have no effect, even on a busy machine.
 CLOCK_RATE = 0.004
 MESSAGES = 500
 START_SECONDS_MAX = 300.0
 STALL_SECONDS_MAX = 120.0
 ROUNDS = 3
-# So many times that many rounds make a case that is beyond the budget.
+# Maximum number of times that the rounds of a case are repeated while it is beyond the budget.
 TRIALS_MAX = 4
 
 # Cases of MQTT.
@@ -67,10 +66,10 @@ Counts = Mapping[str, Mapping[str, list[float]]]
 
 
 class CountedTandemMQ(TandemMQ):
-    """A broker of ``tree`` whose instructions are counted while that is asked for. It listens to MQTT only for
-    ``cases`` of MQTT: an older commit does not know it."""
+    """A broker of ``tree`` whose instructions are counted on request. It listens to MQTT only for ``cases`` of MQTT: an
+    older commit does not have it."""
 
-    stop_signal = signal.SIGKILL  # by its clock it would take long, and its directory is removed
+    stop_signal = signal.SIGKILL  # a normal stop would take long by its clock; its directory is removed
 
     def __init__(self, tree: Path, cases: Sequence[str]) -> None:
         super().__init__(tree=tree)
@@ -94,12 +93,12 @@ class CountedTandemMQ(TandemMQ):
         super().spawn([*counted, "--fair-sched=yes", *command], environment, user)
 
     def begin(self) -> None:
-        """From now on they are counted."""
+        """Begin to count."""
         self._control("--instr=on")
         self.taken()
 
     def taken(self) -> int:
-        """So many since this was last asked."""
+        """Return the count since the last call."""
         self._control("--dump")
         count = 0
         for dump in self.directory.glob("callgrind*"):
@@ -117,18 +116,18 @@ class CountedTandemMQ(TandemMQ):
 
 
 def slow_clock() -> Path | None:
-    """The library that slows a clock down."""
+    """Return the library that slows a clock down."""
     return min(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), default=None)
 
 
 def missing() -> str:
-    """What is not there of what counts; an empty text where all is."""
+    """Return the missing programs and libraries; an empty text if there are none."""
     programs = [program for program in PROGRAMS if not shutil.which(program)]
     return ", ".join(programs if slow_clock() else [*programs, "faketime"])
 
 
 def total_in(dump: str) -> int:
-    """The sum of a callgrind dump, whose line is ``summary: <instructions>``; 0 where it has none."""
+    """Return the sum of a callgrind dump, whose line is ``summary: <instructions>``; 0 if it has none."""
     return sum(int(line.split()[1]) for line in dump.splitlines() if line.startswith("summary:"))
 
 
@@ -141,10 +140,10 @@ def instructions(
     compiled: Path | None,
     say: Say,
 ) -> dict[str, Any]:
-    """The figures of all cases, and with a budget in ``beyond`` those that are not within it.
+    """Return the figures of all cases; with a budget, ``beyond`` lists those that exceed it.
 
     The baselines are those of the budget. Without a budget it is ``baseline``, or the commit where this branch left the
-    main one; where there is none, nothing is compared. ``compiled``: a tree with compiled libraries, counted too.
+    main one; if there is none, nothing is compared. ``compiled``: a tree with compiled libraries, counted too.
     Raises BenchError.
     """
     if absent := missing():
@@ -183,7 +182,7 @@ def instructions(
 
 
 def baselines_of(baseline: str | None, cases: Sequence[str], budget: Budget | None) -> dict[str, str]:
-    """The commit that each case is compared with; of none where there is no other commit."""
+    """Return the commit with which each case is compared; empty if there is no other commit."""
     if budget is None:
         baseline = baseline or default_baseline()
         return {} if baseline is None else dict.fromkeys(cases, baseline)
@@ -199,8 +198,8 @@ def counted(
     rounds: int,
     budget: Budget | None,
 ) -> Counts:
-    """What ``count`` gives for side and case: ``rounds`` times, the sides by turns, and TRIALS_MAX times as often where
-    the medians stay beyond the budget."""
+    """Return the results of ``count`` for side and case: ``rounds`` times, the sides in turn, and up to TRIALS_MAX
+    times as often if the medians stay beyond the budget."""
     counts: Counts = {side: {case: [] for case in cases} for side in sides}
     doubtful = cases
     for _ in range(TRIALS_MAX):
@@ -217,8 +216,8 @@ def _beyond(told: Mapping[str, Mapping[str, Any]], budget: Budget | None) -> lis
 
 
 def _count(server: CountedTandemMQ, case: str, messages: int) -> float:
-    """So many instructions a message."""
-    server.taken()  # while the other side was asked
+    """Return the number of instructions per message."""
+    server.taken()  # counted while the other side ran
     _load(server, case, messages)
     return server.taken() / messages
 
@@ -243,7 +242,7 @@ def _load(server: CountedTandemMQ, case: str, messages: int) -> None:
 
 
 def summary(counts: Counts) -> dict[str, dict[str, Any]]:
-    """Of each case: the median of each side's rounds, and the ratios of these to the baseline's."""
+    """Return for each case the median of each side's rounds, and the ratios of the medians to the baseline's."""
     told: dict[str, dict[str, Any]] = {}
     for case in counts[PLAIN]:
         medians = {side: statistics.median(of_case[case]) for side, of_case in counts.items()}
@@ -254,7 +253,7 @@ def summary(counts: Counts) -> dict[str, dict[str, Any]]:
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The figures as aligned columns, and what is beyond the budget."""
+    """Return the figures as aligned columns, and the cases beyond the budget."""
     cases: Mapping[str, Mapping[str, Any]] = figures["cases"]
     sides = [side for side in (BASELINE, PLAIN, COMPILED) if any(side in told for told in cases.values())]
     rows = [["case", *(f"instructions, {side}" for side in sides), *(f"ratio, {side}" for side in sides[1:])]]

@@ -56,12 +56,12 @@ REPLICATED_BACKLOG: Final = 20_000
 _GIB: Final = 1 << 30
 FAIR_CASES: Final = {"fair": WORKLOADS, "latency": LATENCIES, "jms-patterns": PATTERNS}
 PATTERN_BROKERS: Final = ("compiled", "activemq")
-_NOBODY: Final = Endpoint(HOST, 0)  # each server's own takes its place
+_NOBODY: Final = Endpoint(HOST, 0)  # replaced by each server's endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured, and the table of it: without one the figures are printed as they are."""
+    """Result of a scenario, and its table; without a table the figures are printed as they are."""
 
     figures: Mapping[str, Any]
     table: Sequence[str] = ()
@@ -73,7 +73,7 @@ def _say(line: str) -> None:
 
 
 def _chosen(text: str | None, known: Iterable[str], option: str = "--cases") -> list[str]:
-    """Of what is ``known``; all of it unless somebody said which. Raises click.BadParameter."""
+    """Return the names in ``text``, which must be in ``known``; None: all of them. Raises click.BadParameter."""
     known = list(known)
     names = known if text is None else [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
@@ -97,7 +97,7 @@ def _fair(scenario: str, peers: str | None, cases: str | None, quick: bool, roun
     return Outcome({"scenario": scenario, "quick": quick, **figures}, fair_table(figures), fair_has_failed(figures))
 
 
-# ---- what a message costs, and waits
+# ---- cost and delay of a message
 
 
 def _cpu(baseline: str | None, cases: str | None, rounds: int | None, scale: float, interpreter: str | None) -> Outcome:

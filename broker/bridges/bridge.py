@@ -1,4 +1,4 @@
-"""One bridge of a master: it connects, again and again, and says how it is."""
+"""A bridge of a master: connects, again and again, and reports its state."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
-#: Each failure waits longer, by this factor, and by up to so much of it more: brokers that fail together come apart.
+#: Growth of the wait with each failure, and its random part at most: brokers that fail together spread out.
 _FACTOR: Final = 2
 _JITTER: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an operator said of a bridge (config.bridges). ``addresses``: host, port, and whether TLS is below. ``tls``
-    and ``password`` are asked for at each connect, on a thread; they raise OSError or ValueError."""
+    """Settings of a bridge (config.bridges). ``addresses``: host, port, and whether TLS is used. ``tls`` and
+    ``password`` are called at each connect, on a thread; they raise OSError or ValueError."""
 
     name: str
     addresses: tuple[tuple[str, int, bool], ...]
@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Bridge:
-    """``run`` is its life in one term as master. What ``status`` tells is kept over terms."""
+    """A bridge. ``run`` is its life in one term as master. The figures of ``status`` are kept over terms."""
 
     plan: Plan
     retains: Callable[[Destination, int], int]
@@ -63,7 +63,7 @@ class Bridge:
     _last_error_at: int = field(default=0, init=False)
 
     def status(self) -> dict[str, Any]:
-        """Times are milliseconds since 1970."""
+        """Return its state. Times are milliseconds since 1970."""
         is_connected = self._address is not None
         flow = self._flow
         return {
@@ -94,7 +94,7 @@ class Bridge:
         }
 
     async def run(self, engine: Engine, message_ids: str) -> None:
-        """Until it is cancelled. ``message_ids`` begins those of this term."""
+        """Run until cancelled. ``message_ids`` begins the message ids of this term."""
         for number in itertools.count(1):
             flow = self._flow = Flow(
                 engine,
@@ -118,12 +118,12 @@ class Bridge:
             await asyncio.sleep(self.plan.restart_seconds)
 
     def end(self) -> None:
-        """The term is over: nothing more is said to its engine."""
+        """End the term: nothing more goes to its engine."""
         if self._flow is not None:
             self._flow.end()
 
     async def _serve(self, flow: Flow) -> None:
-        """Connected, or on its way to be. Returns when the engine hung up."""
+        """Connect, and connect again. Return when the engine hung up."""
         seconds = self.plan.restart_seconds
         while not flow.is_over.is_set():
             for host, port, is_tls in self.plan.addresses:
@@ -137,7 +137,7 @@ class Bridge:
             seconds = min(seconds * _FACTOR, self.plan.restart_seconds_max)
 
     async def _once(self, flow: Flow, host: str, port: int, is_tls: bool) -> None:
-        """One connection, from its beginning to its end."""
+        """Serve one connection, from its beginning to its end."""
         address = f"{'mqtts' if is_tls else 'mqtt'}://{host}:{port}"
         try:
             connection = Connection(host, port, await self._login(is_tls), flow)
@@ -174,8 +174,8 @@ class Bridge:
         )
 
     async def _subscribe(self, flow: Flow, connection: Connection) -> None:
-        """Have the other broker know what comes in, and nothing else. What it has confirmed to this session is not
-        asked for again: it would send its retained messages once more."""
+        """Subscribe at the other broker to the topics that come in, and to nothing else. Subscriptions that it
+        confirmed to this session are not repeated: it would send its retained messages once more."""
         wanted = {each.remote: each.qos for each in self.plan.topics if each.is_in}
         known = flow.begun.remote if connection.is_resumed else {}
         for name in known:
@@ -186,14 +186,14 @@ class Bridge:
             await flow.remember(replace(flow.begun, remote=wanted))
 
     def _failed(self, where: str, why: str) -> None:
-        """Said once for each reason, until another comes or it was connected."""
+        """Log a failure, once for each reason, until another one or a connection comes."""
         if why != self._last_error or self._since > self._last_error_at:
             log.warning("bridge %s: %s: %s", self.plan.name, where, why, extra=log_events.BRIDGE_FAILED)
         self._last_error, self._last_error_at = why, milliseconds()
 
 
 async def _first(*awaited: Awaitable[Any]) -> None:
-    """Until one of them is done, and raises what that raised; the others are cancelled."""
+    """Wait until one of them is done, and raise its error, if any; the others are cancelled."""
     tasks = [asyncio.ensure_future(each) for each in awaited]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: So long the other brokers may take to be told good-bye.
+#: Time limit for the disconnect from the other brokers.
 END_SECONDS_MAX: Final = 2.0
 
 
 class Bridges:
-    """On the loop."""
+    """Begins and ends the bridges. On the loop."""
 
     def __init__(self, bridges: Sequence[Bridge]) -> None:
         self._bridges = bridges
@@ -30,11 +30,11 @@ class Bridges:
         self._left: LeftSubscriptions | None = None
 
     def principals(self) -> list[Principal]:
-        """Who they are. What they received to be sent later may be due before they begin."""
+        """Return the principals of the bridges. Scheduled messages that they received may be due before they begin."""
         return [principal_of(each.plan.name) for each in self._bridges]
 
     def begin(self, engine: Engine, message_ids: str) -> None:
-        """``engine`` serves clients from now on. ``message_ids`` is of this broker and this term alone."""
+        """Begin a term: ``engine`` serves clients from now on. ``message_ids`` is unique to this broker and term."""
         self._left = LeftSubscriptions(engine, [each.plan.client_id for each in self._bridges])
         for bridge in self._bridges:
             name = f"bridge {bridge.plan.name}"
@@ -48,7 +48,7 @@ class Bridges:
             log.error("%s ended by an error of the broker", task.get_name(), exc_info=error)
 
     def end(self) -> None:
-        """The term is over: nothing more is done. What was not confirmed waits for the next master."""
+        """End the term: nothing more is done. Messages that were not confirmed wait for the next master."""
         self._left = None
         for bridge in self._bridges:
             bridge.end()
@@ -56,14 +56,14 @@ class Bridges:
             task.cancel()
 
     async def ended(self) -> None:
-        """Returns when the other brokers were told good-bye, or do not answer."""
+        """Return when all bridges have disconnected, or the other brokers do not answer."""
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=END_SECONDS_MAX)
 
     def status(self) -> list[dict[str, Any]]:
-        """Each bridge (docs/bridges.md)."""
+        """Return the state of each bridge (docs/bridges.md)."""
         return [bridge.status() for bridge in self._bridges]
 
     def left(self) -> list[dict[str, Any]]:
-        """Durable subscriptions of bridges that there were; none unless master."""
+        """Return durable subscriptions of bridges that were removed; none unless master."""
         return [] if self._left is None else self._left.status()

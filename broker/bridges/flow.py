@@ -1,9 +1,9 @@
-"""The messages of one bridge, between the engine and the other broker: their client of the engine, its beginning and
-its end.
+"""The messages of one bridge, between the engine and the other broker: the bridge's client of the engine, its beginning
+and its end.
 
-What a bridge has to know after a crash lies in a queue of its own, ActiveMQ.MQTT.Bridge.<name>, as a stored session
-lies in its own: records as messages, which change together with the messages in one transaction, and which the next
-master finds (docs/bridges.md).
+The state that a bridge needs after a crash is in a queue of its own, ActiveMQ.MQTT.Bridge.<name>, as a stored session
+has its own: records as messages, which change together with the messages in one transaction, and which the next master
+finds (docs/bridges.md).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
 
-#: Of the id by which bridges of other brokers do not take this one for theirs.
+#: Characters of the id that distinguishes this bridge from those of other brokers.
 ID_CHARACTERS: Final = 12
 
 
 def queue_of(name: str) -> Destination:
-    """Where the state of a bridge is kept."""
+    """Return the queue that keeps the state of a bridge."""
     return Destination(DestinationKind.QUEUE, MQTT_BRIDGE + quote(name, safe=""))
 
 
 class Flow(InProcessClient):
-    """``begin`` first; then ``came`` and ``went`` for each connection to the other broker, and what that says in
-    between. When the engine hangs up, ``is_over`` is set, and all that waits fails. On the loop.
+    """``begin`` first; then ``came`` and ``went`` for each connection to the other broker, and its packets in between.
+    When the engine hangs up, ``is_over`` is set, and all that waits fails. On the loop.
 
-    ``message_ids`` begins the ids of its messages, and is given once. ``retains``: whether a retained message of so
+    ``message_ids`` begins the ids of its messages, and is used once. ``retains``: whether a retained message of so
     many bytes has room.
     """
 
@@ -83,10 +83,10 @@ class Flow(InProcessClient):
         self.is_over = asyncio.Event()
         super().__init__(engine, principal_of(name), f"bridge-{name}", f"bridge: {name}")
 
-    # ---- its beginning and end
+    # ---- beginning and end
 
     async def begin(self) -> None:
-        """Find what was there, and have what goes out gathered from now on. Raises ClientError."""
+        """Read the records, and have messages for the other broker gathered from now on. Raises ClientError."""
         queue = queue_of(self._name)
         await self.enter(Connect(self._client_id, state=queue, steals_client_id=True))
         self._kept.begin(queue, self._link.give_up)
@@ -104,7 +104,7 @@ class Flow(InProcessClient):
             await self.do(each)
 
     def _found(self, tag: int, message: Message) -> None:
-        """A record that was there."""
+        """Take over a record that was there."""
         try:
             match message.type:
                 case Kind.SUBSCRIBED:
@@ -124,7 +124,7 @@ class Flow(InProcessClient):
             self._kept.is_stale(tag)
 
     async def _end_durable(self, name: str) -> None:
-        """Its topic was taken out of the settings."""
+        """End a durable subscription whose topic was removed from the settings."""
         count = self._gathered(name)
         if count:
             log.warning(
@@ -134,7 +134,7 @@ class Flow(InProcessClient):
         try:
             await self.do(Unsubscribe(None, durable_name=name))
         except ClientError as error:
-            if error.kind is not ErrorKind.DESTINATION:  # of topics that never were there is nothing
+            if error.kind is not ErrorKind.DESTINATION:  # a topic that never existed has no subscription
                 raise
 
     def _gathered(self, name: str) -> int:
@@ -142,18 +142,18 @@ class Flow(InProcessClient):
 
     @property
     def begun(self) -> Begun:
-        """What it has begun, as it was kept last."""
+        """Subscriptions that the bridge has begun, as they were last recorded."""
         return self._subscribed.begun
 
     async def remember(self, begun: Begun) -> None:
-        """Returns when it is durable."""
+        """Record what has begun. Return when it is durable."""
         commands, commit = self._subscribed.remember_commands(begun)
         for each in commands:
             self._engine.handle(self, each)
         await self.do(commit)
 
     def end(self) -> None:
-        """Nothing more is done."""
+        """End: nothing more is done."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -173,7 +173,7 @@ class Flow(InProcessClient):
     def awaited(self) -> list[asyncio.Future[Any]]:
         return [*super().awaited(), self._is_loaded]
 
-    # ---- what the engine says
+    # ---- events of the engine
 
     def stop_reading(self) -> None:
         self._is_paused = True
@@ -188,7 +188,7 @@ class Flow(InProcessClient):
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        """A message that is to go out, or a record of the bridge's own."""
+        """Handle a message that is to go out, or a record of the bridge itself."""
         if subscription_id != STATE:
             return self._sending.deliver(subscription_id, tag, message)
         self._kept.deliver(tag, message)
@@ -208,16 +208,16 @@ class Flow(InProcessClient):
         else:
             self._link.refused(error)
 
-    # ---- what the connection to the other broker says (broker.bridges.remote.Receiver)
+    # ---- events of the connection to the other broker (broker.bridges.remote.Receiver)
 
     @property
     def waiting(self) -> int:
-        """Messages that are here for the other broker, as far as they are in memory, and those on their way."""
+        """Number of messages for the other broker that are in memory, with those on their way."""
         return self._sending.waiting
 
     def came(self, remote: Remote, *, is_resumed: bool, receive_maximum: int) -> None:
-        """A connection was accepted. ``is_resumed``: with the session that the other broker had; ``receive_maximum``:
-        so much it takes at once. Before it says anything else."""
+        """Begin with an accepted connection, before any other event of it. ``is_resumed``: the other broker still had
+        the session; ``receive_maximum``: number of messages that it takes at once."""
         if self.is_over.is_set():
             return
         if not is_resumed:
@@ -229,18 +229,18 @@ class Flow(InProcessClient):
         self._sending.came(receive_maximum)
 
     def went(self, remote: Remote) -> None:
-        """It is over."""
+        """End a connection that is over."""
         if self._link.remote is remote:
             self._link.remote = None
 
     def published(self, packet: Publish) -> None:
-        """The other broker sent a message."""
+        """Handle a message of the other broker."""
         self._receiving.published(packet)
 
     def released(self, packet_id: int) -> None:
-        """PUBREL came."""
+        """Handle PUBREL."""
         self._receiving.released(packet_id)
 
     def acknowledged(self, type: PacketType, packet_id: int, reason: int = 0) -> None:
-        """PUBACK, PUBREC or PUBCOMP came."""
+        """Handle PUBACK, PUBREC or PUBCOMP."""
         self._sending.acknowledged(type, packet_id, reason)

@@ -1,5 +1,5 @@
-"""Durable subscriptions of bridges that the settings do not have any more. They go on gathering, and nobody sends what
-they hold: an operator is to know, and to decide."""
+"""Durable subscriptions of bridges that are not in the settings any more. They gather messages, and no bridge sends
+them: the operator must know, and decide."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class LeftSubscriptions:
-    """Of one term as master: looked for once, when it begins. ``client_ids``: of the bridges that there are."""
+    """Finds such subscriptions once, at the beginning of a term. ``client_ids``: of the present bridges."""
 
     def __init__(self, engine: Engine, client_ids: Collection[str]) -> None:
         self._inventory = engine.inventory
@@ -29,7 +29,7 @@ class LeftSubscriptions:
             log.warning("%s", sentence(each), extra=log_events.BRIDGE_LEFT)
 
     def status(self) -> list[dict[str, Any]]:
-        """Those that are still there."""
+        """Return those that still exist."""
         return [
             {
                 "client_id": durable.client_id,
@@ -46,7 +46,7 @@ def _is_of_bridge(durable: DurableSubscriber) -> bool:
 
 
 def sentence(figures: dict[str, Any]) -> str:
-    """One of ``LeftSubscriptions.status`` for people."""
+    """Return an entry of ``LeftSubscriptions.status`` as a sentence."""
     return (
         f"no bridge of the settings has the durable subscription {figures['name']} of {figures['client_id']} any more, "
         f"which holds {figures['messages']} messages and goes on gathering: bring the bridge back, or end it by "

@@ -1,4 +1,4 @@
-"""What all parts of a bridge have in common: its name and its figures, and the ways to the engine and to the other
+"""State that all parts of a bridge share: its name and its figures, and the ways to the engine and to the other
 broker."""
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ from tandemmq.store.records.message_ids import broker_producer
 
 log = logging.getLogger(__name__)
 
-#: Of messages. Those above it belong to what the MQTT library sends by itself (SUBSCRIBE).
+#: Largest packet id of messages. Those above it belong to packets that the MQTT library sends by itself (SUBSCRIBE).
 PACKET_ID_MAX: Final = 60_000
-#: The beginning of advisory topics, which no bridge carries.
+#: Prefix of advisory topics, which no bridge carries.
 ADVISORIES: Final = "ActiveMQ/Advisory/"
 
 
 def local_client_id(client_id: str) -> str:
-    """By which a bridge, known to the other broker as ``client_id``, has its durable subscriptions here."""
+    """Return the client id of the durable subscriptions that a bridge, there known as ``client_id``, has here."""
     return f"local.{client_id}"
 
 
 def user_of(name: str) -> str:
-    """To whom what a bridge has here belongs."""
+    """Return the user that owns the state of a bridge here."""
     return f"bridge {name}"
 
 
 def principal_of(name: str) -> Principal:
-    """Who it is here."""
+    """Return the principal of a bridge here."""
     return Principal(user_of(name), may_everything=True)
 
 
 class Remote(Protocol):
-    """A connection to the other broker. Nothing of it raises."""
+    """A connection to the other broker. Its methods do not raise."""
 
     def publish(
         self, topic: str, payload: bytes, qos: int, packet_id: int, retain: bool, dup: bool, properties: Properties
     ) -> bool:
-        """False: there was no room for it, with QoS 0."""
+        """Publish a message. Return False if there was no room for it, with QoS 0."""
 
     def acknowledge(self, type: PacketType, packet_id: int) -> None: ...
 
     def pause(self) -> None:
-        """Take nothing more from it."""
+        """Read nothing more from it."""
 
     def resume(self) -> None: ...
 
 
 @dataclass(slots=True)
 class Counts:
-    """Of one bridge, since this process began."""
+    """Figures of one bridge, since this process began."""
 
     received: int = 0  # and durable here, if they are persistent
     sent: int = 0  # and confirmed by the other broker, with QoS 1 and 2
     refused: int = 0  # by either side for good
     dropped: int = 0  # of QoS 0, for want of room
-    circled: int = 0  # had passed this bridge before, or too many
+    circled: int = 0  # had passed this bridge before, or too many bridges
 
 
 class Link:
-    """``message_ids`` begins the ids of its messages, and is given once. ``handle`` carries out a command, ``hang_up``
+    """``message_ids`` begins the ids of its messages, and is used once. ``handle`` carries out a command, ``hang_up``
     ends all. On the loop."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Link:
         self.name = name
         self.counts = counts
         self.clock = clock
-        self.id = ""  # among all bridges that there are anywhere; known before anything comes or goes
+        self.id = ""  # unique among the bridges of all brokers; known before the first message
         self.remote: Remote | None = None
         self.has_ended = False
         self._handle = handle
@@ -96,13 +96,13 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._queued: deque[Command] = deque()
         self._is_called = False
-        self._refusal: ClientError | None = None  # of what stood in a transaction
+        self._refusal: ClientError | None = None  # of a command in a transaction
         self._told_of_circle = False
 
     # ---- to the engine
 
     def later(self, *commands: Command) -> None:
-        """Have them carried out soon, in this order: what the engine tells comes while it carries out others."""
+        """Have commands carried out soon, in this order: the engine calls back while it carries out other commands."""
         self._queued.extend(commands)
         if not self._is_called and self._queued:
             self._is_called = True
@@ -120,18 +120,18 @@ class Link:
         return str(next(self._transactions))
 
     def refused(self, error: ClientError) -> None:
-        """What stood in a transaction; the transaction is told to be rolled back, and no more."""
+        """Keep the error of a command in a transaction: the later rollback of the transaction does not name it."""
         if error.kind is not ErrorKind.ROLLED_BACK:
             self._refusal = error
 
     def reason_of(self, error: ClientError) -> ClientError:
-        """Why, where ``error`` says that a transaction was rolled back."""
+        """Return the reason of a rollback, if ``error`` says that a transaction was rolled back, and else ``error``."""
         if error.kind is ErrorKind.ROLLED_BACK and self._refusal is not None:
             error, self._refusal = self._refusal, None
         return error
 
     def circled(self, topic: str) -> None:
-        """A message goes no further, as it has passed this bridge before, or too many."""
+        """Count a message that is not sent on, because it has passed this bridge before, or too many bridges."""
         self.counts.circled += 1
         if not self._told_of_circle:
             self._told_of_circle = True
@@ -141,14 +141,14 @@ class Link:
             )  # fmt: skip
 
     def give_up(self, error: ClientError) -> None:
-        """Its own records cannot be kept: the bridge begins again."""
+        """Restart the bridge: its own records cannot be kept."""
         if not self.has_ended:
             text = self.reason_of(error).message
             log.warning("bridge %s: %s", self.name, text, extra=log_events.BRIDGE_FAILED)
             self._hang_up()
 
     def end(self) -> None:
-        """Nothing more is done."""
+        """End: nothing more is done."""
         self.has_ended = True
         self.remote = None
         self._queued.clear()
@@ -156,6 +156,6 @@ class Link:
     # ---- to the other broker
 
     def answer(self, type: PacketType, packet_id: int) -> None:
-        """PUBACK, PUBREC, PUBREL or PUBCOMP, if there is a connection."""
+        """Send PUBACK, PUBREC, PUBREL or PUBCOMP, if there is a connection."""
         if self.remote is not None:
             self.remote.acknowledge(type, packet_id)

@@ -1,4 +1,4 @@
-"""Which topics a bridge carries, and what each is called on the other side. Pure."""
+"""Topics that a bridge carries, and their names on the other side. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandemmq.broker.protocols.mqtt.topics import matches
 
 @dataclass(frozen=True)
 class Topic:
-    """One entry of a bridge's ``topics`` (config.bridges): ``<local_prefix><pattern>`` here is
+    """Entry of a bridge's ``topics`` (config.bridges): ``<local_prefix><pattern>`` here is
     ``<remote_prefix><pattern>`` there."""
 
     pattern: str
@@ -23,23 +23,23 @@ class Topic:
 
     @cached_property
     def local(self) -> str:
-        """The topic filter here."""
+        """Topic filter here."""
         return self.local_prefix + self.pattern
 
     @cached_property
     def remote(self) -> str:
-        """The topic filter there."""
+        """Topic filter there."""
         return self.remote_prefix + self.pattern
 
     def remote_name(self, topic: str) -> str:
-        """What a topic of here, which the filter matches, is called there."""
+        """Return the name there of a topic here, which the filter matches."""
         return self.remote_prefix + topic[len(self.local_prefix) :]
 
     def local_name(self, topic: str) -> str:
-        """What a topic of there, which the filter matches, is called here."""
+        """Return the name here of a topic there, which the filter matches."""
         return self.local_prefix + topic[len(self.remote_prefix) :]
 
 
 def of_remote(topics: Sequence[Topic], topic: str) -> Topic | None:
-    """By which entry a topic of there comes in; None: by none. No two match the same (config.bridges)."""
+    """Return the entry for an incoming topic; None: there is none. No two match the same topic (config.bridges)."""
     return next((each for each in topics if each.is_in and matches(each.remote, topic)), None)

@@ -2,8 +2,8 @@
 
     PUBLISH -> message and packet id stored, in one transaction -> PUBREC -> PUBREL -> packet id away -> PUBCOMP
 
-So the other broker is told nothing that is not durable here, and a packet id that it sends again brings no other
-message.
+So the other broker gets no confirmation before the message is durable here, and a packet id that it sends again brings
+no other message.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tandemmq.store.records.message import Destination, Message
 
 log = logging.getLogger(__name__)
 
-# Refusals of the engine that pass: the message is not confirmed, and comes again.
+# Temporary refusals of the engine: the message is not confirmed, and comes again.
 _PASSING: Final = (ErrorKind.RESOURCE, ErrorKind.STATE, ErrorKind.TIMEOUT, ErrorKind.TAKEN_OVER)
 
 
 @dataclass(slots=True, eq=False)
 class _Exchange:
-    """A packet id of QoS 2 of the other broker's. ``remote``: the connection that waits for an answer."""
+    """A packet id of QoS 2 of the other broker. ``remote``: the connection that waits for an answer."""
 
     record: Record
     remote: Remote | None
@@ -45,7 +45,7 @@ class _Exchange:
 
 
 class Receiving:
-    """The messages of the other broker. ``retains``: as ``Hooks.may_retain`` of sessions."""
+    """Handles the messages of the other broker. ``retains``: as ``Hooks.may_retain`` of sessions."""
 
     def __init__(
         self, link: Link, kept: KeptRecords, topics: Sequence[Topic], retains: Callable[[Destination, int], int]
@@ -57,14 +57,14 @@ class Receiving:
         self._exchanges: dict[int, _Exchange] = {}
 
     def found(self, packet_id: int, tag: int) -> None:
-        """A record: that message was stored."""
+        """Take over a record: that message was stored."""
         former = self._exchanges.get(packet_id)
         if former is not None:
             self._kept.is_stale(former.record.tag)
         self._exchanges[packet_id] = _Exchange(Record(tag), None, is_stored=True)
 
     def forget_session(self) -> None:
-        """What the other broker knew is gone: its packet ids mean new messages."""
+        """Forget the packet ids: the other broker has a new session, in which they mean new messages."""
         for exchange in self._exchanges.values():
             if not exchange.is_releasing:
                 self._link.later(*self._kept.drop(exchange.record))
@@ -73,7 +73,7 @@ class Receiving:
     # ---- PUBLISH
 
     def published(self, packet: Publish) -> None:
-        """A message: it is confirmed when it is durable here."""
+        """Handle a message: it is confirmed when it is durable here."""
         link, qos, packet_id = self._link, packet.qos, packet.packet_id
         remote = link.remote
         if remote is None:
@@ -96,7 +96,7 @@ class Receiving:
         beside: list[Message] = []
         if packet.retain:
             number = self._retains(destination, message.size if packet.payload else 0)
-            # One that has no room is only sent, and what it was to replace is no longer true.
+            # A message without room is only sent, and the retained message that it was to replace is no longer true.
             kept_packet = packet if number else replace(packet, payload=b"")
             beside.append(self._marked(to_retain(kept_packet, destination, link.next_message_id(), now, number)))
         receipt = Waiting(nothing, ignore)
@@ -123,7 +123,7 @@ class Receiving:
         link.later(Begin(name), *(Send(each, name) for each in (message, *beside)), Commit(name, receipt))
 
     def _destination(self, remote_name: str) -> Destination | None:
-        """Where a topic of there goes. None: it was asked for by settings of before, or only a broker publishes to
+        """Return the destination of a remote topic. None: former settings requested it, or only a broker publishes to
         it."""
         topic = of_remote(self._topics, remote_name)
         if topic is None:
@@ -136,16 +136,16 @@ class Receiving:
         return None if name.startswith(("$", ADVISORIES)) else destination_of(name)
 
     def _marked(self, message: Message) -> Message:
-        """It does not go back by this bridge."""
+        """Mark a message, so that it does not go back by this bridge."""
         properties = message.properties
         assert properties is not None, "its QoS is one"
         properties[BRIDGE] = self._link.name
         return message
 
-    # ---- what became of it
+    # ---- results
 
     def _confirm(self, remote: Remote, packet: Publish) -> None:
-        """A packet id means a message of its own connection only."""
+        """Confirm a message, on its own connection only: there the packet id means another one."""
         if packet.qos and self._link.remote is remote:
             remote.acknowledge(PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC, packet.packet_id)
 
@@ -175,7 +175,7 @@ class Receiving:
     # ---- PUBREL
 
     def released(self, packet_id: int) -> None:
-        """PUBREL came: the packet id is free once that is durable."""
+        """Handle PUBREL: the packet id is free once that is durable."""
         link = self._link
         exchange = self._exchanges.get(packet_id)
         if exchange is None:

@@ -1,9 +1,9 @@
 """A connection to another MQTT broker, by aiomqtt: it connects, encrypts, subscribes and keeps alive.
 
-aiomqtt, and paho below it, confirm messages by themselves: PUBREC before anybody has stored the message, and what QoS 2
-has to know they keep in memory. So those few packets are taken out of their hands: what the other broker says of
-messages goes to the flow (broker.bridges.flow), and the flow says when to confirm what. The names in paho that this
-needs are looked up when the broker starts (``check``); they are the same in all versions that pyproject.toml allows.
+aiomqtt, and paho below it, confirm messages by themselves: they send PUBREC before the message is stored, and keep the
+state of QoS 2 in memory. So those few packets are handled here instead: packets of the other broker about messages go
+to the flow (broker.bridges.flow), which decides when to confirm. The names in paho that this needs are looked up when
+the broker starts (``check``); they are the same in all versions that pyproject.toml allows.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tandemmq.broker.bridges.link import PACKET_ID_MAX, Remote
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 
-#: A session of MQTT 5 that never ends by itself.
+#: Expiry of a session of MQTT 5 that never ends by itself.
 NEVER: Final = 0xFFFF_FFFF
-#: From the first byte to CONNACK, and for each SUBACK.
+#: Time limit from the first byte to CONNACK, and for each SUBACK.
 ANSWER_SECONDS_MAX: Final = 10.0
 CONNECT_SECONDS_MAX: Final = 5.0
-#: Packets that wait to be written before messages of QoS 0 are dropped.
+#: Number of packets that wait to be written before messages of QoS 0 are dropped.
 PACKETS_WAITING_MAX: Final = 1_000
 _RETAIN_IF_NEW: Final = 1
 _USED: Final = (
     "_handle_publish", "_handle_pubackcomp", "_handle_pubrec", "_handle_pubrel", "_send_publish", "_send_pubrec",
     "_send_pubrel", "_sock_close",
 )  # fmt: skip
-# What a message may say beside topic and payload: our names and paho's.
+# Properties of a message: our names and paho's.
 _NAMES: Final = (
     ("payload_format", "PayloadFormatIndicator"),
     ("message_expiry", "MessageExpiryInterval"),
@@ -52,22 +52,22 @@ PahoProperties: Any = _Typeless
 
 
 class Lost(Exception):
-    """There is no connection, or not any more. The text says why."""
+    """No connection, or it ended. The text has the reason."""
 
 
 class Unusable(Exception):
-    """The library is none that this can work with."""
+    """Installed library that this module cannot use."""
 
 
 def check() -> None:
-    """Raises Unusable."""
+    """Raise Unusable if the library lacks a name."""
     missing = [name for name in _USED if not hasattr(paho.Client, name)]
     if missing:
         raise Unusable(f"paho-mqtt without {', '.join(missing)}")
 
 
 class Receiver(Protocol):
-    """What the other broker says is told to it (broker.bridges.flow.Flow)."""
+    """Receives the packets of the other broker (broker.bridges.flow.Flow)."""
 
     def came(self, remote: Remote, *, is_resumed: bool, receive_maximum: int) -> None: ...
 
@@ -80,7 +80,7 @@ class Receiver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to be let in. ``tls`` None: without."""
+    """Login at the other broker. ``tls`` None: without TLS."""
 
     client_id: str
     username: str | None
@@ -155,7 +155,7 @@ class Connection(aiomqtt.Client):
 
         pubrec, puback, pubcomp = said(PacketType.PUBREC), said(PacketType.PUBACK), said(PacketType.PUBCOMP)
         client._handle_publish = publish
-        client._send_pubrec = lambda packet_id: paho.MQTT_ERR_SUCCESS  # the flow says when
+        client._send_pubrec = lambda packet_id: paho.MQTT_ERR_SUCCESS  # the flow decides when
         client._handle_pubrec = pubrec
         client._handle_pubrel = said(PacketType.PUBREL)
         client._handle_pubackcomp = lambda kind: puback() if kind == "PUBACK" else pubcomp()
@@ -170,9 +170,9 @@ class Connection(aiomqtt.Client):
             tell_connected(*told)
 
         def socket_opened(*told: Any) -> None:
-            """On the thread that connects, as some of what is written is."""
+            """Runs on the thread that connects, as some writes do."""
             if self._is_closed:
-                raise OSError("it is too late")  # nothing was said to the other broker yet
+                raise OSError("it is too late")  # nothing was sent to the other broker yet
             self._loop.call_soon_threadsafe(self._begin_reading, told[-1])
 
         def socket_closed(*told: Any) -> None:
@@ -186,7 +186,7 @@ class Connection(aiomqtt.Client):
                 self._loop.call_soon_threadsafe(self._begin_writing, told[-1])
 
         client.on_connect = connected
-        # aiomqtt's own have the loop told later, of a number that may be another socket's by then.
+        # aiomqtt's own callbacks run later on the loop, with a file descriptor that may be another socket's by then.
         client.on_socket_open = socket_opened
         client.on_socket_close = socket_closed
         client.on_socket_register_write = has_to_write
@@ -199,7 +199,7 @@ class Connection(aiomqtt.Client):
 
     def _begin_writing(self, to: Any) -> None:
         if to is self._socket:
-            # uvloop raises where the socket broke a moment ago: the connection is over, and that is all.
+            # uvloop raises if the socket broke a moment ago: that only ends the connection.
             self._do(lambda: self._loop.add_writer(to.fileno(), self._do, self._paho.loop_write))
 
     def _receive(self, message: paho.MQTTMessage) -> None:
@@ -216,12 +216,12 @@ class Connection(aiomqtt.Client):
         )
 
     async def open(self) -> None:
-        """Returns when the other broker has accepted it; ``Receiver.came`` was called by then."""
+        """Return when the other broker has accepted the connection; ``Receiver.came`` was called by then."""
         await _or_lost(self.__aenter__())
         self._is_open = True
 
     async def close(self) -> None:
-        """In order, if it is there yet; and what is being begun on a thread comes to nothing."""
+        """Disconnect in order, if connected; an attempt on a thread is stopped."""
         self._is_closed = True
         try:
             if self._is_open and not self._disconnected.done():
@@ -233,13 +233,13 @@ class Connection(aiomqtt.Client):
             self._paho._sock_close()
             for each in (self._connected, self._disconnected):
                 if each.done() and not each.cancelled():
-                    each.exception()  # it was told otherwise
+                    each.exception()  # the error was reported already
 
     async def ask(self, filters: Sequence[tuple[str, int]]) -> None:
-        """Subscribe. Returns when the other broker has confirmed all; raises Lost where it refuses one. With MQTT 5
-        nothing that came from here is sent back, and retained messages come with the first subscription alone."""
+        """Subscribe. Return when the other broker has confirmed all; raise Lost if it refuses one. With MQTT 5 it sends
+        no messages of this bridge back, and retained messages only with the first subscription."""
         for name, qos in filters:
-            # Packet ids of their own: below are those of messages.
+            # Packet ids of their own: lower ones are those of messages.
             self._paho._last_mid = PACKET_ID_MAX
             if self._is_version_5:
                 options = SubscribeOptions(qos, noLocal=True, retainAsPublished=True, retainHandling=_RETAIN_IF_NEW)
@@ -252,12 +252,12 @@ class Connection(aiomqtt.Client):
                 raise Lost(f"the other broker refuses the subscription to {name} (0x{number:02X})")
 
     async def leave(self, name: str) -> None:
-        """Unsubscribe. Returns when the other broker has confirmed it."""
+        """Unsubscribe. Return when the other broker has confirmed it."""
         self._paho._last_mid = PACKET_ID_MAX
         await _or_lost(self.unsubscribe(name))
 
     async def lost(self) -> None:
-        """Returns when the connection is over; raises Lost if it was not ended here."""
+        """Return when the connection is over; raise Lost if it was not ended here."""
         await _or_lost(asyncio.shield(self._disconnected))
 
     # ---- Remote
@@ -300,7 +300,7 @@ class Connection(aiomqtt.Client):
             self._do(self._paho.loop_read)
 
     def _do(self, step: Callable[[], object]) -> None:
-        """What paho has to do now; what goes wrong ends the connection."""
+        """Call paho; an error ends the connection."""
         try:
             step()
         except Exception as error:

@@ -3,7 +3,7 @@
     message waits in a durable subscription -> its packet id is stored -> PUBLISH
     PUBREC -> message away, PUBREL owed, in one transaction -> PUBREL -> PUBCOMP -> nothing owed
 
-So a message whose fate is unknown after a crash goes out under the packet id that it had: the other broker knows it.
+So a message whose state is unknown after a crash goes out under its former packet id: the other broker knows it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tandemmq.store.records.message import Message
 
 log = logging.getLogger(__name__)
 
-#: MQTT has no larger packets (5.0, 1.5.5), and no message is larger than one.
+#: Largest packet of MQTT (5.0, 1.5.5), so no message is larger.
 PAYLOAD_BYTES_MAX: Final = 0x0FFF_FFFF
 
 
 class Sending:
-    """The messages for the other broker. ``window``: so many of QoS 1 and 2 are on their way at once. ``gathered``: how
-    many messages a durable subscription of its holds, those that it was given and did not acknowledge among them."""
+    """Sends messages to the other broker. ``window``: number of messages of QoS 1 and 2 on their way at once.
+    ``gathered`` returns the number of messages of a durable subscription, with unacknowledged ones."""
 
     def __init__(
         self, link: Link, kept: KeptRecords, topics: Sequence[Topic], window: int, gathered: Callable[[str], int]
@@ -53,21 +53,21 @@ class Sending:
 
     @property
     def waiting(self) -> int:
-        """Messages that are in memory, here or on their way."""
+        """Number of messages that are in memory, here or on their way."""
         return len(self._waiting) + sum(each.delivery is not None for each in self._outgoing.flights.values())
 
     @property
     def ids(self) -> Sequence[str]:
-        """Of its subscriptions."""
+        """Ids of its subscriptions."""
         return list(self._subscriptions)
 
     @property
     def durable_names(self) -> list[str]:
-        """Of its durable subscriptions."""
+        """Names of its durable subscriptions."""
         return [each.durable_name for each in self._subscriptions.values() if each.durable_name is not None]
 
     def subscribe_commands(self) -> list[Subscribe]:
-        """What has messages gathered, and given to it."""
+        """Return the commands that have messages gathered and delivered."""
         return [
             Subscribe(
                 each.id,
@@ -80,24 +80,24 @@ class Sending:
             for each in self._subscriptions.values()
         ]
 
-    # ---- what was kept
+    # ---- records
 
     def found_outgoing(self, kept: OutgoingRecord, tag: int) -> None:
-        """A record: that message has that packet id."""
+        """Take over a record: that message has that packet id."""
         given = Given(kept.packet_id, 2, kept.expiration, Record(tag))
         former = self._outgoing.reserve((kept.topic_filter, kept.message_id), given)
         if former is not None and former.record is not None:
             self._kept.is_stale(former.record.tag)
 
     def found_released(self, packet_id: int, tag: int) -> None:
-        """A record: PUBREL is owed."""
+        """Take over a record: PUBREL is owed."""
         flight = self._outgoing.flights[packet_id] = Flight(None, Phase.RELEASED)
         flight.record = Record(tag)
 
     # ---- the connection to the other broker
 
     def forget_session(self) -> None:
-        """What the other broker knew is gone: packet ids mean new messages, and it waits for no PUBREL."""
+        """Forget the packet ids: the other broker has a new session, and waits for no PUBREL."""
         outgoing = self._outgoing
         for name in list(outgoing.given):
             self._release(name)
@@ -108,7 +108,7 @@ class Sending:
                 self._over(packet_id, flight)
 
     def came(self, receive_maximum: int) -> None:
-        """There is one; so much it takes at once."""
+        """Begin with a connection on which the other broker takes ``receive_maximum`` messages at once."""
         self._outgoing.limit = min(self._window, receive_maximum)
         for packet_id, flight in list(self._outgoing.flights.items()):
             self._write(packet_id, flight)
@@ -116,15 +116,15 @@ class Sending:
         self._send_waiting()
 
     def _give_back(self) -> None:
-        """Packet ids of messages that do not come again: they expired, or were deleted. PUBREL ends what the other
-        broker may have of them; it would take the next message of that packet id for the same."""
+        """Release packet ids of messages that do not come again: they expired, or were deleted. PUBREL ends the
+        exchange at the other broker; it would take the next message of that packet id for the same one."""
         now = self._link.clock()
         for name, given in list(self._outgoing.given.items()):
             if 0 < given.expiration <= now or not self._gathered(name[0]):
                 self._write(given.packet_id, self._release(name))
 
     def _release(self, name: tuple[str, str]) -> Flight:
-        """That message does not come again."""
+        """Release the packet id of a message that does not come again."""
         given = self._outgoing.take(name)
         assert given is not None, "it was given"
         flight = self._outgoing.flights[given.packet_id] = Flight(None, Phase.RELEASED)
@@ -134,7 +134,7 @@ class Sending:
     # ---- a message comes
 
     def deliver(self, subscription_id: str, tag: int, message: Message) -> Callable[[], None] | None:
-        """As Session.deliver."""
+        """Send a message, or prepare it on a thread; see Session.deliver."""
         topic, subscription = self._topics[subscription_id], self._subscriptions[subscription_id]
         destination = message.destination if message.original_destination is None else message.original_destination
         name = topic_if_any(destination.name)
@@ -143,7 +143,7 @@ class Sending:
         is_circled = not is_back and properties is not None and is_at_end(properties.get(PASSED), self._link.id)
         if is_circled:
             self._link.circled(name)
-        if not name:  # the other broker would cut the connection off for it, again and again
+        if not name:  # the other broker would close the connection for it, again and again
             self._link.counts.refused += 1
         # prove: no-wildcard-over-a-bridge "not name or "
         if not name or is_back or is_circled or name.startswith(("$", ADVISORIES)):
@@ -154,7 +154,7 @@ class Sending:
             payload = self._payloads.of(message, PAYLOAD_BYTES_MAX)
         except TakesLong:
             return lambda: self._payloads.prepare(message, PAYLOAD_BYTES_MAX)
-        # What a client of another protocol has stored is not to be lost or doubled for want of a QoS.
+        # A stored message of another protocol has no QoS, and must not be lost or doubled for want of one.
         has_qos = properties is not None and isinstance(properties.get(QOS), int)
         qos = min(topic.qos, qos_of(message)) if has_qos or not message.persistent else topic.qos
         delivery = Delivery(
@@ -185,7 +185,7 @@ class Sending:
             self._send(self._waiting.popleft())
 
     def _send(self, delivery: Delivery) -> None:
-        """Give it a packet id, if it needs one, and write it, once that is stored, if it has to be."""
+        """Write a message; with a packet id, if its QoS needs one, which is stored before for QoS 2."""
         link, outgoing, message = self._link, self._outgoing, delivery.message
         name = delivery.subscription.filter.topic_filter, message.message_id
         given = outgoing.take(name)
@@ -217,14 +217,14 @@ class Sending:
             link.later(*self._kept.send(stored, receipt))
 
     def _is_stored(self, packet_id: int, flight: Flight, phase: Phase) -> None:
-        """What is to be durable before the next packet of it is written is."""
+        """Write the next packet of an exchange: the record that it needs is durable."""
         flight.phase = phase
         if phase is Phase.RELEASED:
             flight.delivery = None
         self._write(packet_id, flight)
 
     def _write(self, packet_id: int, flight: Flight) -> None:
-        """PUBLISH or PUBREL, if it is its time."""
+        """Write PUBLISH or PUBREL, as the phase requires."""
         delivery = flight.delivery
         if self._link.remote is None:
             return
@@ -251,17 +251,17 @@ class Sending:
         if delivery.tag:
             self._link.later(Ack(delivery.subscription_id, delivery.tag))
 
-    # ---- what the other broker answers
+    # ---- answers of the other broker
 
     def acknowledged(self, type: PacketType, packet_id: int, reason: int) -> None:
-        """PUBACK, PUBREC or PUBCOMP came."""
+        """Handle PUBACK, PUBREC or PUBCOMP."""
         flight = self._outgoing.flights.get(packet_id)
         delivery = None if flight is None else flight.delivery
         if type is PacketType.PUBCOMP:
             if flight is not None and flight.phase is Phase.RELEASED:
                 self._over(packet_id, flight)
         elif flight is None or flight.phase is Phase.RELEASED:
-            # What it is of is over here: the other broker must not wait for ever.
+            # The message is over here: the other broker must not wait for ever.
             if type is PacketType.PUBREC:
                 self._link.answer(PacketType.PUBREL, packet_id)
         elif delivery is None or flight.phase is not Phase.SENT:
@@ -276,7 +276,7 @@ class Sending:
             self._on_received(packet_id, flight, delivery)
 
     def _on_received(self, packet_id: int, flight: Flight, delivery: Delivery) -> None:
-        """PUBREC: the other broker has the message."""
+        """Handle PUBREC: the other broker has the message."""
         flight.phase = Phase.RECEIVED
         self._link.counts.sent += 1
         kept = flight.record
@@ -287,7 +287,7 @@ class Sending:
             kept.then = lambda: self._received(packet_id, flight, delivery, kept)
 
     def _received(self, packet_id: int, flight: Flight, delivery: Delivery, kept: Record) -> None:
-        """It is away here, and PUBREL is owed, both or neither."""
+        """Acknowledge the message here and record that PUBREL is owed, both or neither."""
         link, name = self._link, self._link.next_transaction()
         stored, flight.record = self._kept.keep(Kind.RELEASED, b"%d" % packet_id)
         link.later(
@@ -299,7 +299,7 @@ class Sending:
         )
 
     def _refused(self, packet_id: int, flight: Flight, delivery: Delivery, reason: int) -> None:
-        """The other broker does not take it, and says so: nobody sends it again."""
+        """Make a message that the other broker refused a dead letter: it is not sent again."""
         link = self._link
         cause = f"the bridge {link.name} was refused it with the reason code 0x{reason:02X}"
         log.warning(
@@ -311,7 +311,7 @@ class Sending:
         self._over(packet_id, flight)
 
     def _over(self, packet_id: int, flight: Flight) -> None:
-        """Its packet id is free, and nothing of it is kept."""
+        """Release a packet id, and drop its record."""
         del self._outgoing.flights[packet_id]
         if flight.record is not None:
             self._link.later(*self._kept.drop(flight.record))
@@ -321,6 +321,6 @@ class Sending:
 
 
 def _subscription(id: str, topic: Topic) -> Subscription:
-    """That which is a durable one here, if its QoS wants it."""
+    """Return the subscription for ``topic``, which is durable if its QoS requires that."""
     filter = Filter(topic.local, topic.qos, no_local=True, retain_as_published=True, retain_handling=0)
     return Subscription(id, filter, None, topic.local if topic.qos else None, None, is_auto=not topic.qos)

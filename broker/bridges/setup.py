@@ -1,4 +1,4 @@
-"""The bridges that the settings want."""
+"""Make the bridges of the settings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tandemmq.store.records.message import Destination
 
 
 def bridges_of(settings: Sequence[BridgeSettings], retains: Callable[[Destination, int], int]) -> Bridges:
-    """``retains``: as ``Hooks.may_retain`` of sessions. Raises Unusable (broker.bridges.remote)."""
+    """Return the bridges. ``retains``: as ``Hooks.may_retain`` of sessions. Raises Unusable (broker.bridges.remote)."""
     check()
     return Bridges([Bridge(plan_of(each), retains) for each in settings])
 
 
 def plan_of(settings: BridgeSettings) -> Plan:
-    """What one of them is to do."""
+    """Return the plan of one bridge."""
     return Plan(
         name=settings.name,
         addresses=tuple((address.host, address.port, is_tls) for address, is_tls in settings.told_addresses),
@@ -43,7 +43,7 @@ def plan_of(settings: BridgeSettings) -> Plan:
 
 
 def _password(password: str | None, file: str | None) -> str | None:
-    """Without the line's end."""
+    """Return the password, without the line end of its file."""
     if file is None:
         return password
     with open(file, encoding="utf-8") as found:
@@ -51,7 +51,7 @@ def _password(password: str | None, file: str | None) -> str | None:
 
 
 def _context(tls: BridgeTlsSettings) -> ssl.SSLContext:
-    """The other broker shows a certificate of its host's name."""
+    """Return a context that requires a certificate with the host name of the other broker."""
     context = ssl.create_default_context(cafile=tls.ca)
     if tls.certificate is not None:
         file = tls.key_password_file

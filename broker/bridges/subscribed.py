@@ -1,5 +1,5 @@
-"""What a bridge has begun, here and there: a record in its queue, so that the next master ends what the settings do not
-want any more, and asks for nothing twice."""
+"""Subscriptions of a bridge, here and there: a record in its queue, so that the next master ends those that the
+settings do not have any more, and subscribes to nothing twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tandemmq.broker.protocols.mqtt.session_records import Kind, RecordUnreadabl
 @dataclass(slots=True, eq=False)
 class Begun:
     """``remote``: the topic filters that the other broker has confirmed, with their QoS; ``local``: the names of the
-    durable subscriptions here; ``id``: of the bridge, among all that there are anywhere (broker.bridges.passed)."""
+    durable subscriptions here; ``id``: the bridge's, unique among all brokers (broker.bridges.passed)."""
 
     remote: dict[str, int] = field(default_factory=dict)
     local: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Begun:
 
 
 class Subscribed:
-    """``begun``: as it was kept last."""
+    """Keeps the record. ``begun``: its last content."""
 
     def __init__(self, ways: Ways, kept: KeptRecords) -> None:
         self._ways = ways
@@ -46,14 +46,14 @@ class Subscribed:
         self.begun = Begun()
 
     def found(self, body: bytes, tag: int) -> None:
-        """A record. Raises RecordUnreadable."""
+        """Take over a record. Raises RecordUnreadable."""
         self.begun = Begun.decode(body)
         if self._record is not None:
             self._kept.is_stale(self._record.tag)
         self._record = Record(tag)
 
     def remember_commands(self, begun: Begun) -> tuple[list[Command], Commit]:
-        """What keeps it in the place of the former one, and the end of that transaction."""
+        """Return the commands that replace the former record, and the end of that transaction."""
         former, name = self._record, self._ways.next_transaction()
         self.begun = begun
         message, self._record = self._kept.keep(Kind.SUBSCRIBED, begun.encode())

@@ -1,1 +1,1 @@
-"""Core decides, store remembers, sessions are told: a file for each subject, engine.py where they meet."""
+"""The engine: the core decides, the store keeps, sessions deliver. Each subject has a file; engine.py joins them."""

@@ -1,4 +1,4 @@
-"""What clients say of what they were given: ACK, NACK, and OpenWire's ways to pull, to widen and to give up."""
+"""Carry out acknowledgements: ACK, NACK, and the OpenWire commands that pull, change the prefetch and give up."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.acknowledgements import AckType
 
-# A pull that must not wait is answered when the page is there that was read for it: looked at so often, so many times.
+# A pull that must not wait is answered when the page that is read for it arrives: seconds between checks, and checks.
 PULL_LOOK_SECONDS = 0.005
 PULL_LOOKS_MAX = 400
-# So many refused messages wait for their time to come again; of more, each comes again at once.
+# Maximum number of refused messages that are delayed for redelivery; any beyond that are redelivered immediately.
 DELAYED_MAX = 10_000
-# Of deliveries that wait for an acknowledgement by the id of their message: what is looked through takes less than a
-# millisecond.
+# Maximum number of unacknowledged deliveries that are searched by message id: this takes less than a millisecond.
 LOOKED_THROUGH_MAX = 10_000
-# What it takes to make a dead letter, in items of a step.
+# Cost of making a dead letter, in items of a step.
 _DEAD_LETTERED = 8
 
 
 class Acknowledger(Part):
-    """Carries out ACK, NACK, pulls and changes of prefetch. On the loop; raises ClientError, which ends nobody else."""
+    """Carries out ACK, NACK, pulls and prefetch changes. On the loop; a ClientError ends no other client."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, transactions: Transactions) -> None:
         super().__init__(shared)
@@ -64,7 +63,7 @@ class Acknowledger(Part):
             and command.transaction is None
             and (entry := subscription.take_one(command.tag)) is not None
         ):
-            # What ``_settle`` does with all that is covered, for a single delivery, which most are.
+            # As ``_settle``, for a single delivery, which is the usual case.
             receipt = command.receipt
             queue = entry.queue
             if queue is not None:
@@ -86,13 +85,13 @@ class Acknowledger(Part):
         self.unmatched += 1
         if subscription is None or subscription.ack is not AckMode.RANGE:
             raise unexpected("ACK", command)
-        # After a failover a client acknowledges what another master gave it (openwire.md 10.4).
+        # After a failover a client acknowledges messages that another master delivered (openwire.md 10.4).
         client.send_receipt(command.receipt)
         return None
 
     def _enlist(self, client: Client, command: Ack, subscription: Subscription | None, transaction: str) -> None:
-        """It counts at COMMIT. What it names and nobody holds for it may be another's by now: then that transaction can
-        only be rolled back."""
+        """Enlist an acknowledgement, which takes effect at COMMIT. If the client no longer holds a named delivery,
+        another consumer may have it: then the transaction can only be rolled back."""
         if subscription is not None:
             covered = _take(subscription, command)
             missing = max(command.count, 1) - len(covered)
@@ -115,7 +114,7 @@ class Acknowledger(Part):
         client.send_receipt(command.receipt)
 
     def ack_of_message(self, client: Client, command: AckOfMessage) -> Work[None] | None:
-        """Looks through what the connection has not acknowledged: for clients that do not name a delivery."""
+        """Search the unacknowledged deliveries of the connection, for clients that name only a message."""
         named = client.subscriptions.get(command.subscription) if command.subscription is not None else None
         candidates = client.subscriptions.values() if named is None else (named,)
         subscriptions = [each for each in candidates if not (command.is_nack and each.is_browser)]
@@ -126,7 +125,7 @@ class Acknowledger(Part):
                     if entry.message.message_id == command.message_id:
                         found.append((subscription.id, tag))
         if not found and command.transaction is not None:
-            # A second one in its transaction: `_enlist` takes it, as one that names the delivery.
+            # A repeated ACK in its transaction: `_enlist` accepts it, as it accepts one that names the delivery.
             ids = {each.id for each in subscriptions}
             found = self._transactions.enlisted(
                 client, command.transaction, command.message_id, ids, LOOKED_THROUGH_MAX
@@ -169,7 +168,7 @@ class Acknowledger(Part):
         self.go_on(subscription)
 
     def go_on(self, subscription: Subscription) -> None:
-        """It has room for more."""
+        """Deliver more to a subscription that has room again."""
         if subscription.holder.is_held_back:
             subscription.retry()
         if len(subscription.queues) > ITEMS:
@@ -184,19 +183,19 @@ class Acknowledger(Part):
             self._browsing.show_soon(subscription)
 
     def _go_round(self, subscription: Subscription) -> Work[None]:
-        """All its queues, while it has room: of a pattern that is many."""
+        """Dispatch all queues of the subscription while it has room: a pattern has many."""
         for piece in pieces(list(subscription.queues)):
             for queue in piece:
                 if queue.has_work:
                     self._dispatch(queue)
             if subscription.credit <= 0 or not subscription.outlet.is_writable:
-                return  # whoever gives it room comes here again
+                return  # the code that makes room calls this again
             yield
 
     # ---- refusals
 
     def nack(self, client: Client, command: Nack) -> Work[None]:
-        """With the mode ``client`` it is for all up to that delivery, as an ACK is (STOMP 1.2, NACK)."""
+        """Refuse a delivery; with the mode ``client``, all deliveries up to it, as an ACK does (STOMP 1.2, NACK)."""
         subscription = client.subscriptions.get(command.id)
         if command.transaction is not None:
             error = refusal("NACK in a transaction is not possible", "Send it without a transaction header.")
@@ -219,7 +218,7 @@ class Acknowledger(Part):
                 if self._refuse(queue, entry, redelivery.delay(entry.refusals)):
                     refused.setdefault(queue, []).append(entry)
             elif queue.is_dead_letter_queue:
-                # A dead letter does not die again: it stays with who refused it until that subscription ends.
+                # A dead letter is not dead-lettered again: it stays with its subscription until that ends.
                 stays.append((tag, entry))
             else:
                 queue.settle(entry)
@@ -244,10 +243,10 @@ class Acknowledger(Part):
         self.go_on(subscription)
 
     def _refuse(self, queue: QueueBase, entry: Entry, delay: int) -> bool:
-        """It comes again after ``delay`` milliseconds. Whether it is back already."""
+        """Redeliver a message after ``delay`` milliseconds. Return whether it is back in its queue already."""
         entry.refusals += 1
         if delay and self._delayed < DELAYED_MAX:
-            # It stays in flight, with nobody: so it is counted, and neither given out nor let go.
+            # It stays in flight without a consumer: so it is counted, and neither delivered nor released.
             self._delayed += 1
             self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
             return False
@@ -255,7 +254,7 @@ class Acknowledger(Part):
         return True
 
     def _come_again(self, queue: QueueBase, entry: Entry) -> None:
-        """Its time has come."""
+        """Return a refused message to its queue after its delay."""
         self._delayed -= 1
         queue.give_back(entry)
         self._dispatcher.suspects.count(queue, (entry,))
@@ -292,7 +291,7 @@ class Acknowledger(Part):
             self.go_on(subscription)
 
     def redelivered(self, client: Client, command: Redelivered) -> None:
-        """Counted here, too: should that client be lost, the next one is told."""
+        """Count redeliveries in the broker, too: if this client is lost, the next one gets the count."""
         subscription = client.subscriptions.get(command.id)
         client.send_receipt(command.receipt)
         if subscription is None:
@@ -322,8 +321,8 @@ class Acknowledger(Part):
             self.go_on(subscription)
 
     def take_prefetches(self, clients: list[Client]) -> Work[None]:
-        """What policies say of prefetches changed: it holds for the consumers that are there, unless their clients
-        chose otherwise; who can pull is told (AbstractSubscription.updateConsumerPrefetch)."""
+        """Apply a changed prefetch policy to the present consumers, unless their clients chose a prefetch; notify the
+        clients that can pull (AbstractSubscription.updateConsumerPrefetch)."""
         pace = Pace()
         for client in clients:
             for subscription in list(client.subscriptions.values()):
@@ -351,7 +350,7 @@ class Acknowledger(Part):
         subscription.credit = 1
         self.go_on(subscription)
         if subscription.is_browser:
-            return  # it is told when there is no more
+            return  # the session is notified at the end
         if command.timeout_ms > 0:
             self._call_later(command.timeout_ms / 1000, lambda: self._end_pull(subscription, pulled, PULL_LOOKS_MAX))
         elif command.timeout_ms < 0:
@@ -359,7 +358,7 @@ class Acknowledger(Part):
 
     def _end_pull(self, subscription: Subscription, pulled: int, looks: int) -> None:
         if not subscription.is_open or subscription.pulled != pulled or subscription.credit <= 0:
-            return  # it is over, or was answered
+            return  # the pull has ended, or was answered
         if looks < PULL_LOOKS_MAX and any(queue.is_page_asked for queue in subscription.queues):
             self._call_later(PULL_LOOK_SECONDS, lambda: self._end_pull(subscription, pulled, looks + 1))
             return
@@ -369,7 +368,7 @@ class Acknowledger(Part):
 
 
 def _take(subscription: Subscription, command: Ack) -> list[tuple[int, Entry]]:
-    """What ``command`` covers, oldest first."""
+    """Return the deliveries that ``command`` covers, oldest first."""
     if subscription.ack is AckMode.RANGE:
         return subscription.take_range(command.first, command.tag)
     return subscription.take(command.tag)

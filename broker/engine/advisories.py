@@ -1,4 +1,4 @@
-"""Who hears of what happens in the broker: advisories, published to those who listen and built for nobody else."""
+"""Publish advisories about events in the broker. Without a listener no advisory is built."""
 
 from __future__ import annotations
 
@@ -49,13 +49,12 @@ _DESTINATION_SUBJECTS = {
 }
 
 
-# What it takes to tell somebody of something, in items of a step.
+# Cost of publishing one advisory, in items of a step.
 _TOLD = 8
 
 
 class Advising(Part):
-    """Publishes advisories to those who listen. ``advisor`` None: nothing is told (there is no protocol that would read
-    it)."""
+    """Publishes advisories to their listeners. ``advisor`` None: none is published, because no protocol reads them."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, advisor: Advisor | None) -> None:
         super().__init__(shared)
@@ -71,12 +70,12 @@ class Advising(Part):
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody listens to anything: asked before a fact is made."""
+        """True if there is any listener: checked before a fact is made."""
         return self._audience.is_there
 
     def tell(self, fact: Fact, cause: Outlet | None = None) -> None:
-        """Something happened, by what the client of ``cause`` did: its time counts for that. The client is served,
-        whatever becomes of the telling."""
+        """Publish a fact that the client of ``cause`` caused, and charge the time to it. An error is logged and does
+        not affect that client."""
         if not self._audience.is_there or self._advisor is None:
             return
         try:
@@ -101,7 +100,7 @@ class Advising(Part):
     def _divided(
         self, fact: Fact, listeners: Iterable[TopicSubscription]
     ) -> Iterator[tuple[Fact, list[TopicSubscription]]]:
-        """Those of ``listeners`` who get all of ``fact``; then those who get less of it, with what they get."""
+        """Yield ``fact`` with the listeners that get all of it, then the reduced fact with those that get less."""
         whole, rest, less = list[TopicSubscription](), list[TopicSubscription](), fact
         for each in listeners:
             client = self._by_outlet.get(each.outlet)
@@ -115,8 +114,8 @@ class Advising(Part):
         yield less, rest
 
     def given(self, outlet: Outlet, temporary: Destination) -> None:
-        """A client is about to be given the address of a reply. Of a temporary destination it hears first that there
-        is such a one: Java clients send to no other."""
+        """Announce a temporary destination before its name is delivered to a client as the address of a reply: Java
+        clients send to no temporary destination that was not announced."""
         owner = self._rights.owners.get(temporary)
         client = self._by_outlet.get(outlet)
         advisor = self._advisor
@@ -139,7 +138,7 @@ class Advising(Part):
     def message(
         self, event: MessageEvent, message: Message, destination: Destination, subscription: Subscription | None
     ) -> None:
-        """See dispatcher.Tell. What a policy has to ask for is told where it does."""
+        """Publish an advisory about a message, if the policy of the destination enables it; see dispatcher.Tell."""
         if not self._audience.is_there or is_advisory(destination):
             return
         policy = self._policies.of(destination)
@@ -151,13 +150,13 @@ class Advising(Part):
             or (event is MessageEvent.NO_CONSUMER and (not policy.send_advisory_if_no_consumers or message.persistent))
         ):
             return
-        # None of one that nobody is told of.
+        # A subscription that has no advisories of its own is not named.
         facts = self._consumers.get(subscription) if subscription is not None else None
         consumer = (facts[0].connection_id, facts[0].id) if facts else None
         discarded = subscription.dropped if isinstance(subscription, TopicSubscription) else 0
         self.tell(MessageFact(event, message, destination, consumer, discarded, policy.include_body_for_advisory))
 
-    # ---- what comes and goes
+    # ---- clients, destinations, producers, subscriptions
 
     def connected(self, client: Client, login: str | None) -> None:
         connection = client.connection
@@ -174,16 +173,16 @@ class Advising(Part):
             self.tell(replace(fact, is_there=False), client.connection)
 
     def owns(self, client: Client, temporary: Destination) -> None:
-        """A temporary destination is about to begin, and is ``client``'s until it ends."""
+        """Record the owner of a temporary destination that is about to begin, until it ends."""
         self._rights.owners[temporary] = client
 
     def began(self, destination: Destination) -> None:
-        """A destination came into being."""
+        """Publish that a destination was created."""
         if self._audience.is_there and not is_advisory(destination):
             self._tell_of(destination, is_there=True)
 
     def ended(self, destination: Destination) -> None:
-        """A destination was deleted, or did not begin."""
+        """Publish that a destination was deleted, or did not begin."""
         if self._audience.is_there and not is_advisory(destination):
             self._tell_of(destination, is_there=False)
         self._rights.ended(destination)
@@ -198,7 +197,7 @@ class Advising(Part):
         return None if owner is None else name_of(owner)
 
     def producer(self, client: Client, id: str, destination: Destination | None, count: int, *, is_there: bool) -> None:
-        """A producer came or went; its destination has ``count`` of them now."""
+        """Publish that a producer came or went; its destination now has ``count`` of them."""
         if self._audience.is_there:
             fact = ProducerFact(name_of(client), id, destination, is_there, 0 if destination is None else count)
             self.tell(fact, client.connection)
@@ -206,7 +205,7 @@ class Advising(Part):
     def subscribed(
         self, client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]
     ) -> Work[None]:
-        """A subscription takes part: others hear of it, and it hears what there is, if that is what it listens to."""
+        """Publish that a subscription began; send it the present state, if it listens to advisories of it."""
         facts = tuple(
             ConsumerFact(
                 name_of(client),
@@ -237,7 +236,7 @@ class Advising(Part):
             yield from self._replay(client, subscription, parts)
 
     def unsubscribed(self, subscription: Subscription) -> None:
-        """It takes part no more. Advisory topics are there as long as somebody asks for them."""
+        """Publish that a subscription ended. An advisory topic exists as long as a subscription names it."""
         client = self._by_outlet.get(subscription.outlet)
         listening = None if client is None else self._listening.get(client)
         if client is not None and listening is not None and subscription in listening:
@@ -253,7 +252,7 @@ class Advising(Part):
             self.tell(gone, subscription.outlet)
 
     def durable_deleted(self, client: Client, durable: DurableSubscriber) -> None:
-        """A durable subscription was deleted by its client."""
+        """Publish that a client deleted its durable subscription."""
         if self._audience.is_there:
             count = self._consumers_of(durable.subscribed)
             fact = DurableFact(name_of(client), durable.client_id, durable.name, durable.subscribed, count)
@@ -265,10 +264,10 @@ class Advising(Part):
             return len(target.users)
         return len(target.subscribers) if isinstance(target, Topic) else 0
 
-    # ---- what there is
+    # ---- present state
 
     def _replay(self, client: Client, subscription: TopicSubscription, parts: tuple[Destination, ...]) -> Work[None]:
-        """The present state, for ``subscription`` alone (AdvisoryBroker.addConsumer)."""
+        """Send the present state to ``subscription`` alone (AdvisoryBroker.addConsumer)."""
         advisor = self._advisor
         if advisor is None:
             return
@@ -284,7 +283,7 @@ class Advising(Part):
                     if topic is not None and shown is not None:
                         lost = subscription.hold(volatile_entry(advisor.message(shown, topic)))
                         told = self._destinations.by_name.get(topic)
-                        if isinstance(told, Topic):  # as in fan_out: one that no client named counts nothing
+                        if isinstance(told, Topic):  # as in fan_out: a topic that no client named counts nothing
                             told.dropped += lost
                 if pace.is_full(1 if fact is None else _TOLD * len(patterns)):
                     self._dispatcher.dispatch_pending(subscription)
@@ -299,7 +298,7 @@ class Advising(Part):
         return self._rights.shown(client, fact)
 
     def _present(self, subject: Subject) -> Iterator[Fact | None]:
-        """What there is, as it is when it is asked for; None for what was looked at in vain."""
+        """Yield the present facts of ``subject``, each as it is at that moment, and None for an item without a fact."""
         if subject is Subject.CONNECTIONS:
             yield from list(self._clients.values())
         elif subject is Subject.PRODUCERS:
@@ -329,5 +328,5 @@ class Advising(Part):
 
 
 def name_of(client: Client) -> str:
-    """What its connection is called: by itself, if its protocol has it so."""
+    """Return the name of a client's connection: the client's own name for it, if its protocol has one."""
     return client.connection_id or client.connection.id

@@ -1,4 +1,4 @@
-"""What was sent arrives in its queues and at its subscribers: once it is stored, or at once if it is not to be."""
+"""Make messages visible in their queues and to their subscribers: once stored, or at once if they are not to be."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class Stored:
-    """Completion of an AddMessage that a client sent: the message becomes visible, and who waits is told.
-    ``client``: None where nobody waits and nothing but one queue is to have it."""
+    """Completion of an AddMessage that a client sent: makes the message visible and sends the receipt.
+    ``client``: None if no client waits and only one queue receives the message."""
 
     __slots__ = ("_arrivals", "_receipt", "client")
 
@@ -56,8 +56,8 @@ class Stored:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Commitment:
-    """Completion of an Atomic that a client asked for (None: nobody did, its time had come): what becomes visible with
-    it although it is not stored."""
+    """Completion of an Atomic that a client requested, or that was due (``client`` None): makes those of its messages
+    visible that are not stored."""
 
     _arrivals: Arrivals
     client: Client | None
@@ -78,7 +78,7 @@ class Commitment:
 
 
 class Arrivals(Part):
-    """Makes visible what was sent. On the loop. ``scheduler``: gets what is to wait for its time; None until there is
+    """Makes messages visible. On the loop. ``scheduler``: gets messages that must wait for a time; None until there is
     such a message."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher) -> None:
@@ -94,7 +94,7 @@ class Arrivals(Part):
         self._fan_out = dispatcher.fan_out
 
     def show(self, client: Client | None, message: Message, target: Target, count: int = 1) -> None:
-        """A message that is not stored becomes visible; ``count``: together with others."""
+        """Make a message that is not stored visible; ``count``: number of messages that become visible together."""
         if isinstance(target, Queue):
             if not target.consumers:
                 self.dispatcher.tell(MessageEvent.NO_CONSUMER, message, target.destination, None)
@@ -124,7 +124,7 @@ class Arrivals(Part):
             self.dispatcher.dispatch(durable)
 
     def shown(self, client: Client | None, volatile: list[tuple[Message, Target]], pace: Pace) -> Work[None]:
-        """As ``show``, of those that become visible together, in steps."""
+        """Make several messages visible together, as ``show`` does, in steps."""
         count = len(volatile)
         for message, target in volatile:
             if isinstance(target, Queue):
@@ -140,7 +140,7 @@ class Arrivals(Part):
                 yield
 
     def added(self, add: AddMessage, origin: Outlet) -> int:
-        """A message is stored together with others. Returns how many have it now."""
+        """Make a message that was stored together with others visible. Return the number of its receivers."""
         if add.is_duplicate:
             self.note_duplicate(add.message)
             return 0
@@ -154,13 +154,13 @@ class Arrivals(Part):
         return 1
 
     def note_duplicate(self, message: Message) -> None:
-        """Its producer sent it before, it was stored then, and nobody is given it twice."""
+        """Count a message that its producer sent again: it was stored before, and is not delivered twice."""
         self.duplicates += 1
         log.debug("sent again, and stored before: %s", message.message_id)
 
     def published(self, add: AddMessage, origin: Outlet) -> int:
-        """A topic's message is durable, or one that waits for its time. Subscriptions that were deleted meanwhile are
-        left out. Returns how many have it."""
+        """Make a durable message of a topic visible, or schedule one that waits for a time. Subscriptions that were
+        deleted meanwhile are left out. Return the number of receivers."""
         if self.scheduler is not None and add.owners[0] == self.scheduler.owner:
             self.scheduler.durable(add)
             return 1
@@ -182,7 +182,7 @@ class Arrivals(Part):
         return count
 
     def committed(self, commitment: Commitment, pace: Pace) -> Work[None]:
-        """What was asked for together is durable: what is not stored of it becomes visible, of very much in steps."""
+        """Make the messages of a durable Atomic visible that are not stored, in steps, and send the receipt."""
         client = commitment.client
         yield from self.shown(client, commitment.volatile, pace)
         if client is not None:
@@ -190,7 +190,7 @@ class Arrivals(Part):
 
 
 def _is_expensive(target: Target) -> bool:
-    """Whether to show it a message may take a part of a step, by selectors."""
+    """Return whether selectors can make showing it a message take a part of a step."""
     return target.expensive > 0 if isinstance(target, Topic) else target.routes is not None
 
 

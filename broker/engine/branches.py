@@ -1,8 +1,8 @@
 """Branches of distributed transactions (XA): prepared and decided.
 
-A branch belongs to its connection until it is prepared; from then on it is the store's, survives everything, and may be
-decided on any connection (openwire.md 12, XATransaction): by its user while this broker is master, and by who has the
-rights for all that it does. The journal does not keep whose it was.
+A branch belongs to its connection until it is prepared. From then on it belongs to the store, survives everything, and
+may be decided on any connection (openwire.md 12, XATransaction): by its user while this broker is master, and by a user
+with the rights for all that it does. The journal does not keep the user of a branch.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from tandemmq.store.records.transactions import XaTransactionId
 
 @dataclass(slots=True, eq=False, repr=False)
 class Branch:
-    """A branch of a distributed transaction. ``transaction`` is None for one of a former term, of which only the store
-    knows what it does, and ``adds_to`` and ``removes_from`` where; ``client`` is None once it is prepared."""
+    """Branch of a distributed transaction. ``transaction`` is None for a branch of a former term: only the store knows
+    what it does, and ``adds_to`` and ``removes_from`` where. ``client`` is None once it is prepared."""
 
     xa: XaTransactionId
     client: Client | None
     transaction: Transaction | None
     is_prepared: bool = False
-    is_preparing: bool = False  # asked for, and not durable yet
+    is_preparing: bool = False  # requested, and not durable yet
     adds_to: frozenset[Destination] = frozenset()
     removes_from: frozenset[Destination] = frozenset()
-    released: int = 0  # bytes that counted for its user before it was to be prepared
-    routed: list[tuple[Message, Target]] = field(default_factory=list)  # what only memory holds of it
-    # What durable subscriptions will get is for those who listen at that moment, too. ``origin``: who sent it.
+    released: int = 0  # bytes that were charged to its user until the prepare
+    routed: list[tuple[Message, Target]] = field(default_factory=list)  # messages of it that only memory holds
+    # Messages for durable subscriptions, which the subscribers of that moment get, too. ``origin``: the sender.
     published: list[Message] = field(default_factory=list)
     origin: Client | None = field(init=False)
 
@@ -66,7 +66,7 @@ class Branch:
 
 
 class Branches(Part):
-    """Prepares and decides branches. On the loop; raises ClientError. ``by_key``: those that are open."""
+    """Prepares and decides branches. On the loop; raises ClientError. ``by_key``: the open branches."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, arrivals: Arrivals, ending: TransactionEnd) -> None:
         super().__init__(shared)
@@ -82,7 +82,7 @@ class Branches(Part):
                 )
 
     def open(self, client: Client, key: str) -> Transaction | None:
-        """The transaction of a branch that more may be added to, if there is such a one."""
+        """Return the transaction of a branch that accepts more operations, if there is one."""
         branch = self.by_key.get(key)
         if branch is None or branch.transaction is None or branch.is_prepared or branch.is_preparing:
             return None
@@ -90,7 +90,7 @@ class Branches(Part):
         return branch.transaction
 
     def left(self, client: Client) -> list[Transaction]:
-        """The connection is over: what it did not prepare is no branch any more, and is to be rolled back."""
+        """Return the transactions to roll back at the end of the connection: those of its unprepared branches."""
         left = []
         for key, branch in list(self.by_key.items()):
             if branch.client is client and branch.transaction is not None:
@@ -99,29 +99,29 @@ class Branches(Part):
         return left
 
     def recover(self, client: Client, command: Recover) -> None:
-        """Those that wait for a decision, and are for that client to decide."""
+        """Send the client the branches that wait for a decision and that it may decide."""
         branches = [branch for branch in self.by_key.values() if branch.is_prepared]
         client.send_recovered(command.receipt, [each.xa for each in branches if self._may_decide(client, each)])
 
     def _branch(self, client: Client, key: str, what: str) -> Branch:
-        """For somebody who may ``what`` with it. ClientError when there is none, or it is not for the client."""
+        """Return the branch for a client that may ``what`` it. ClientError if there is none, or the client may not."""
         branch = self.by_key.get(key)
         if branch is None:
             raise refusal(f"Cannot {what}: there is no transaction {key}", kind=ErrorKind.XA, xa_code=XAER_NOTA)
         check_is_its(client, branch)
         if branch.is_prepared and not self._may_decide(client, branch):
-            # What a transaction manager takes for a reason to try again later, and not for an outcome.
+            # Transaction managers take this code for a reason to try again later, and not for an outcome.
             raise refusal(
                 f"User {client.principal.name} is not authorized to {what} transaction {key}",
-                "That is for the user who prepared it, as far as this broker saw it, and for who may write to all that "
-                "it adds to and read from all that it takes from, or has admin there.",
+                "Allowed are the user who prepared it, while this broker is master, and users who may write to all "
+                "that it adds to and read from all that it takes from, or have admin there.",
                 ErrorKind.XA,
                 xa_code=XAER_RMFAIL,
             )
         return branch
 
     def _may_decide(self, client: Client, branch: Branch) -> bool:
-        """Whether that prepared branch is for the client to end: rights are as they are now."""
+        """Return whether the client may end that prepared branch, by the rights of this moment."""
         if branch.origin is not None and branch.origin.principal.name == client.principal.name:
             return True
         return all(self._may(client, Operation.WRITE, each) for each in branch.adds_to) and all(
@@ -150,7 +150,7 @@ class Branches(Part):
         branch.published = [
             each.message for each in operations if isinstance(each, AddMessage) and each.message.destination.is_topic
         ]
-        # What it reaches, as the store says it of a former term: not only what the messages name.
+        # Destinations that it reaches, as the store names them for a former term: not only those in the messages.
         added = (each.message.destination for each in operations if isinstance(each, AddMessage))
         routed = (target.destination for _, target in branch.routed)
         branch.adds_to = frozenset((*added, *routed))  # prove: branches-know-what-they-reach
@@ -171,7 +171,7 @@ class Branches(Part):
     def _has_prepared(
         self, operation: PrepareTransaction, branch: Branch, client: Client, receipt: Receipt | None
     ) -> None:
-        """It survives from now on."""
+        """Complete a prepare, which is durable from now on; reopen the branch if the store refused it."""
         if operation.is_refused:
             self._reopen(branch)
             client.send_failure(
@@ -189,7 +189,7 @@ class Branches(Part):
         client.send_prepared(receipt, is_read_only=False)
 
     def _reopen(self, branch: Branch) -> None:
-        """It is not prepared after all: its client's again as it was before, or rolled back if that left meanwhile."""
+        """Undo a refused prepare: the branch is its client's again, or is rolled back if the client left meanwhile."""
         owner, transaction = branch.origin, branch.transaction
         assert owner is not None, "prepared by a client"
         assert transaction is not None, "what is not prepared is of this term"
@@ -238,7 +238,7 @@ class Branches(Part):
     def _has_ended(
         self, operation: EndTransaction, branch: Branch, client: Client, receipt: Receipt | None
     ) -> Work[None]:
-        """The decision is durable: what it adds becomes visible, or what it withheld is offered again."""
+        """Complete a durable decision: what it adds becomes visible, or what it withheld is offered again."""
         by_owner = self._destinations.by_owner
         touched, pace = self._dispatcher.touched, self._dispatcher.pace
         fan_out = self._dispatcher.fan_out
@@ -257,7 +257,7 @@ class Branches(Part):
                 continue
             queue = by_owner.get(owner) or self._destinations.wake_owner(owner)
             if isinstance(queue, DurableSubscription) and not queue.wants(paged.message, sender):
-                # It began after the transaction was prepared, where those are named that are passed over.
+                # It began after the prepare, which lists the subscriptions that do not get the message.
                 entry = Entry(paged.message, paged.order_key, paged.location, paged.size, 0)
                 self._dispatcher.remove(queue, entry, kind=AckType.UNMATCHED)
             elif queue is not None:
@@ -299,14 +299,14 @@ class Branches(Part):
 
 
 def check_is_its(client: Client, branch: Branch) -> None:
-    """ClientError when that is another user's branch, which is not prepared."""
+    """Raise ClientError if that unprepared branch belongs to another user."""
     if branch.client is not None and branch.client.principal.name != client.principal.name:
         raise refusal(f"Transaction {branch.xa.key} belongs to another user", kind=ErrorKind.XA, xa_code=XAER_PROTO)
 
 
 def _unprepared(branch: Branch) -> Transaction:
-    """What a branch holds that is not prepared. ClientError while it is being prepared: its client has to wait for the
-    answer first."""
+    """Return the transaction of an unprepared branch. ClientError while it is being prepared: its client must wait for
+    that answer first."""
     if branch.is_preparing:
         raise refusal(
             f"Transaction {branch.xa.key} is being prepared",

@@ -1,4 +1,4 @@
-"""Browsers: they are shown what queues hold, each as it is when its turn comes, and are told when that was all."""
+"""Browsers: each is shown the messages of its queues, as they are when their turn comes, and notified at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tandemmq.store.operations import Page
 
 
 class Browsing(Part):
-    """Shows browsers what there is. ``deliver`` tells their sessions."""
+    """Shows browsers the messages of queues. ``deliver`` passes deliveries to sessions."""
 
     def __init__(self, shared: Shared, deliver: Callable[[Sequence[Delivery]], None]) -> None:
         super().__init__(shared)
@@ -30,12 +30,12 @@ class Browsing(Part):
         )
 
     def _page(self, subscription: Subscription, browse: Browse, page: Page) -> None:
-        """What was read for a browser."""
+        """Add a page that was read for a browser."""
         browse.page(page.messages, page.is_end)
         self.show(subscription)
 
     def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
-        """``subscription`` begins to look at what those queues hold, each as it is when its turn comes."""
+        """Begin to show ``subscription`` the messages of those queues, each as it is when its turn comes."""
         pace = Pace()
         browses: list[Browse] = []
         for queue in queues:
@@ -47,12 +47,12 @@ class Browsing(Part):
         self.show(subscription)
 
     def is_under_way(self, subscription: Subscription) -> bool:
-        """Whether there is, or may be, more that it was not shown."""
+        """Return whether there is, or may be, more to show."""
         return subscription in self._under_way
 
     def check_room(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
-        """ClientError when its client would hold more than it may, with what it keeps in memory: all that is not
-        stored."""
+        """Raise ClientError if the client would hold more than its limit: the browser keeps all messages in memory that
+        are not stored."""
         holder = subscription.outlet.holder
         memory = holder.memory
         kept = sum(min(queue.count, queue.share.not_persistent // ENTRY_OVERHEAD_BYTES) for queue in queues)
@@ -64,16 +64,16 @@ class Browsing(Part):
             )
 
     def end(self, subscription: Subscription) -> Work[None]:
-        """It looks no more."""
+        """Stop browsing and release what the browser holds."""
         yield from _let_go(self._under_way.pop(subscription, []), Pace())
 
     def show(self, subscription: Subscription) -> None:
-        """Give a browser what it has room for, one queue after the other, and tell it when it has seen all. What is
-        more than a step goes on in slices."""
+        """Give a browser what it has room for, one queue after the other, and notify it at the end. What is more than a
+        step goes on in slices."""
         self._rounds.ask(subscription)
 
     def show_soon(self, subscription: Subscription) -> None:
-        """As ``show``, once for all the room that a browser makes before then: most acknowledge one by one."""
+        """Show once for all the room that a browser makes until then: most acknowledge one by one."""
         self._rounds.ask_soon(subscription)
 
     def _show(self, subscription: Subscription) -> Work[None]:
@@ -102,7 +102,7 @@ class Browsing(Part):
             yield from browse.let_go(pace)
             if subscription not in self._under_way or not subscription.is_open:
                 return
-            del browses[0]  # not before: ``end`` lets go of the rest, so that nothing is left when its client is gone
+            del browses[0]  # only now: ``end`` releases the rest, so that nothing is left when its client is gone
         del self._under_way[subscription]
         outlet = subscription.outlet
         tell(outlet, outlet.session.nothing, subscription.id)

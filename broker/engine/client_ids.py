@@ -1,11 +1,11 @@
-"""Which users may connect with a client id: its owners, who have state under it.
+"""Check which users may connect with a client id: its owners, who have state under it.
 
 That state is a durable subscription or the session of an MQTT client. The store keeps the user of each, so an owner
 stays the owner after a restart and a failover. State without a user, from ActiveMQ or from before users were set up,
-makes no owner: it becomes its first user's. A client id without state is free, as long as no client is connected by it.
+has no owner: its first user becomes the owner. A client id without state is free while no client is connected with it.
 
-Once there are rights, an operator may connect with the client id of another user, by its admin rights. It is a guest:
-it uses and deletes what is there, makes no state under that client id, and gives way to an owner.
+If rights are configured, an operator may connect with the client id of another user, by its admin rights. It is a
+guest: it uses and deletes the present state, makes no state under that client id, and gives way to an owner.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Sessions(Protocol):
 
     def find_user(self, client_id: str, then: Callable[[str | ClientError | None], None]) -> None:
         """Call ``then``, exactly once, with the user of the session that is kept for a client id; None: there is no
-        session, or no user is known. A ClientError: that could not be read. At once, if nothing has to be read."""
+        session, or its user is not known; ClientError: it could not be read. At once, if nothing has to be read."""
 
 
 class ClientIds(Part):
-    """Decides about client ids. On the loop. ``sessions`` None: this broker knows no sessions."""
+    """Decides about client ids. On the loop. ``sessions`` None: this broker keeps no sessions."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
         self.sessions: Sessions | None = None
 
     def check(self, principal: Principal, command: Connect, session_user: str | None) -> bool:
-        """Whether ``principal`` is a guest there. Raise ClientError if it may not connect with the client id of
-        ``command``. ``session_user``: as ``Sessions.find_user`` says it."""
+        """Return whether ``principal`` is a guest there. Raise ClientError if it may not connect with the client id of
+        ``command``. ``session_user``: result of ``Sessions.find_user``."""
         client_id = command.client_id
         assert client_id is not None, "the client gave one"
         if self._settings.client_id_begins_with_user and principal.is_proved:
@@ -63,11 +63,11 @@ class ClientIds(Part):
         return principal.is_proved
 
     def is_owner(self, principal: Principal, client_id: str, session_user: str | None) -> bool:
-        """Whether ``principal`` has state under that client id."""
+        """Return whether ``principal`` has state under that client id."""
         return session_user == principal.name or any(each.user == principal.name for each in self._durables(client_id))
 
     def _may_use(self, principal: Principal, durables: list[DurableSubscriber], session_user: str | None) -> bool:
-        """Whether that is for a user who owns nothing there: it is an admin of all of it."""
+        """Return whether a user who owns nothing there may use the client id, as an admin of all its state."""
         may_session = session_user is None or _has_right(self._access, principal, is_admin(self._access, principal))
         return may_session and all(may_use(self._access, principal, each) for each in durables)
 
@@ -77,7 +77,7 @@ class ClientIds(Part):
         return [durables[subscription_key(client_id, name)] for name in names]
 
     def _check_name(self, principal: Principal, command: Connect, client_id: str) -> None:
-        """What no user chose is nobody's name: a client library, or this broker, made it."""
+        """Check that the client id begins with the name of its user, unless a client library or this broker made it."""
         if command.is_client_id_assigned or is_generated(client_id):
             return
         name = principal.name
@@ -92,7 +92,7 @@ class ClientIds(Part):
 
 
 def may_use(access: PrivateAccess, principal: Principal, durable: DurableSubscriber) -> bool:
-    """Whether a durable subscription is for ``principal``: its user, or one with admin rights on its topics."""
+    """Return whether ``principal`` may use a durable subscription: its user, or one with admin rights on its topics."""
     if durable.user is None or durable.user == principal.name:
         return True
     may_all = all(
@@ -104,7 +104,7 @@ def may_use(access: PrivateAccess, principal: Principal, durable: DurableSubscri
 
 
 def _has_right(access: PrivateAccess, principal: Principal, is_allowed: bool) -> bool:
-    """Whether what ``principal`` may do was granted to it. Where there are users and no rights, every user may do
-    everything, and is no operator. Where there are no users, no name proves anything."""
+    """Return whether what ``principal`` may do was granted to it. With users and without rights, every user may do
+    everything, and is no operator. Without users, no name proves anything."""
     is_granted = access.has_rights or principal.may_everything or not principal.is_proved
     return is_allowed and is_granted  # prove: an-operator-was-granted-it " and is_granted"

@@ -1,7 +1,7 @@
-"""The life of a client: who it is, its commands one after the other, and the end of all that it had.
+"""The life of a client: its identity, its commands in order, and the end of all that it had.
 
-While something is found out for a client, or done for it in steps, its next commands wait, and no more is read from it.
-The states of that life are in broker.core.client; they change here alone.
+While the broker waits for an answer about a client, or works for it in steps, the next commands of the client wait, and
+no more is read from it. The states of that life are in broker.core.client; only this module changes them.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from tandemmq.store.records.message_ids import is_of_numbered
 
 log = logging.getLogger(__name__)
 
-# A message may repeat what the client said, at any length.
+# A message may repeat a text of the client, of any length.
 _LOGGED_CHARACTERS_MAX = 500
 
 Answer = TypeVar("Answer")
-# What carries out a command: at once, or as work, for which its client waits where it takes more than a step.
+# Carries out a command: at once, or as work, for which the client waits if it takes more than a step.
 Handler = Callable[[Client, Any], Work[None] | None]
-# What ends with a client: puts the queues that are to be dispatched afterwards into the dictionary.
+# Ends something with a client: puts the queues that are to be dispatched afterwards into the dictionary.
 Ending = Callable[[Client, dict[QueueBase, None], Pace], Work[None] | None]
 
 
 def _nothing() -> None:
-    """Nobody is there any more."""
+    """Do nothing."""
 
 
 def _address_of(client: Client) -> str:
-    """From where it comes, without the port."""
+    """Return the address of a client without the port."""
     return client.connection.peer.rpartition(":")[0]
 
 
 class Clients(Part):
     """Begins and ends clients. ``handle`` carries out a command; ``writable`` is called with a connection that may be
-    given more again; ``endings`` are what ends with a client, in order; ``on_leave`` is told at once of one that
+    given more again; ``endings`` end what a client has, in order; ``on_leave`` is called at once when a client
     leaves."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Clients(Part):
     ) -> None:
         super().__init__(shared)
         self.all: set[Client] = set()
-        # Those of which something is still there, and what is called at the end of that.
+        # Clients of which something is left, and the functions to call when that has ended.
         self.leavers: dict[Client, list[Callable[[], None]]] = {}
         self.endings: tuple[Ending, ...] = ()
         self.on_leave: Callable[[Client], None] = lambda client: None
@@ -98,7 +98,7 @@ class Clients(Part):
     # ---- its commands
 
     def carry_out(self, client: Client, command: Command, handler: Handler) -> None:
-        """Have ``handler`` carry out a command that had to wait. What is wrong with it is told to its client."""
+        """Have ``handler`` carry out a command that had to wait, and send its error to the client."""
         try:
             work = handler(client, command)
         except ClientError as error:
@@ -108,7 +108,7 @@ class Clients(Part):
             self.work_for(client, command, work)
 
     def work_for(self, client: Client, command: Command, work: Work[None]) -> None:
-        """The steps of what ``client`` asked for; it waits meanwhile."""
+        """Carry out the steps of a command; ``client`` waits meanwhile."""
         try:
             if is_done(work):
                 self.await_out(client)
@@ -121,7 +121,7 @@ class Clients(Part):
         self._hold_back(client)
 
     def _finish(self, client: Client, command: Command, work: Work[None]) -> Work[None]:
-        """The rest of what was begun for ``client``, which waits meanwhile, or leaves."""
+        """Carry out the remaining steps for ``client``, which waits meanwhile, or leaves."""
         try:
             yield from work
         except ClientError as error:
@@ -135,7 +135,7 @@ class Clients(Part):
             yield from self._leaving(client)
 
     def await_out(self, client: Client) -> None:
-        """What it says next is not looked at while something that it sent is going out."""
+        """Hold the next command of a client back while a message that it sent is going out."""
         if client.connection in self._fan_out.origins and client.is_open:
             self.when_known(client, partial(self._fan_out.tell_when_out, client.connection), lambda _: None)
 
@@ -147,9 +147,9 @@ class Clients(Part):
         *,
         is_read: bool = False,
     ) -> None:
-        """Ask something that may take its time. What the client says meanwhile waits, and nothing more is read from it;
-        ``then`` gets the answer, unless it left. ``is_read``: it is read until it says something, so that its end is
-        noticed."""
+        """Call ``ask``, which may take its time. Commands of the client wait meanwhile, and nothing more is read from
+        it; ``then`` gets the answer, unless the client left. ``is_read``: reading goes on until the next command, so
+        that the end of the connection is noticed."""
 
         def answered(answer: Answer) -> None:
             if client.move(Event.ANSWER) is State.READY:
@@ -161,13 +161,13 @@ class Clients(Part):
             self._hold_back(client)
 
     def _hold_back(self, client: Client) -> None:
-        """Read nothing more from it while its commands wait."""
+        """Stop reading from a client while its commands wait."""
         if not client.is_ready and client.is_there and not client.is_held:
             client.is_held = True
             client.stop_reading()
 
     def _go_on(self, client: Client, then: Callable[[], None]) -> None:
-        """Call ``then``, and carry out the commands that waited: the answer is there, or the work is done."""
+        """Call ``then`` when the answer is there or the work is done, and carry out the commands that waited."""
         waiting, client.waiting = client.waiting, []
         try:
             then()
@@ -180,17 +180,17 @@ class Clients(Part):
             hang_up(client.connection)
 
     def wait(self, connection: Connection, command: Command) -> None:
-        """``command`` comes while none is carried out at once for ``connection``. It waits, or it comes too late. Where
-        a protocol keeps its socket behind a disconnect (OpenWire), a client may begin anew, or hangs up."""
+        """Handle a ``command`` that cannot be carried out now: it waits, or comes too late. If the protocol keeps its
+        socket after a disconnect (OpenWire), the client may begin anew, or hang up."""
         client: Client | None = connection.client
         if client is not None and client.is_open:
             client.waiting.append(command)
-            if not isinstance(command, Disconnect):  # nothing follows that: it is read on, so that its end is noticed
+            if not isinstance(command, Disconnect):  # nothing follows it: reading goes on, so that the end is noticed
                 self._hold_back(client)
         elif not connection.session.survives_errors:
             return
         elif client is not None and client.is_there and (client.waiting or isinstance(command, Connect)):
-            client.waiting.append(command)  # until all is over that belonged to it
+            client.waiting.append(command)  # until all that it had has ended
             self._hold_back(client)
         elif isinstance(command, Disconnect):
             connection.await_hang_up()
@@ -199,19 +199,19 @@ class Clients(Part):
             self._handle(connection, command)
 
     def refuse(self, client: Client, command: Command, error: ClientError) -> None:
-        """``command`` fails: its client is told."""
+        """Send the error of ``command`` to its client, and end the client if the error is fatal."""
         forget_frames(error)
         if error.receipt is None:
             error.receipt = getattr(command, "receipt", None)
         if isinstance(command, Subscribe):
             error.refused_id = command.id
-        if error.kind is ErrorKind.SECURITY and not isinstance(command, Connect):  # logins have lines of their own
+        if error.kind is ErrorKind.SECURITY and not isinstance(command, Connect):  # logins have log lines of their own
             self._denials.note(client.connection, error.message, self._clock())
         session = client.session
         tell(client.connection, session.fail, error)
         is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
         is_end = is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors)
-        # A frame that is too long: its client may have sent it without waiting, and may not listen.
+        # A frame that is too long: its client may have sent it without waiting, and may not read the answer.
         if is_end or (isinstance(command, ProtocolFailure) and error.kind is ErrorKind.RESOURCE):
             kind = f"{type(command).__name__} {error.kind.name} {client.principal.name}"
             done = "hung up on" if is_end else "was refused"
@@ -223,7 +223,7 @@ class Clients(Part):
     # ---- the beginning
 
     def opened(self, connection: Connection) -> Client:
-        """A connection begins."""
+        """Register a new connection."""
         client = connection.client = Client(connection)
         client.holder.on_space = partial(self._writable, connection)
         client.holder.add(Kind.STATE, CONNECTION_BYTES)
@@ -231,7 +231,7 @@ class Clients(Part):
         return client
 
     def connect(self, client: Client, command: Connect) -> None:
-        """Find out who that is."""
+        """Check the credentials of a client."""
 
         def admit(answer: Principal | ClientError) -> None:
             try:
@@ -246,7 +246,7 @@ class Clients(Part):
         self.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
 
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
-        """It is ``principal``. A connection id is his for good: his answer comes when the store knows that."""
+        """Admit ``principal``. The user owns its connection id for good: the answer waits until that is stored."""
         id, user = command.connection_id, principal.owner
         if id is not None:
             self._check_connection_id(client, id, principal)
@@ -260,12 +260,12 @@ class Clients(Part):
         self.when_known(client, store, lambda _: self.carry_out(client, command, partial(self._enter, principal)))
 
     def enter(self, client: Client, command: Connect) -> None:
-        """It is known who that is."""
+        """Continue to connect a client whose user is known."""
         self._enter(client.principal, client, command)
 
     def _enter(self, principal: Principal, client: Client, command: Connect) -> None:
-        """Find out whose the client id is. Of its own client's session the session reads that itself, so it is asked
-        for here only where another user may have to give way."""
+        """Look up the owner of the client id. A session itself reads the user of its own client, so it is looked up
+        here only if another user may have to give way."""
         client_id, sessions = command.client_id, self.client_ids.sessions
         if client_id is not None:
             names.check_length("the client id", client_id, ErrorKind.CLIENT_ID)
@@ -283,7 +283,7 @@ class Clients(Part):
     def _begin(
         self, principal: Principal, session_user: str | ClientError | None, client: Client, command: Connect
     ) -> None:
-        """``session_user``: as ``Sessions.find_user`` says it."""
+        """Begin the connection. ``session_user``: result of ``Sessions.find_user``."""
         if isinstance(session_user, ClientError):
             raise session_user
         former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
@@ -307,7 +307,7 @@ class Clients(Part):
                 )
             former = other or former
         if former is not None and former in self.leavers:
-            # What it had is to be over before it begins again under the same name.
+            # All that the former client had must end before a client begins under the same name.
             begin = partial(self._begin, principal, session_user)
             self.when_known(client, partial(self._when_left, former), lambda _: self.carry_out(client, command, begin))
             return
@@ -334,7 +334,7 @@ class Clients(Part):
     def _gives_way(
         self, other: Client, principal: Principal, session_user: str | None, client: Client, command: Connect
     ) -> bool:
-        """Whether ``other`` leaves its client id to ``client``, which comes as ``principal``."""
+        """Return whether ``other`` leaves its client id to ``client``, which connects as ``principal``."""
         if client.is_stand_in:
             return False
         if other.is_stand_in:
@@ -346,7 +346,7 @@ class Clients(Part):
         return owns(principal, id, session_user) and not owns(other.principal, id, session_user)
 
     def _count_for(self, principal: Principal, client: Client) -> None:
-        """The user has one connection more, until it leaves. Raises ClientError if there are too many."""
+        """Count one more connection of the user, until it leaves. ClientError if there are too many."""
         most, owner = self._settings.user_connections_max, principal.owner
         if most is None or owner is None or client.is_stand_in:
             return
@@ -360,7 +360,7 @@ class Clients(Part):
         self._of_user.setdefault(owner, set()).add(client)
 
     def _take_over(self, former: Client, principal: Principal, by: Client) -> None:
-        """``by``, of ``principal``, comes with the client id of ``former``, which learns why it is over."""
+        """End ``former``, with the reason: ``by``, of ``principal``, connects with the same client id."""
         if former.is_open:
             where = f" from {by.connection.peer}" if former.principal.name == principal.name else ""
             error = ClientError(
@@ -372,7 +372,7 @@ class Clients(Part):
             self.hang_up(former)
 
     def _check_connection_id(self, client: Client, id: str, principal: Principal) -> None:
-        """It belongs to the user who had it first, also while he is away: the ids of his messages begin with it."""
+        """Check the owner of a connection id: its first user, also while away, because message ids begin with it."""
         names.check_length("the id of a connection", id, ErrorKind.CLIENT_ID)
         former = self._connection_ids.get(id)
         is_anothers = former is not None and former.principal.name != principal.name
@@ -388,7 +388,7 @@ class Clients(Part):
     # ---- the end
 
     def disconnect(self, client: Client, command: Disconnect) -> None:
-        """In order: its receipt is told when all before it is durable."""
+        """End a client in order: it gets the receipt when all before it is durable."""
         if command.is_awaited:
             client.connection.await_login()
 
@@ -403,8 +403,8 @@ class Clients(Part):
         self._leave(client, Event.DISCONNECT, partial(self._append, Atomic((), None, Then(client, answer))))
 
     def _part(self, client: Client, *, is_closed: bool) -> None:
-        """End the client, which has its receipt. If the connection is kept, the commands behind the disconnect begin a
-        new client."""
+        """End a client that has its receipt. If the connection is kept, the commands after the disconnect begin a new
+        client."""
         connection = client.connection
         connection.client = None
         waiting, client.waiting = client.waiting, []
@@ -417,17 +417,17 @@ class Clients(Part):
             self._handle(connection, each)
 
     def closed(self, client: Client) -> None:
-        """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
+        """End a client whose connection is over: roll back its transactions, release its unacknowledged messages."""
         self._leave(client, Event.CLOSE)
 
     def hang_up(self, client: Client, *, after_flush: bool = True) -> None:
-        """It is over: what was said to it still goes out, ``after_flush``."""
+        """End a client and close its connection, ``after_flush`` once what was sent to it is written."""
         self.closed(client)
         client.connection.close(after_flush)
 
     def _leave(self, client: Client, event: Event, then: Callable[[], None] = _nothing) -> None:
-        """Nothing goes to it from now on; what it had open ends in slices, after what was begun for it, and ``then`` is
-        called. One that left already is only told of less."""
+        """End a client: nothing goes to it from now on; what it had open ends in slices, after the work that was begun
+        for it, and then ``then`` is called. Of a client that left already only the state changes."""
         was_open = client.is_open
         state = client.move(event)
         client.waiting.clear()
@@ -443,7 +443,7 @@ class Clients(Part):
                 del self._of_user[owner]
         try:
             self.on_leave(client)
-        except Exception:  # the rest of what it had is to end all the same
+        except Exception:  # the rest of what it had must end all the same
             log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
         for each in client.subscriptions.values():
             each.end()
@@ -459,13 +459,13 @@ class Clients(Part):
                 work = end(client, left, pace)
                 if work is not None:
                     yield from work
-            except Exception:  # the rest of what it had is to end all the same
+            except Exception:  # the rest of what it had must end all the same
                 log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
         if client.id is not None and self._client_ids.get(client.id) is client:
             del self._client_ids[client.id]
         if client.connection_id is not None and self._connection_ids.get(client.connection_id) is client:
             del self._connection_ids[client.connection_id]
-        # No cycle is left: what a client leaves is freed at once, and the collector need not look for it.
+        # No reference cycle is left: a client is freed at once, without the collector.
         client.holder.on_space = _nothing
         if client.move(Event.END) is State.GONE:
             client.connection.client = None
@@ -476,5 +476,5 @@ class Clients(Part):
                 log.exception("%r: what waited for its end %s", client.connection, ERROR_OF_BROKER)
 
     def _when_left(self, client: Client, then: Callable[[None], None]) -> None:
-        """``then`` is called when all is over that belonged to ``client``, which is leaving."""
+        """Call ``then`` when all that belonged to ``client``, which is leaving, has ended."""
         self.leavers[client].append(partial(then, None))

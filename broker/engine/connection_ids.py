@@ -1,9 +1,10 @@
-"""Who may have which connection id: its user, and a new one of a program who belongs to that program.
+"""Check which user may have a connection id: its user, and for a new id of a program a user of that program.
 
 Java's clients number their connections, ``ID:<host>-<port>-<time>-<n>:1``, ``:2`` and so on, and the ids of their
-messages show how far they are. Whoever sees one could take the next, and keep that program out. So what stands before
-the number is a program, of the users who have connection ids of it. It may connect for several users: one who is new to
-it comes from the address from which one of the others came. Under a new master nobody's address is known until he came.
+messages show the last number. A client that sees one could take the next, and lock that program out. So the part before
+the number is a program, which belongs to the users who have connection ids of it. It may connect for several users: a
+new user of it must come from the same address as one of the others. After a failover the address of a user is not known
+until the user connects.
 """
 
 from __future__ import annotations
@@ -14,21 +15,20 @@ from dataclasses import dataclass
 
 from tandemmq.store.records.connection_owners import CONNECTIONS_MAX, ConnectionUsers
 
-# As IdGenerator makes them, that of ActiveMQ and of its clients in other languages.
+# Format of IdGenerator, of ActiveMQ and of its clients in other languages.
 _NUMBERED = re.compile(r"(.+-\d+-\d{10,}-\d+):\d+")
 
 
 @dataclass(slots=True)
 class _Member:
-    """A user of a program: how many connection ids he has of it, and from where he came last."""
+    """User of a program: number of its connection ids in the program, and its last address."""
 
     ids: int = 0
     address: str | None = None
 
 
 class ConnectionIds:
-    """Which user each connection id belongs to. ``pairs``: (connection id, user), as the store knows them, ``limit`` of
-    them."""
+    """Records the user of each connection id. ``pairs``: (connection id, user) of the store, ``limit`` of them."""
 
     __slots__ = ("_programs", "_users")
 
@@ -39,7 +39,7 @@ class ConnectionIds:
             self.take(id, user, None)
 
     def is_refused(self, id: str, user: str, address: str) -> bool:
-        """Whether ``user``, who comes from ``address``, may not have it."""
+        """Return whether ``user``, who connects from ``address``, may not have that id."""
         owner = self._users.user(id)
         if owner is not None:
             return owner != user
@@ -48,7 +48,7 @@ class ConnectionIds:
         return bool(addresses) and user not in members and address not in addresses
 
     def take(self, id: str, user: str, address: str | None) -> bool:
-        """It is ``user``'s, who comes from ``address``. Whether that was known."""
+        """Record that the id belongs to ``user``, who connects from ``address``. Return whether that was known."""
         is_known = self._users.user(id) == user
         if not is_known:
             self._count(id, user, 1)
@@ -73,7 +73,7 @@ class ConnectionIds:
 
 
 def is_generated(id: str) -> bool:
-    """Whether a client library made that id, also as a client id."""
+    """Return whether a client library made that id, also as a client id."""
     return _program_of(id) is not None
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: what could not be delivered, or has expired, goes where its policy says, or for good."""
+"""Dead letters: messages that could not be delivered or have expired are moved as the policy says, or removed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
 
-# So many dead letters of durable subscriptions are known, so that others that give up the same message make no more.
+# Maximum number of remembered dead letters of durable subscriptions: others that give up the same message make no more.
 BURIED_MAX = 100_000
 
 
 class DeadLetters(Part):
-    """Makes dead letters. ``added`` makes visible what is stored, ``fan_out`` gives a topic's letters to its plain
-    subscribers. ``tell`` is told what happens to messages."""
+    """Makes dead letters. ``added`` makes stored messages visible, ``fan_out`` gives letters of a topic to its plain
+    subscribers. ``tell`` publishes events of messages."""
 
     def __init__(self, shared: Shared, fan_out: FanOut, added: Callable[[AddMessage, Outlet], Work[None]]) -> None:
         super().__init__(shared)
@@ -38,17 +38,17 @@ class DeadLetters(Part):
         self.tell: Notify = lambda event, message, destination, subscription: None
         self._publish = fan_out.publish
         self._added = added
-        self.watchers: list[Counter[str]] = []  # count the ids of what becomes a dead letter
-        # Dead letters of durable subscriptions, the oldest first: where they went, and which message each was.
+        self.watchers: list[Counter[str]] = []  # count the message ids of dead letters
+        # Dead letters of durable subscriptions, the oldest first: their destination, and the original message.
         self._buried: dict[tuple[Destination, OrderKey | str], None] = {}
 
     def send_to_dlq(self, queue: QueueBase, entry: Entry, cause: str, waiting: ReceiptDue | None = None) -> bool:
-        """``entry``, which is out of its queue, becomes a dead letter, or goes for good when nobody wants it as one.
-        Returns whether ``waiting`` is told when the store has done so; nothing is to be done for what it never had."""
+        """Make ``entry``, which is out of its queue, a dead letter, or remove it if the policy keeps none. Return
+        whether ``waiting`` is called when the store has done so: it has nothing to do for a message it never had."""
         return self._send_to_dlq(queue, entry, cause, waiting, is_expired=False)
 
     def expire(self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None) -> bool:
-        """As ``bury``, for a message whose time is over."""
+        """Make a dead letter of a message that has expired, as ``send_to_dlq`` does."""
         self.expired += 1
         self.tell(MessageEvent.EXPIRED, entry.message, queue.destination, None)
         cause = f"Message expired at {entry.message.expiration}, met at {self._clock()}"
@@ -90,15 +90,15 @@ class DeadLetters(Part):
         return True
 
     def _maker(self, of: Destination, key: str | None, strategy: DeadLetterStrategy) -> str | None:
-        """For whom the place of its dead letters counts; ``key``: of a durable subscription, which has its own."""
+        """Return the user whose quota the dead letters' destination uses; ``key``: of a durable subscription."""
         if key is None or not strategy.destination_per_durable_subscriber:
             return self._destinations.maker(of)
         durable = self._destinations.durables.get(key)
         return None if durable is None else durable.user  # prove: letters-of-durables-count-for-their-users
 
     def _place(self, target: Destination | None, of: Destination, maker: str | None) -> Destination | None:
-        """``target``, or the queue that all share if ``maker`` may not have one more destination. That is not known of
-        what was there before a restart: half of the destinations are left for others then."""
+        """Return ``target``, or the queue that all share if ``maker`` may not have one more destination. The maker of a
+        destination from before a restart is not known: then half of the destinations are left for others."""
         if target is None or of == DEFAULT_TARGET or (maker is None and not self._access.has_rights):
             return target
         if self._destinations.has_room_for(target, maker):
@@ -115,7 +115,7 @@ class DeadLetters(Part):
         *,
         has_own_id: bool,
     ) -> Message:
-        """What ``message`` of a queue or topic becomes; with an id of its own where others may give up the same one."""
+        """Return the dead letter of a message; with an id of its own if others may give up the same message."""
         self.count += 1
         for watcher in self.watchers:
             watcher[message.message_id] += 1
@@ -136,8 +136,8 @@ class DeadLetters(Part):
         parts: Sequence[AddMessage | RemoveMessage],
         waiting: ReceiptDue | None,
     ) -> bool:
-        """Durable subscriptions keep it. Without any it is told to who is there, once its original is gone. ``parts``
-        are done with it."""
+        """Store the letter for the durable subscriptions. Without any, the present subscribers get it once its
+        original is removed. ``parts`` are done with it."""
         owners = topic.takers(letter, None)
         if owners:
             add = AddMessage(letter, owners, encode_payload(letter))
@@ -150,8 +150,8 @@ class DeadLetters(Part):
         return True
 
     def bury_lost(self, message: Message) -> None:
-        """A topic's consumer that does not keep up lost ``message``: it becomes a dead letter if it is wanted as one,
-        the same one for all of them, and while there is room for that."""
+        """Make a dead letter of ``message``, which a slow consumer of a topic lost, if the policy keeps it: one letter
+        for all consumers, and while there is room."""
         strategy = self._policies.of(message.destination).dead_letter
         maker = self._destinations.maker(message.destination)
         target = self._place(strategy.target(message.destination), message.destination, maker)
@@ -170,9 +170,9 @@ class DeadLetters(Part):
     def bury_due(
         self, message: Message, user: str | None, cause: str, parts: Sequence[AddMessage | RemoveMessage]
     ) -> Destination | None:
-        """``message``, whose time came, may not go where ``user`` meant it to go: it becomes a dead letter of the first
-        destination that it names, together with ``parts``. Return where it goes; None: the policy keeps no such letter,
-        and only ``parts`` are done."""
+        """Make a dead letter of a due ``message`` that ``user`` may not send to its destination: it goes to the dead
+        letter destination of the first destination that it names, together with ``parts``. Return where it goes;
+        None: the policy keeps no such letter, and only ``parts`` are done."""
         of = names.split(message.destination)[0]
         strategy = self._policies.of(of).dead_letter
         target = self._place(strategy.target(of), of, user)
@@ -185,7 +185,7 @@ class DeadLetters(Part):
             if topic.takers(letter, None):
                 self._bury_in_topic(topic, letter, parts, None)
                 return target
-            target = DEFAULT_TARGET  # nobody keeps it there
+            target = DEFAULT_TARGET  # no durable subscription keeps it there
             letter = altered(letter, destination=target)
         self._bury((self._add(letter, target, user), *parts), None)
         return target
@@ -196,8 +196,8 @@ class DeadLetters(Part):
         due: ReceiptDue | None,
         untold: tuple[Topic, Message] | None = None,
     ) -> None:
-        """Have ``parts`` done together; ``due`` is told then. ``untold``: a letter for a topic whose durable
-        subscriptions do not want it, which its subscribers are told when its original is gone."""
+        """Have ``parts`` done together; then ``due`` gets its receipt. ``untold``: a letter that no durable
+        subscription of its topic wants, which the subscribers get when its original is removed."""
 
         def buried(atomic: Atomic) -> Work[None]:
             for part in atomic.operations:
@@ -211,7 +211,7 @@ class DeadLetters(Part):
         self._append(Atomic(parts, None, Then(None if due is None else due.client, buried)))
 
     def _is_buried(self, target: Destination, which: OrderKey | str) -> bool:
-        """Whether somebody else of its topic gave up the same message, which is remembered from now on."""
+        """Return whether another subscription of the topic gave up the same message, and remember the message."""
         buried = self._buried
         key = target, which
         if key in buried:

@@ -1,4 +1,4 @@
-"""What clients declare beside subscriptions: producers, and destinations that begin and end by a command."""
+"""Carry out what clients declare beside subscriptions: producers, and destinations that commands create and delete."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from tandemmq.store.operations import RemoveOwner
 from tandemmq.store.records.commands import encode_remove_destination
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# Of one connection.
+# Limits of one connection.
 PRODUCERS_MAX = 10_000
 TEMPORARIES_MAX = 1_000
 
 
-# What it takes to end a temporary destination, and to tell of a producer, in items of a step.
+# Cost of ending a temporary destination, and of an advisory about a producer, in items of a step.
 _ENDED, _TOLD = 8, 4
 
 
 def _bytes_of(id: str, destination: Destination | None) -> int:
-    """What a producer takes."""
+    """Return the bytes that a producer takes."""
     return PRODUCER_BYTES + ID_BYTES * len(id) + (0 if destination is None else NAME_BYTES * len(destination.name))
 
 
 class Declarations(Part):
-    """Carries out what clients declare beside subscriptions. ``producing``: how many producers each destination has."""
+    """Carries out what clients declare beside subscriptions. ``producing``: number of producers of each destination."""
 
     def __init__(self, shared: Shared, router: Router, advising: Advising) -> None:
         super().__init__(shared)
@@ -53,7 +53,7 @@ class Declarations(Part):
         self._advising = advising
 
     def left(self, client: Client, pace: Pace) -> Work[None]:
-        """The connection is over: its temporary destinations end, and its producers."""
+        """End the temporary destinations and producers of a connection that is over."""
         temporaries, client.temporaries = client.temporaries, set()
         for destination in temporaries:
             self.end_temporary(destination)
@@ -73,7 +73,7 @@ class Declarations(Part):
             del self.producing[destination]
 
     def hold(self, client: Client, command: Hold) -> None:
-        """As Hold says it."""
+        """Charge the bytes of a Hold to its client. ClientError if the memory for state is full."""
         if not self._memory.has_room_for_state:
             raise refusal(
                 "Destinations, subscriptions and connections fill their memory",
@@ -84,7 +84,7 @@ class Declarations(Part):
         client.send_receipt(command.receipt)
 
     def add_producer(self, client: Client, command: AddProducer) -> None:
-        """ClientError when there are too many, or it may not send where it says."""
+        """Register a producer. ClientError if there are too many, or it may not send to its destination."""
         if command.id not in client.producers:
             if len(client.producers) >= PRODUCERS_MAX:
                 raise refusal(f"More than {PRODUCERS_MAX} producers on a connection", kind=ErrorKind.RESOURCE)
@@ -104,13 +104,13 @@ class Declarations(Part):
         client.send_receipt(command.receipt)
 
     def remove_producer(self, client: Client, command: RemoveProducer) -> None:
-        """One that is not known is no matter."""
+        """End a producer. An unknown one is no error."""
         if command.id in client.producers:
             self._producer_went(client, command.id, client.producers.pop(command.id))
         client.send_receipt(command.receipt)
 
     def add_destination(self, client: Client, command: AddDestination) -> None:
-        """A temporary one belongs to the client, any other needs the right to create it."""
+        """Create a destination. A temporary one belongs to the client, any other needs the right to create it."""
         destination = command.destination
         if destination.kind > DestinationKind.TOPIC:
             if destination not in client.temporaries:
@@ -137,7 +137,7 @@ class Declarations(Part):
             if names.is_advisory(destination):
                 raise refusal(
                     f"{destination} is the broker's own",
-                    "It is there while somebody listens to it.",
+                    "It exists while a client is subscribed to it.",
                     ErrorKind.SECURITY,
                 )
             if not client.owns(destination):
@@ -146,7 +146,7 @@ class Declarations(Part):
         client.send_receipt(command.receipt)
 
     def remove_destination(self, client: Client, command: RemoveDestination) -> None:
-        """With all it holds; ClientError while somebody uses it, or who may not."""
+        """Delete a destination with all it holds; ClientError while it is in use, or if the client may not."""
         destination = command.destination
         if destination.kind > DestinationKind.TOPIC:
             if destination in client.temporaries:
@@ -182,7 +182,7 @@ class Declarations(Part):
             )
 
     def remove(self, target: Queue | Topic, waiting: ReceiptDue | None = None) -> None:
-        """``waiting`` is told when the store has done so, if it has to."""
+        """Remove a destination; ``waiting`` is called when the store has done so, if it stores the destination."""
         destination = target.destination
         self._destinations.remove(target)
         self._advising.ended(destination)
@@ -190,7 +190,7 @@ class Declarations(Part):
             self._append(RemoveOwner(target.owner, encode_remove_destination(destination), waiting))
 
     def end_temporary(self, destination: Destination) -> None:
-        """Its connection is over, or deleted it."""
+        """End a temporary destination, which its connection deleted or left."""
         target = self._destinations.by_name.get(destination)
         if target is not None:
             self._destinations.remove(target)

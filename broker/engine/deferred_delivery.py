@@ -1,8 +1,8 @@
-"""Deliveries that take too long for the loop: a compressed body is inflated beside it, a large map written.
+"""Deliveries that take too long for the loop: a thread inflates a compressed body or writes a large map.
 
-What else is for the same outlet waits behind, so that each consumer has its order, and nothing more is given to it
-meanwhile (``Outlet.is_held``). What waits goes on one by one, while the outlet has room: a body that was inflated may
-be all that a client can read for a while. Who is gone when it is ready gets nothing: what was delivered goes back to
+Other deliveries for the same outlet wait behind, so that each consumer gets its order, and the outlet is given nothing
+more meanwhile (``Outlet.is_held``). Waiting deliveries go on one by one, while the outlet has room: an inflated body
+may be all that a client can read for a while. If the client is gone when a delivery is ready, the message goes back to
 its queue.
 """
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 
 def at_once_on_the_loop(work: Callable[[], object], then: Callable[[], None]) -> None:
-    """For whoever has no threads."""
+    """Do work at once, for a broker without threads."""
     work()
     then()
 
 
 class Preparing:
-    """Prepares long deliveries on a thread, in the order of each connection. ``deliver`` tells sessions;
-    ``in_thread(work, then)`` does ``work`` beside the loop, and calls ``then`` on it afterwards, whatever came of it;
-    ``on_space`` is told of outlets that may be given more again; ``dispatch`` of queues to which something went
+    """Prepares long deliveries on a thread, in the order of each connection. ``deliver`` passes them to sessions;
+    ``in_thread(work, then)`` does ``work`` beside the loop, and calls ``then`` on it afterwards, also after an error;
+    ``on_space`` is called with outlets that may be given more again; ``dispatch`` with queues to which a message went
     back."""
 
     __slots__ = ("_deliver", "_dispatch", "_in_thread", "_under_way", "_waiting", "on_space")
@@ -46,7 +46,7 @@ class Preparing:
         self.on_space: Callable[[Outlet], None] = lambda outlet: None
 
     def begin(self, prepare: Callable[[], None], delivery: Delivery) -> None:
-        """``delivery`` can be told once ``prepare`` was done."""
+        """Deliver ``delivery`` once ``prepare`` is done."""
         outlet = delivery[0].outlet
         outlet.is_held = True
         self._waiting.setdefault(outlet, deque()).appendleft(delivery)
@@ -64,22 +64,22 @@ class Preparing:
         self._in_thread(work, lambda: self._is_over(outlet, is_ready=is_ready))
 
     def follow(self, delivery: Delivery) -> None:
-        """``delivery`` is for an outlet that ``is_held``."""
+        """Queue ``delivery``, which is for an outlet that ``is_held``."""
         self._waiting[delivery[0].outlet].append(delivery)
 
     def go_on(self, outlet: Outlet) -> None:
-        """It may have room again."""
+        """Go on with an outlet that may have room again."""
         if outlet in self._waiting and outlet not in self._under_way:
             self._go_on(outlet)
 
     def gone(self, outlet: Outlet) -> None:
-        """Its connection is over."""
+        """Return what waits for an outlet to its queues: the connection is over."""
         self._under_way.discard(outlet)
         for delivery in self._waiting.pop(outlet, ()):
             self._take_back(delivery)
 
     def end(self) -> None:
-        """Nothing more is told to anybody."""
+        """Drop all that waits: nothing more is delivered."""
         self._waiting.clear()
         self._under_way.clear()
 
@@ -92,18 +92,18 @@ class Preparing:
             outlet.is_held = False
             self.gone(outlet)
             return
-        self._tell(outlet)  # whatever room there is: it was asked for when it was given out
+        self._tell(outlet)  # in any case: the outlet had room when the message was given out
         self._go_on(outlet)
 
     def _go_on(self, outlet: Outlet) -> None:
-        """What waits, while it has room."""
+        """Deliver what waits, while the outlet has room."""
         waiting = self._waiting[outlet]
         while waiting and outlet not in self._under_way:
             outlet.is_held = False
             has_room = outlet.is_writable
             outlet.is_held = True
             if not has_room:
-                return  # ``go_on`` comes
+                return  # ``go_on`` is called later
             self._tell(outlet)
         if not waiting:
             del self._waiting[outlet]
@@ -111,7 +111,7 @@ class Preparing:
             self.on_space(outlet)
 
     def _tell(self, outlet: Outlet) -> None:
-        """The first that waits; it may have to be prepared, and is the first again then."""
+        """Deliver the first that waits; it may have to be prepared, and is then the first again."""
         delivery = self._waiting[outlet].popleft()
         if not delivery[0].is_open:
             self._take_back(delivery)
@@ -121,7 +121,7 @@ class Preparing:
         outlet.is_held = True
 
     def _take_back(self, delivery: Delivery) -> None:
-        """It was not told. What had to be acknowledged goes back with its subscription."""
+        """Return a message that was not delivered. One that had to be acknowledged goes back with its subscription."""
         subscription, _, entry = delivery
         if subscription.is_auto and entry.queue is not None:
             entry.queue.untold(entry)

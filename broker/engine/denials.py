@@ -1,4 +1,4 @@
-"""Tells the log who was refused what for want of rights: at once, and then once a minute how often it happened."""
+"""Logs refusals for want of rights: the first at once, and then once a minute how often the same one happened."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tandemmq import log_events
 
 log = logging.getLogger(__name__)
 
-#: Between two lines about the same.
+#: Time between two lines about the same refusal.
 AGAIN_MS: Final = 60_000
-#: Refusals that are remembered; the one that was told longest ago is forgotten first.
+#: Refusals that are remembered; the one that was logged longest ago is forgotten first.
 REMEMBERED_MAX: Final = 1_000
-#: Lines within AGAIN_MS; beyond it refusals are counted, and no more lines written.
+#: Lines within AGAIN_MS; beyond it refusals are only counted.
 LINES_MAX: Final = 100
 SHOWN_CHARACTERS_MAX: Final = 500
 
@@ -23,13 +23,13 @@ class Denials:
     """``now`` is in milliseconds since 1970. On the loop."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[str, list[int]] = OrderedDict()  # what -> [when it was told, how often since]
+        self._told: OrderedDict[str, list[int]] = OrderedDict()  # sentence -> [time of its last line, count since]
         self._lines_since = 0
         self._lines = 0
         self._untold = 0
 
     def note(self, peer: object, sentence: str, now: int) -> None:
-        """``peer`` was refused something by ``sentence``, which names user, operation and destination."""
+        """Log or count that ``peer`` was refused by ``sentence``, which names user, operation and destination."""
         known = self._told.get(sentence)
         if known is not None and now - known[0] < AGAIN_MS:
             known[1] += 1
@@ -44,7 +44,7 @@ class Denials:
             self._untold += 1
             return
         self._lines += 1
-        times = f", {known[1]} times since it was told" if known is not None and known[1] else ""
+        times = f", {known[1]} times since the last line" if known is not None and known[1] else ""
         log.warning("denied: %r: %s%s", peer, sentence[:SHOWN_CHARACTERS_MAX], times, extra=log_events.DENIED)
         self._told[sentence] = [now, 0]
         self._told.move_to_end(sentence)

@@ -1,6 +1,6 @@
-"""What leaves the queues: deliveries to sessions, removals to the store, and what expires.
+"""Output of the queues: deliveries to sessions, removals to the store, and expired messages.
 
-The core decides who gets what; here it is told to the sessions, and what is gone by that is told to the store.
+The core decides which consumer gets a message; this module passes it to the session, and the removal to the store.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ from tandemmq.store.records.message import Destination, Message
 
 log = logging.getLogger(__name__)
 
-# ``tick`` comes so often; nothing is looked at more often.
+# Interval of ``tick``; nothing is checked more often.
 TICK_MS = 1_000
-# A step of a queue's dispatch is so many rounds (broker.core.queue.queue).
+# Rounds in one step of a queue's dispatch (broker.core.queue.queue).
 ROUNDS_MAX = 8
-# Upper bounds of the buckets of "store_to_delivery_seconds". A sample is waited for until it is beyond the last.
+# Upper bounds of the buckets of "store_to_delivery_seconds". A sample is kept until its time is beyond the last bound.
 DELIVERY_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-# One message in so much time is a sample: whichever comes first, so that slow ones are not preferred.
+# Time between two samples; the first message after it is the next one, so that slow messages are not preferred.
 SAMPLE_SECONDS = 0.1
 
 
 class Dispatcher(Part):
-    """Hands messages to consumers, and what has to be removed to the store. ``fan_out`` gives a topic's messages to its
-    plain subscribers."""
+    """Hands messages to consumers, and removals to the store. ``fan_out`` gives messages of a topic to its plain
+    subscribers."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
         policies, loop = shared.policies, shared.loop
         self.fan_out = FanOut(self.deliver, loop.start)
-        # Told to whom the address of a reply is about to be given, where that matters.
+        # Called with an outlet and the address of a reply that a message for it has, if anything depends on that.
         self.gives: Callable[[Outlet, Destination], None] | None = None
         self.preparing = Preparing(loop.prepare_in_thread, self.deliver, self.dispatch)
-        # Told what happens to messages; of deliveries and acknowledgements only if a policy may want it told.
+        # Publishes events of messages; deliveries and acknowledgements only if a policy may want them.
         self.tell: Notify = lambda event, message, destination, subscription: None
         self.tells_arrived = policies.any(lambda policy: policy.advisory_for_delivery)
         self._tells_dispatched = policies.any(lambda policy: policy.advisory_for_dispatched)
         self.tells_consumed = policies.any(lambda policy: policy.advisory_for_consumed)
         self._tells = self._tells_dispatched or self.tells_consumed
-        self._beginning: set[Queue] = set()  # queues that give out nothing yet, and are asked again
+        self._beginning: set[Queue] = set()  # queues that wait before they begin to deliver
         self.dead_letters = DeadLetters(shared, self.fan_out, self.added)
         self.browsing = Browsing(shared, self.deliver)
         self.sifting = Sifting(shared, self.deliver)
-        # Queues that got something by what the store reported, and are given out at the end of the step; and how full
-        # that is.
+        # Queues that got messages by what the store reported; they are dispatched at the end of the step. ``pace``: how
+        # full that step is.
         self.touched: dict[Queue, None] = {}
         self.pace = Pace(2 * STEP_SECONDS)  # every message comes this way: a turn of the loop costs something
         self.suspects = Suspects(shared, self.dead_letters, self.dispatch)
         self._page_read = Then(None, self._take_page)
         self._rounds = Rounds(loop.start, self._go_on)
         self._expiring = Expiring(self._append, self.dead_letters.expire, self.dispatch, self._start)
-        # Some stored messages on their way to a first consumer, by order key, and when they were stored.
+        # Some stored messages before their first delivery, by order key, and the time when they were stored.
         self.sampled: dict[int, float] = {}
         self.sample_due = 0.0
         self.delivery_seconds = Histogram(DELIVERY_SECONDS)
@@ -85,7 +85,7 @@ class Dispatcher(Part):
         self._swept = 0
 
     def trace(self, tracing: Tracing) -> None:
-        """From now on it is told of arrivals and deliveries, too. Before any other part of the engine is made."""
+        """Pass arrivals and deliveries to ``tracing`` from now on. Before any other part of the engine is made."""
         self.tells_arrived = self._tells_dispatched = self._tells = True
         tell = self.tell
 
@@ -101,13 +101,13 @@ class Dispatcher(Part):
         self.tell = told
 
     def dispatch(self, queue: QueueBase) -> None:
-        """Give out what can be given, and see to it that the next messages are read in time. What is more than a step
-        goes on in slices."""
+        """Deliver what can be delivered, and have the next messages read in time. What is more than a step goes on in
+        slices."""
         if self._give_out(queue):
             self._rounds.ask(queue)
 
     def _give_out(self, queue: QueueBase) -> bool:
-        """A step of it. Whether there may be more."""
+        """Do one step of a dispatch. Return whether there may be more."""
         assert isinstance(queue, Queue), "there are no others"
         now = self._clock() if queue.expires else 0
         if queue.start is not None and not self._has_begun(queue, now):
@@ -121,12 +121,12 @@ class Dispatcher(Part):
             if queue.expired:
                 self._expiring.ask(queue)
             if queue.routes is not None and queue.routes.is_placing:
-                rounds = 0  # as many were put into lanes as a step may have
+                rounds = 0  # a step put as many into lanes as it may
             if not queue.has_more:
                 break
         else:
             return True
-        # What has expired is to be gone before more of it is read.
+        # Expired messages must be gone before more are read.
         if queue.is_paged and not queue.expired and queue.wants_page:
             page = queue.ask_page()
             page.context = self._page_read
@@ -134,7 +134,7 @@ class Dispatcher(Part):
         return False
 
     def _take_page(self, page: Page) -> None:
-        """The store read what a queue had asked for."""
+        """Pass on a page that the store read for a queue."""
         queue = self._destinations.by_owner.get(page.owner)
         if queue is not None:
             self.suspects.read(queue, page, partial(self._take_in, page))
@@ -153,7 +153,7 @@ class Dispatcher(Part):
             self.suspects.look_through(queue)
 
     def _sift(self, queue: DurableSubscription, page: Page) -> Work[None]:
-        """What its selector takes of the page."""
+        """Put the messages of the page that the selector takes into the queue."""
         unwanted = yield from queue.sift(page)
         if queue.is_dropped:
             return
@@ -163,7 +163,7 @@ class Dispatcher(Part):
         self.dispatch(queue)
 
     def _has_begun(self, queue: Queue, now: int) -> bool:
-        """Whether the queue gives out what it has; else it is asked again in time."""
+        """Return whether the queue delivers yet; if not, dispatch it again in time."""
         assert queue.start is not None, "asked of such queues alone"
         left = queue.start.waits(len(queue.consumers), now)
         if left and queue not in self._beginning:
@@ -181,13 +181,13 @@ class Dispatcher(Part):
             yield
 
     def dispatch_all(self, queues: Iterable[QueueBase], pace: Pace) -> Work[None]:
-        """``dispatch`` of each, in steps, each by itself. ``queues`` are not to change meanwhile."""
+        """Dispatch each queue, in steps; an error concerns its own queue. ``queues`` must not change meanwhile."""
         for queue in queues:
             dispatched = queue.dispatched
             try:
                 if self._give_out(queue):
                     self._rounds.ask(queue)
-            except Exception:  # the others give out what they hold all the same
+            except Exception:  # the others are dispatched all the same
                 log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
             given = 1 + queue.dispatched - dispatched
             is_routed = isinstance(queue, Queue) and queue.routes is not None
@@ -195,8 +195,8 @@ class Dispatcher(Part):
                 yield
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Tell the sessions, each by itself (broker.core.containment). What an AUTO subscription got is acknowledged by
-        that (STOMP 1.2, SUBSCRIBE)."""
+        """Pass deliveries to the sessions, each by itself (broker.core.containment). The delivery to an AUTO
+        subscription acknowledges the message (STOMP 1.2, SUBSCRIBE)."""
         last = None
         gives = self.gives
         sampled = self.sampled
@@ -233,7 +233,7 @@ class Dispatcher(Part):
             self._tell_of(deliveries)
 
     def _undeliverable(self, subscription: Subscription, tag: int, entry: Entry, reason: Undeliverable) -> None:
-        """It is a dead letter, where others find it whole."""
+        """Make a message that a session cannot deliver a dead letter, which others find whole."""
         text = f"message {entry.message.message_id} cannot be told to {subscription.outlet!r}: {reason}"
         self._limited.warning(type(subscription.outlet.session).__name__, "undeliverable", text)
         if not subscription.is_auto:
@@ -246,7 +246,7 @@ class Dispatcher(Part):
             self._rounds.ask(queue)  # there is room for another one
 
     def _tell_of(self, deliveries: Sequence[Delivery]) -> None:
-        """What an AUTO subscription got is consumed by that; what a browser is shown is neither."""
+        """Publish deliveries. A delivery to an AUTO subscription is consumed by that; one to a browser is neither."""
         for subscription, _, entry in deliveries:
             if self._tells_dispatched and not subscription.is_browser:
                 self.tell(MessageEvent.DISPATCHED, entry.message, entry.message.destination, subscription)
@@ -254,7 +254,7 @@ class Dispatcher(Part):
             self.consumed(each for each in deliveries if each[0].is_auto and not each[0].is_browser)
 
     def added(self, add: AddMessage, origin: Outlet) -> Work[None]:
-        """A message for any number of owners is stored: it becomes visible."""
+        """Make a stored message visible to any number of owners."""
         message = add.message
         topic = self._destinations.by_name.get(message.destination)
         if isinstance(topic, Topic):
@@ -270,20 +270,20 @@ class Dispatcher(Part):
                 yield
 
     def arrived(self, message: Message) -> None:
-        """It became visible in its destination. Asked for while ``tells_arrived``."""
+        """Publish that a message became visible in its destination. Called while ``tells_arrived``."""
         self.tell(MessageEvent.DELIVERED, message, message.destination, None)
 
     def consumed(self, deliveries: Iterable[Delivery]) -> None:
-        """They were acknowledged. Asked for while ``tells_consumed``."""
+        """Publish that messages were acknowledged. Called while ``tells_consumed``."""
         for subscription, _, entry in deliveries:
             self.tell(MessageEvent.CONSUMED, entry.message, entry.message.destination, subscription)
 
     def dispatch_pending(self, subscription: Subscription) -> None:
-        """Give a plain topic subscription what waits for it."""
+        """Deliver what waits for a plain topic subscription."""
         at_once(self.pending(subscription, Pace()))
 
     def pending(self, subscription: Subscription, pace: Pace) -> Work[None]:
-        """As ``dispatch_pending``, in steps."""
+        """Deliver what waits for a plain topic subscription, in steps."""
         assert isinstance(subscription, TopicSubscription), "only a topic's subscription has no queue"
         while subscription.pending:
             deliveries = subscription.dispatch(self._clock())
@@ -298,15 +298,15 @@ class Dispatcher(Part):
     def remove(
         self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None, *, kind: AckType | None = None
     ) -> None:
-        """``entry``, which is stored, is gone from ``queue``: the store forgets it. ``waiting`` is told when it has.
-        ``kind``: as of ``removal``."""
+        """Have the store remove ``entry``, which is out of ``queue``. ``waiting`` is called when it has done so.
+        ``kind``: see ``removal``."""
         self._append(removal(queue, entry, context=waiting, kind=kind))
 
     # ---- time
 
     def tick(self, now: int) -> Work[None]:
-        """Once a second: what expired in memory is cleared away, a bounded number of messages each time; when memory
-        runs short, queues without consumers leave theirs to the store."""
+        """Clear, once a second, a bounded number of messages that expired in memory; when memory runs short, release
+        the messages of queues without consumers to the store."""
         pace = Pace()
         self._end_samples()
         queues: list[Queue | Topic] = [*self._destinations.by_owner.values(), *self._destinations.by_name.values()]
@@ -317,7 +317,7 @@ class Dispatcher(Part):
             queue = queues[place]
             if pace.is_full():
                 yield
-            # What is stored comes first, and is not to be looked at twice.
+            # Stored queues come first, and are not to be swept twice.
             if isinstance(queue, Topic) or (place >= stored and queue.owner) or not self._is_sweep_due(queue, now):
                 continue
             budget -= queue.held
@@ -336,7 +336,7 @@ class Dispatcher(Part):
                         yield
 
     def _end_samples(self) -> None:
-        """Those that nobody got in time are larger than all bounds: the number of samples stays bounded by that."""
+        """End the samples that no consumer got in time, which are beyond all bounds: so their number is bounded."""
         now = self.monotonic()
         for key, since in list(self.sampled.items()):
             if now - since <= DELIVERY_SECONDS[-1]:
@@ -345,7 +345,7 @@ class Dispatcher(Part):
             self.delivery_seconds.note(now - since)
 
     def _is_sweep_due(self, queue: Queue, now: int) -> bool:
-        """As often as its policy says: at multiples of the period, those that fell between two calls included."""
+        """Return whether the sweep of a queue is due: at multiples of its period, also those between two calls."""
         if not queue.expiring_at or queue.expiring_at > now:
             return False
         period = self._policies.of(queue.destination).expire_messages_period

@@ -1,4 +1,4 @@
-"""Durable subscriptions: what the store must know of them, topic by topic, and who takes what they hold."""
+"""Durable subscriptions: their records in the store, topic by topic, and the consumer that takes their messages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tandemmq.store.records.commands import encode_subscription, encode_unsubscr
 from tandemmq.store.records.hints import with_user_hint
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# What it takes to begin a durable subscription of one more topic, and to end one, in items of a step.
+# Cost of beginning a durable subscription of one more topic, and of ending one, in items of a step.
 _BEGUN, _ENDED = 8, 8
-# So many topics of a durable subscription are on their way to the store at the same time.
+# Maximum number of topics of a durable subscription that are on their way to the store at the same time.
 BEGINNING_MAX = 1_000
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Stored:
-    """What waits until the store has a new durable subscription, of so many records (``count``): the receipt, and then
-    ``consumer``, who is served what the ``parts`` hold, new and old."""
+    """State until the store has a new durable subscription of ``count`` records: then the receipt is sent, and
+    ``consumer`` gets what the ``parts`` hold, new and old."""
 
     client: Client | None
     receipt: Receipt | None
@@ -48,14 +48,14 @@ class DurableSubscriptions(Part):
         super().__init__(shared)
         self._dispatcher = dispatcher
         self._used: dict[Subscription, SharedSubscriber] = {}
-        self._are_looked_through = False  # those of a former term
-        self._ending: set[str] = set()  # shared ones, of which parts are still there
+        self._are_looked_through = False  # True once those of a former term were checked
+        self._ending: set[str] = set()  # names of shared subscriptions that are being deleted
         shared.destinations.on_topic = self._join
 
     def of(
         self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
     ) -> Work[DurableSubscriber]:
-        """The one that the client asks for: that which is there, or another one."""
+        """Return the durable subscription that the client requests: the present one, or a new one."""
         names.check_length("the name of a durable subscription", name)
         for topic in parts:
             if topic.kind is not DestinationKind.TOPIC:
@@ -73,13 +73,13 @@ class DurableSubscriptions(Part):
                 durable.no_local = command.no_local  # which cannot be a change (TopicRegion.hasDurableSubChanged)
             if durable.terms == asked.terms:
                 return durable
-            # As JMS wants it: under the same name begins another one.
+            # JMS requires a new subscription under the same name.
             durable.check_unused()
         _check_may_make(client)
         if durable is None:
             self._check_room(asked, 1)
         else:
-            # First: who is refused keeps what was there.
+            # First: a client that is refused keeps its subscription.
             missing = yield from self._missing(asked, Pace())
             self._check_room(asked, max(1, len(missing) - len(durable.parts)))
             durable.check_unused()
@@ -97,8 +97,8 @@ class DurableSubscriptions(Part):
         may_read: Callable[[Destination], bool],
         holding: Holding | None = None,
     ) -> Work[None]:
-        """``subscription`` gets what ``durable`` holds and will hold; its receipt is told once the store has it, and
-        ``holding``, which is new."""
+        """Give ``subscription`` what ``durable`` holds and will hold; the receipt is sent once the store has the parts,
+        and ``holding``, which is new."""
         pace = Pace()
         known: list[DurableSubscription] = []
         for part in list(durable.parts.values()):
@@ -111,7 +111,7 @@ class DurableSubscriptions(Part):
                 yield
         missing = yield from self._missing(durable, pace)
         self._check_room(durable, len(missing))
-        count = len(missing) + 1  # and this work itself
+        count = len(missing) + 1  # one for this work itself
         stored = _Stored(client, command.receipt, count, subscription, known)
         if holding is not None:
             stored.count += 1
@@ -126,7 +126,7 @@ class DurableSubscriptions(Part):
                 yield  # the store has others to serve, too
             if not subscription.is_open:
                 return
-            if topic in durable.parts:  # it began meanwhile, and is served by itself
+            if topic in durable.parts:  # it began meanwhile, and is delivered by itself
                 stored.count -= 1
             else:
                 self._begin_part(durable, topic, stored, is_retroactive=command.is_retroactive)
@@ -137,7 +137,7 @@ class DurableSubscriptions(Part):
             yield from self._serve(stored, durable)
 
     def _check_room(self, durable: DurableSubscriber, parts: int) -> None:
-        """ClientError when it would have so many parts more, and they would take too much memory."""
+        """Raise ClientError if that many more parts would take too much memory."""
         memory = self._memory
         if parts and memory.by_kind[Kind.STATE] + parts * PART_BYTES > memory.free_for_destinations:
             raise refusal(
@@ -147,13 +147,13 @@ class DurableSubscriptions(Part):
             )
 
     def end_empty(self, durable: DurableSubscriber) -> Work[None]:
-        """It was refused: it ends, unless it was there before and has something."""
+        """Delete a durable subscription that was refused, unless it was there before and has parts or a record."""
         is_there = self._destinations.durables.get(subscription_key(durable.client_id, durable.name)) is durable
         if is_there and not durable.parts and durable.record is None:
             yield from self.delete(durable, None)
 
     def _is_stored(self, stored: _Stored, durable: DurableSubscriber, part: DurableSubscription | None = None) -> None:
-        """If this was the last one that waited for the store, all of it is served from now on."""
+        """Count a record that the store has; deliver everything once it has all of them."""
         if part is not None:
             stored.parts.append(part)
         stored.count -= 1
@@ -161,7 +161,7 @@ class DurableSubscriptions(Part):
             begin(self._serve(stored, durable), self._start)
 
     def _serve(self, stored: _Stored, durable: DurableSubscriber) -> Work[None]:
-        """The store has all of it: tell who waits, and have what there is delivered."""
+        """Send the receipt and deliver what there is: the store has all records."""
         pace = Pace()
         subscription = stored.consumer
         if stored.client is not None:
@@ -177,7 +177,7 @@ class DurableSubscriptions(Part):
                 yield
 
     def _missing(self, durable: DurableSubscriber, pace: Pace) -> Work[list[Destination]]:
-        """The topics that there are, of which ``durable`` is to have a part and has none."""
+        """Return the present topics of which ``durable`` is to have a part and has none."""
         missing = dict.fromkeys(durable.missing)
         if durable.is_of_pattern:
             for topic in self._destinations.topics():
@@ -191,7 +191,7 @@ class DurableSubscriptions(Part):
     def _begin_part(
         self, durable: DurableSubscriber, topic: Destination, stored: _Stored | None, *, is_retroactive: bool = False
     ) -> None:
-        """From now on ``durable`` gets what is sent to ``topic``, and its consumer, once that is stored."""
+        """Give ``durable`` what is sent to ``topic`` from now on, and its consumer, once that is stored."""
         owner = self._store.subscription(durable.client_id, durable.name, topic)
         part = self._destinations.add_part(durable, topic, owner, durable.selector_text)
         consumer = durable.consumer
@@ -206,10 +206,10 @@ class DurableSubscriptions(Part):
             opening = Then(waiting.client, lambda _: self._is_stored(waiting, durable, part))
         self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
 
-    # ---- shared ones
+    # ---- shared subscriptions
 
     def shared(self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]) -> str:
-        """What the one that the client asks for is called. ClientError when there is none like that."""
+        """Return the name of the shared subscription that the client requests. ClientError if it cannot be one."""
         if not group or "/" in group:
             raise refusal(f"{group!r} is no name of a group", "It has no slash.", ErrorKind.DESTINATION)
         if len(parts) != 1 or parts[0].kind is not DestinationKind.TOPIC:
@@ -240,7 +240,7 @@ class DurableSubscriptions(Part):
         command: Subscribe,
         may_read: Callable[[Destination], bool],
     ) -> Work[None]:
-        """As ``begin``, of the shared one called ``share`` (``shared``), which begins if it is not there."""
+        """Begin to take from the shared subscription ``share`` (see ``shared``), which is created if it is missing."""
         while share in self._ending:
             yield
         if not subscription.is_open:
@@ -272,7 +272,7 @@ class DurableSubscriptions(Part):
         self._append(AddSubscription(holding.owner, with_user_hint(record, holding.user), stored))
 
     def let_go(self, client: Client, holding: Holding, waiting: ReceiptDue) -> Work[None]:
-        """Its client id does not hold that share any more. ClientError when it is another user's."""
+        """Remove a holding from its share. ClientError if it belongs to another user."""
         self._check_is_holder(client, holding)
         self._destinations.holdings.remove(holding)
         payload = encode_unsubscribe(names.MQTT_SHARES, holding.client_id, holding.name)
@@ -282,14 +282,14 @@ class DurableSubscriptions(Part):
             yield from self._end_unused(durable)
 
     def left(self, subscription: Subscription) -> Work[None]:
-        """It ended, and took from a shared one, or did not. To be called when what it had is back where it was."""
+        """Remove an ended subscription from its shared one, if any. Call it once the queues have its messages again."""
         durable = self._used.pop(subscription, None)
         if durable is not None:
             durable.left(subscription)
             yield from self._end_unused(durable)
 
     def end_all_unused(self) -> Work[None]:
-        """Those of a former term that nobody holds: their users are gone, or their end was cut off."""
+        """Delete shared subscriptions of a former term that no client holds: unused, or not deleted to the end."""
         if self._are_looked_through:
             return
         self._are_looked_through = True
@@ -323,8 +323,8 @@ class DurableSubscriptions(Part):
             )
 
     def claim(self, durable: DurableSubscriber) -> None:
-        """Have the store know whose it is, of parts from before that was known. Only of those that hold nothing: to
-        ActiveMQ a record that is written anew comes behind all that it has pending, which it would not deliver."""
+        """Record the user in the store for parts from before users were recorded. Only for parts that hold nothing:
+        ActiveMQ places a rewritten record behind all its pending messages, and would not deliver them."""
         if durable.user is None:
             return
         for topic in list(durable.unclaimed):
@@ -335,7 +335,7 @@ class DurableSubscriptions(Part):
                 self._append(AddSubscription(owner, _record(durable, topic)))
 
     def _join(self, topic: Topic) -> Work[None]:
-        """A topic begins: for the durable subscribers whose patterns match it, before its first message."""
+        """Add a new topic to the durable subscribers whose patterns match it, before its first message."""
         destination = topic.destination
         pace = Pace()
         for durable in self._destinations.of_patterns():
@@ -351,11 +351,11 @@ class DurableSubscriptions(Part):
                 yield
 
     def check_is_its(self, client: Client, durable: DurableSubscriber) -> None:
-        """ClientError for whoever is neither the user it belongs to nor may create and delete its topics."""
+        """Raise ClientError if the client is not its user and may not create and delete its topics."""
         if not may_use(self._access, client.principal, durable):
             raise refusal(
                 f"Durable subscription {durable.name} of client {durable.client_id} belongs to another user",
-                "It is his, also while he is away, and that of those with admin rights on its topics.",
+                "It belongs to that user, also while disconnected, and to users with admin rights on its topics.",
                 ErrorKind.SECURITY,
             )
 
@@ -380,7 +380,7 @@ class DurableSubscriptions(Part):
 
 
 def _check_may_make(client: Client) -> None:
-    """ClientError if that client id is another user's, so that no operator becomes an owner beside that user."""
+    """Raise ClientError if the client id is another user's, so that no operator becomes an owner beside that user."""
     if client.is_guest:  # prove: a-guest-makes-no-durable
         raise refusal(
             f"Client id {client.id!r} belongs to another user",
@@ -390,7 +390,7 @@ def _check_may_make(client: Client) -> None:
 
 
 def _record(durable: DurableSubscriber, topic: Destination, *, is_retroactive: bool = False) -> bytes:
-    """What the store is to keep of ``durable`` and one of its topics."""
+    """Return the record of ``durable`` and one of its topics for the store."""
     payload = encode_subscription(
         topic,
         durable.client_id,

@@ -1,11 +1,11 @@
-"""Core decides, store remembers, sessions are told: the one place where the three meet.
+"""Join the core, which decides, the store, which keeps, and the sessions, which deliver.
 
-Nothing in here waits. A command is decided upon at once; what must survive is handed to the store and comes back
-through ``durable``, in order, and only then is it told (RECEIPT) and given on (MESSAGE). What need not survive
-takes the same way without the store. All methods are called on the event loop.
+Nothing in here waits. A command is decided upon at once. What must survive is handed to the store and comes back
+through ``durable``, in order; only then does the client get its RECEIPT, and consumers the MESSAGE. What need not
+survive takes the same way without the store. All methods are called on the event loop.
 
-An engine lives as long as one term as master. Loss of the store is not its affair: its connections are closed, and
-the next promotion builds a new one.
+An engine lives as long as one term as master. It does not handle the loss of the store: its connections are closed,
+and the next promotion builds a new one.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
-# So much of what the store reports is taken in by one step, or less if it has no time for it: the clock is read once in
-# so many operations.
+# Maximum number of reported operations in one step; a step also ends when its time is over: the clock is read after
+# each _LOOK operations.
 OPERATIONS_MAX = 1024
 _LOOK = 64
-# What it takes to end a subscription, in items of a step.
+# Cost of ending a subscription, in items of a step.
 _CLOSED = 4
 
 
 def _compile(selector: str) -> None:
-    """So that it is remembered, as is what is wrong with it: whoever compiles it next finds it."""
+    """Compile a selector beside the loop. The result, or the error, is cached for the next compilation."""
     try:
         compile_selector(selector)
     except ClientError:
@@ -101,7 +101,7 @@ def _traced(send: Handler, tracing: Tracing) -> Handler:
 def destinations_of(
     store: Store, settings: EngineSettings, policies: Policies, start: Callable[[Work[None]], object]
 ) -> Work[Destinations]:
-    """What an engine on ``store`` begins with, of very many in steps. The arguments are those of the engine."""
+    """Return the destinations with which an engine on ``store`` begins, in steps. Arguments as of the engine."""
     destinations = Destinations(settings, Memory(settings.memory_limit), store.queue, policies, start)
     yield from destinations.take_over(store.owners())
     return destinations
@@ -110,8 +110,8 @@ def destinations_of(
 class Engine:
     """Carries out the commands of all clients over one store, for one term as master. On the loop. ``on_drained`` is
     called when producers, held back while ``is_congested``, may go on; ``advisor`` makes the messages of advisory
-    topics (None: there are none); ``destinations`` are those of ``destinations_of``, for this engine alone, where that
-    was done in slices before; ``tracing`` is told of messages, ``of_settings`` as of PrivateAccess."""
+    topics (None: there are none); ``destinations`` is the result of ``destinations_of``, for this engine alone, if
+    it was made in slices before; ``tracing`` gets events of messages; ``of_settings``: see PrivateAccess."""
 
     def __init__(
         self,
@@ -142,9 +142,9 @@ class Engine:
         )
         self._destinations = destinations or at_once(destinations_of(store, settings, policies, start))
         self.memory = memory = self._destinations.memory
-        self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not taken in yet
+        self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not processed yet
         self._is_taking_in = False
-        self.reports = 0  # how often the store said what is durable
+        self.reports = 0  # number of reports of the store
         most = settings.user_stored_bytes_max
         self.stored = None if most is None else StoredBytes(store, most)
         shared = Shared(store, settings, policies, guarded, self._destinations, loop, self.stored)
@@ -226,36 +226,35 @@ class Engine:
 
     @property
     def is_congested(self) -> bool:
-        """Whether the store, or this engine with what that reports, has more to do than it should: producers are to
-        wait for ``on_drained``."""
+        """True if the store, or this engine with its reports, is behind: producers have to wait for ``on_drained``."""
         return self.store.is_congested or len(self._reported) > 1
 
     def drained(self) -> None:
-        """The store said what is durable, or took in what was too much for it."""
+        """Let producers go on, if nothing is congested: the store made progress."""
         if not self.is_congested:
             self._on_drained()
 
     def take_prefetches(self) -> None:
-        """What the policies say of prefetches changed."""
+        """Apply changed prefetch policies to the consumers."""
         begin(self._acknowledger.take_prefetches(list(self._clients.all)), self._start)
 
     def end(self) -> None:
-        """The term is over: it has no connections any more, and does nothing of its own."""
+        """End the term: the engine has no connections any more, and does nothing on its own."""
         self.flow.end()
         self._dispatcher.preparing.end()
 
-    # ---- what operators do
+    # ---- actions of operators
 
     def opened_as(self, connection: Connection, principal: Principal) -> None:
-        """As ``opened``, of a connection of which it is known who that is."""
+        """Register a connection whose user is known."""
         self.opened(connection)
         client: Client = connection.client
         client.principal = principal
         client.is_inside = True
 
     def opened_for(self, connection: Connection, principal: Principal, state: Destination) -> None:
-        """As ``opened_as``, of the broker, which acts for a client that is away: with the rights of ``principal``, and
-        with the queue of its session."""
+        """Register a connection of the broker, which acts for a client that is away: with the rights of ``principal``,
+        and with the queue of its session."""
         self.opened_as(connection, principal)
         client: Client = connection.client
         client.private = state
@@ -263,27 +262,26 @@ class Engine:
         client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
 
     def act_as_now(self, connection: Connection, user: str | None) -> None:
-        """From now on ``connection`` acts with the rights that ``user`` has now. Raises ClientError as Access.identify
-        does."""
+        """Give ``connection`` the rights that ``user`` has now. Raise ClientError as Access.identify does."""
         client: Client = connection.client
         client.principal = self._guarded.identify(user)
 
     def enter(self, connection: Connection, command: commands.Connect) -> None:
-        """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused where
-        another has it; of one that was ``opened_for`` whoever comes with it himself takes the place."""
+        """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused if
+        another connection has it. If the client itself connects, it takes the place of one that was ``opened_for``."""
         client: Client = connection.client
         self._clients.carry_out(client, command, self._clients.enter)
 
     def know_sessions(self, sessions: Sessions) -> None:
-        """Ask ``sessions`` whose the client ids of sessions are."""
+        """Use ``sessions`` to look up the users of sessions."""
         self._clients.client_ids.sessions = sessions
 
     def is_listened_to(self, topic: Destination, prefix: str) -> bool:
-        """Whether somebody is there who subscribed to ``topic``, by its name or by a pattern that begins so."""
+        """Return whether a client subscribed to ``topic``, by its name or by a pattern that begins with ``prefix``."""
         return self._destinations.is_listened_to(topic, prefix)
 
     def queues_named(self, prefix: str) -> Work[list[Destination]]:
-        """Those whose names begin so, found in steps."""
+        """Return the queues whose names begin with ``prefix``, found in steps."""
         found: list[Destination] = []
         for some in pieces(self._destinations.names()):
             found += [each for each in some if each.kind is DestinationKind.QUEUE and each.name.startswith(prefix)]
@@ -293,9 +291,9 @@ class Engine:
     def pause(
         self, principal: Principal, name: str, *, consumers: bool | None = None, producers: bool | None = None
     ) -> None:
-        """Let a queue give out nothing (``consumers``), its producers wait (``producers``), or, with False, go on; None
-        leaves that as it is. Holds until this term as master is over, or the queue is deleted. ClientError: there is
-        no such queue, or ``principal`` may not delete it."""
+        """Pause the deliveries of a queue (``consumers``), or its producers (``producers``); False resumes, None leaves
+        the state. Holds until this term as master is over, or the queue is deleted. ClientError: there is no such
+        queue, or ``principal`` may not delete it."""
         destination = Destination(DestinationKind.QUEUE, name)
         self.check(principal, Operation.REMOVE, destination)
         queue = self._destinations.existing(destination)
@@ -311,21 +309,21 @@ class Engine:
         if producers:
             closed.add(destination)
             for client in self._clients.all:
-                client.targets.pop(destination, None)  # so that it is looked whether it may send
+                client.targets.pop(destination, None)  # so that the next send is checked again
         elif producers is not None:
             closed.discard(destination)
 
     def paused(self, queue: Destination) -> tuple[bool, bool]:
-        """Whether its consumers are paused, and its producers."""
+        """Return whether the consumers of a queue are paused, and whether its producers are."""
         target = self._destinations.by_name.get(queue)
         return isinstance(target, Queue) and target.is_paused, queue in self._destinations.closed_to_producers
 
     def on_pause_ended(self, told: Callable[[Destination], object]) -> None:
-        """``told`` is called with each queue that is deleted while it is paused."""
+        """Have ``told`` called with each queue that is deleted while it is paused."""
         self._destinations.on_pause_ended = told
 
     def hang_up(self, connection_id: str) -> bool:
-        """Close a connection, as if its client had gone; False: there is none of that id."""
+        """Close a connection, as if its client had gone. Return False if there is none of that id."""
         client = self.inventory.client(connection_id)
         if client is not None:
             self._clients.hang_up(client)
@@ -333,7 +331,7 @@ class Engine:
 
     @contextmanager
     def watching_dead_letters(self) -> Iterator[Counter[str]]:
-        """Within it, counts of the ids of messages that become dead letters."""
+        """Count, within the context, the ids of messages that become dead letters."""
         died: Counter[str] = Counter()
         watchers = self._dispatcher.dead_letters.watchers
         watchers.append(died)
@@ -357,12 +355,12 @@ class Engine:
         begin(hang_up(), self._start)
 
     def consumers_of(self, destination: Destination) -> int:
-        """How many take part in a queue."""
+        """Return the number of consumers of a queue."""
         target = self._destinations.by_name.get(destination)
         return len(target.users) if isinstance(target, Queue) else 0
 
     def waiting_in(self, queue: Destination) -> int | None:
-        """How many messages of a queue are with no consumer; None: there is no such queue."""
+        """Return the number of messages of a queue that no consumer has; None: there is no such queue."""
         target = self._destinations.by_name.get(queue)
         if isinstance(target, Queue):
             return target.count - target.in_flight
@@ -371,11 +369,11 @@ class Engine:
     # ---- connections
 
     def opened(self, connection: Connection) -> None:
-        """A connection begins; ``closed`` ends it."""
+        """Register a new connection; ``closed`` ends it."""
         self._clients.opened(connection)
 
     def closed(self, connection: Connection) -> None:
-        """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
+        """End a connection: roll its transactions back, and give others what it did not acknowledge."""
         client: Client | None = connection.client
         if client is not None:
             client.is_lost = client.is_lost or (client.is_open and connection.has_hung_up)
@@ -383,7 +381,7 @@ class Engine:
         self._dispatcher.preparing.gone(connection)
 
     def writable(self, connection: Connection) -> None:
-        """More may be written to it."""
+        """Go on with a connection to which more may be written."""
         self._dispatcher.preparing.go_on(connection)
         client: Client | None = connection.client
         if client is not None:
@@ -400,7 +398,7 @@ class Engine:
                 yield
 
     def handle(self, connection: Connection, command: Command) -> None:
-        """Carry out one command. What the peer did wrong is told to its session, not raised."""
+        """Carry out one command. An error of the client goes to its session and is not raised."""
         client: Client | None = connection.client
         if client is None or not client.is_ready:
             self._clients.wait(connection, command)
@@ -415,7 +413,7 @@ class Engine:
 
     def _close_subscriptions(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
         subscriptions, client.subscriptions = client.subscriptions, {}
-        # First all are closed, then what they left is given on: not from one of this client's to the next.
+        # All are closed before their messages are dispatched: none goes to another subscription of this client.
         for each in subscriptions.values():
             try:
                 yield from self._subscriber.close(each, left, pace, is_lost=client.is_lost)
@@ -445,9 +443,9 @@ class Engine:
         raise command.error
 
     def _disconnect(self, client: Client, command: commands.Disconnect) -> None:
-        """Let it wait behind what its client sent. The time limit for the next login begins anew meanwhile."""
+        """Let a disconnect wait behind what its client sent. The time limit for the next login restarts meanwhile."""
         clients = self._clients
-        client.is_lost = client.connection.has_hung_up  # then it is the end of the connection that speaks
+        client.is_lost = client.connection.has_hung_up  # then the end of the connection caused this command
         if command.is_awaited:
             client.connection.await_login()
         if self.flow.is_holding and self.flow.holds_any_of(client):
@@ -459,7 +457,7 @@ class Engine:
     def _abort_consumer(
         self, client: Client, subscription: Subscription, error: ClientError, ends_connection: bool
     ) -> None:
-        """See ports.AbortConsumer."""
+        """End a consumer; see ports.AbortConsumer."""
         is_strict = self._settings.stomp_strict_errors and not client.session.survives_errors
         if ends_connection or is_strict:
             tell(client.connection, client.session.fail, error)
@@ -480,8 +478,8 @@ class Engine:
     # ---- back from the store
 
     def durable(self, operations: list[StoreOperation]) -> None:
-        """Those operations hold, in the order in which they were handed over. Where one of them leads to an error, all
-        others hold none the less."""
+        """Complete operations that are durable, in the order in which they were handed over. An error of one does not
+        affect the others."""
         self.reports += 1
         self._reported.append(operations)
         if not self._is_taking_in:
@@ -543,7 +541,7 @@ class Engine:
             self.drained()
 
     def _end_waiting(self, operation: StoreOperation, completion: Completion) -> None:
-        """From an ``except``: who waits for ``operation`` is hung up on, and learns the outcome when he sends again."""
+        """Hang up on the client that waits for ``operation``; it learns the outcome when it sends again."""
         client = completion.client
         if client is not None:
             hang_up(client.connection)
@@ -551,17 +549,17 @@ class Engine:
             log.exception("%s, for which no client waits, %s", type(operation).__name__, ERROR_OF_BROKER)
 
     def tick(self, now: int) -> None:
-        """Once a second, with the time in milliseconds since 1970."""
+        """Do what is due once a second. ``now``: milliseconds since 1970."""
         for each in self._ticking:
             try:
                 each(now)
-            except Exception:  # nobody's request: the others go on, and so does the broker
+            except Exception:  # no client caused it: the other tasks go on
                 log.exception("what is due once a second %s", ERROR_OF_BROKER)
         if not self._is_looking:
             begin(self._look(now), self._start)
 
     def _look(self, now: int) -> Work[None]:
-        """At what time takes away. Where that takes more than a second, the next look comes later."""
+        """Remove what has timed out. If that takes more than a second, the next run comes later."""
         self._is_looking = True
         try:
             for each in self._looking:
@@ -573,18 +571,18 @@ class Engine:
             self._is_looking = False
 
     def _fire(self, now: int) -> None:
-        """Send what waited for its time."""
+        """Send scheduled messages that are due."""
         scheduler = self._arrivals.scheduler
         if scheduler is not None:
             scheduler.tick(now)
 
     @property
     def delivery_seconds(self) -> Histogram:
-        """From the moment when a message was stored until a first consumer was given it; of some of them."""
+        """Time from the storing of a message to its first delivery, of sampled messages."""
         return self._dispatcher.delivery_seconds
 
     def statistics(self) -> Work[dict[str, Any]]:
-        """Figures for ``status``: a dict of plain values, made in steps."""
+        """Return figures for ``status``: a dict of plain values, made in steps."""
         scheduler = self._arrivals.scheduler
         counts = {
             "acknowledgements_unmatched_total": self._acknowledger.unmatched,

@@ -1,7 +1,7 @@
-"""What has expired leaves: a bounded number at a time, so that clients' own messages find the store with little to do.
+"""Remove expired messages, a bounded number at a time, so that the store stays free for messages of clients.
 
-A queue collects what it met too late (``Queue.expired``). From there it goes in steps, the queues by turns, those with
-consumers first. What a round gave to the store has to be durable before the next round begins.
+A queue collects the expired messages that it meets (``Queue.expired``). They are removed in steps, the queues in turn,
+those with consumers first. What a round gave to the store must be durable before the next round begins.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from tandemmq.store.operations import Atomic, Operation
 
 log = logging.getLogger(__name__)
 
-# So many are handed to the store before it is waited for.
+# Maximum number of messages handed to the store in one round.
 ROUND_MAX = 128
-# Of one queue at a time; what becomes a dead letter is as long as so many items of a step.
+# Cost of an expired message, which may become a dead letter, in items of a step; and the messages of one queue in a
+# step.
 _EXPIRED_ITEMS = 8
 STEP_MAX = ITEMS // _EXPIRED_ITEMS
 
 
 class Expiring:
-    """Removes expired messages in bounded rounds. ``expire`` is what becomes of one that is out of its queue: whether
-    the store was given anything. ``cleared`` is told of a queue that is rid of them; ``start`` has done in slices what
-    takes more than a step."""
+    """Removes expired messages in bounded rounds. ``expire`` handles one that is out of its queue and returns whether
+    the store was given anything. ``cleared`` is called with a queue that holds none any more; ``start`` has work
+    done in slices that takes more than a step."""
 
     def __init__(
         self,
@@ -41,13 +42,13 @@ class Expiring:
         self._expire = expire
         self._cleared = cleared
         self._start = start
-        # Those that hold what has expired: with consumers, and without.
+        # Queues that hold expired messages: with consumers, and without.
         self._awaited: dict[Queue, None] = {}
         self._others: dict[Queue, None] = {}
         self._is_under_way = False
 
     def ask(self, queue: Queue) -> None:
-        """``queue`` met what has expired."""
+        """Remove the expired messages of ``queue``, now or in a later round."""
         if queue.consumers:
             self._others.pop(queue, None)
             self._awaited[queue] = None
@@ -57,7 +58,7 @@ class Expiring:
             self.go_on()
 
     def go_on(self) -> None:
-        """What was given to the store is durable."""
+        """Begin the next round: what the last one gave to the store is durable."""
         self._is_under_way = False
         if not self._awaited and not self._others:
             return
@@ -67,7 +68,7 @@ class Expiring:
             self._start(work)
 
     def _round(self) -> Work[None]:
-        """Ends with a mark behind what it gave to the store, and goes on when that comes back."""
+        """Do one round, and put a mark behind what it gave to the store: the next round begins when that comes back."""
         stored = 0
         for _ in range(ROUND_MAX // STEP_MAX):
             stored += self._step(self._awaited or self._others)
@@ -80,7 +81,7 @@ class Expiring:
             self.go_on()
 
     def _step(self, queues: dict[Queue, None]) -> int:
-        """Of the queue whose turn it is. How many the store has to do with."""
+        """Remove expired messages of the next queue. Return the number of operations for the store."""
         queue = next(iter(queues))
         del queues[queue]
         count = min(len(queue.expired), STEP_MAX)
@@ -90,7 +91,7 @@ class Expiring:
             queue.forget(entry)
             try:
                 stored += self._expire(queue, entry)
-            except Exception:  # nobody's request: the others go on
+            except Exception:  # no client caused it: the others go on
                 log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
         if queue.expired:
             queues[queue] = None

@@ -1,8 +1,8 @@
-"""A topic's message to its subscribers: at once, or, where there are very many, in slices of the loop's time.
+"""Deliver a topic's message to its subscribers: at once, or, if there are very many, in slices of the loop's time.
 
-The messages of a topic go out one after the other, each to those who subscribed before it was published. Whoever
-published one that is still going out is not listened to meanwhile (``tell_when_out``): so no more wait than there are
-who publish, but for those of transactions, of the store's batches and of the broker itself, which have a bound.
+The messages of a topic go out one after the other, each to those who subscribed before it was published. While a
+message is going out, no command of its publisher is carried out (``tell_when_out``): so no more messages wait than
+there are publishers, except those of transactions, of the store's batches and of the broker itself, which have a bound.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tandemmq.store.records.message import Message
 
 log = logging.getLogger(__name__)
 
-#: Messages of one topic that are going out. Beyond it nobody has a turn until they are out.
+#: Messages of one topic that are going out. Beyond it they are sent on before anything else is done.
 WAITING_MAX = 10_000
 
 
-# The origin of what no client sent: it is compared, and asked for nothing.
+# The origin of messages that no client sent: it is only compared.
 NOBODY = cast("Outlet", object())
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Going:
-    """A message on its way: ``position`` of ``audience`` have it."""
+    """A message on its way: the first ``position`` of ``audience`` have it."""
 
     entry: Entry
     origin: Outlet
@@ -42,8 +42,8 @@ class _Going:
 
 
 class FanOut:
-    """Gives a topic's message to its subscribers, to very many in slices. ``deliver`` tells sessions; ``start`` has
-    work done in slices."""
+    """Delivers a topic's message to its subscribers, to very many in slices. ``deliver`` passes deliveries to
+    sessions; ``start`` has work done in slices."""
 
     __slots__ = ("_deliver", "_start", "_then", "_waiting", "origins")
 
@@ -52,7 +52,7 @@ class FanOut:
         self._start = start
         self._waiting: dict[Topic, deque[_Going]] = {}
         self._then: dict[Outlet, Callable[[None], None]] = {}
-        self.origins: Counter[Outlet] = Counter()  # of what is going out
+        self.origins: Counter[Outlet] = Counter()  # of messages that are going out
 
     def publish(
         self,
@@ -63,8 +63,8 @@ class FanOut:
         count: int = 1,
         payer: Outlet | None = None,
     ) -> None:
-        """``message``, one of ``count`` that are published together, goes to the plain subscribers of ``topic``, or to
-        ``audience`` alone. What is done later counts for ``payer``; None: for ``origin``, if that is a client."""
+        """Deliver ``message``, one of ``count`` that are published together, to the plain subscribers of ``topic``, or
+        to ``audience`` alone. Later work is charged to ``payer``; None: to ``origin``, if that is a client."""
         waiting = self._waiting.get(topic)
         subscribers = topic.subscribers if audience is None else audience
         if waiting is None:
@@ -91,7 +91,7 @@ class FanOut:
             self._step(topic, waiting)
 
     def tell_when_out(self, origin: Outlet, then: Callable[[None], None]) -> None:
-        """``then`` is called once nothing that came from ``origin`` is going out; now, if nothing is."""
+        """Call ``then`` once nothing that came from ``origin`` is going out; now, if nothing is."""
         if origin in self.origins:
             self._then[origin] = then
         else:
@@ -101,7 +101,7 @@ class FanOut:
         while waiting:
             try:
                 self._step(topic, waiting)
-            except Exception:  # those who come behind get it all the same, and what follows
+            except Exception:  # the other subscribers get it all the same, and the next messages
                 log.exception("%s: a message %s", topic.destination, ERROR_OF_BROKER)
             yield
 

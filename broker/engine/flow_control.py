@@ -1,15 +1,15 @@
-"""Flow control: what becomes of a message for which there is no room now.
+"""Flow control: handle a message for which there is no room now.
 
-It waits, and its sender with it: whoever waits for an answer (RECEIPT, Response, ProducerAck) is not given one, and who
-sends on without is not read any more beyond a bound. All else on that connection goes on: acknowledgements make room.
-A policy may have the send fail at once instead, or after a time (``send_fail_if_no_space``,
+The message waits, and its sender with it: a client that waits for an answer (RECEIPT, Response, ProducerAck) gets none,
+and one that sends on without is not read any more beyond a bound. All else on that connection goes on: acknowledgements
+make room. A policy may have the send fail at once instead, or after a time (``send_fail_if_no_space``,
 ``send_fail_if_no_space_after_timeout``); without ``producer_flow_control`` it always fails at once.
 
-For each limit there is one line, first come, first served; nobody overtakes who needs the same. What is in it is looked
-at again every few milliseconds: room comes from many sides, and nothing is asked of them while nobody waits.
+For each limit there is one line, first come, first served; no command overtakes another that needs the same limit. The
+lines are checked again every few milliseconds: room comes from many sides, which have no work while nothing waits.
 
-When a connection ends in order, its DISCONNECT waits behind what it sent. When it just ends, what somebody waited for
-an answer to goes with it (it will be sent again), and what nobody did is kept.
+When a connection ends in order, its DISCONNECT waits behind what it sent. When it is lost, a command with an answer due
+is dropped (the client sends it again), and one without is kept.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
-#: Producers that wait and are named.
+#: Maximum number of waiting producers that are named.
 NAMED_MAX = 100
 
-# What waits of one connection before it is not read any more, and of all: beyond that a send fails.
+# Limits of what waits of one connection before it is not read any more, and of all: beyond that a send fails.
 SENDS_MAX = 1000
 BYTES_MAX = 1 << 20
 BYTES_MAX_OF_ALL = 64 << 20
-# So soon it is looked whether there is room, and so much later when there was none.
+# Interval of the checks for room, and its maximum: it grows while there is no room.
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.005, 0.1
 
-# What it takes to do one thing that waited, or to find that there is no room yet, in items of a step.
+# Cost of one command that waited, or of a check without room, in items of a step.
 _DONE = 8
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Held:
-    """A command that waits. ``deadline``: when it fails (0: never). ``committing``: the bytes of the transaction that
-    it ends. ``goes_to``: all destinations that get something by it, if they may be several."""
+    """A command that waits. ``deadline``: the time when it fails (0: never). ``committing``: the bytes of the
+    transaction that it ends. ``goes_to``: all destinations that get something by it, if they may be several."""
 
     client: Client
     command: Waits
@@ -73,12 +73,12 @@ class _Held:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Blocked:
-    """A client of which something waits, and when it was warned of last."""
+    """A client of which a command waits, and the time of its last warning."""
 
     since: int
     warned: int
     held: dict[_Held, None] = field(default_factory=dict)
-    composites: int = 0  # how many of them go to several destinations
+    composites: int = 0  # number of those that go to several destinations
     weight: int = 0
     is_unread: bool = False
     on_sent: Callable[[None], None] | None = None
@@ -86,7 +86,7 @@ class _Blocked:
 
 class FlowControl(Part):
     """Holds the commands that wait for room, and has them carried out in order when there is some, by ``carry_out``: in
-    steps. What that returns is why it still has to wait, if it has."""
+    steps. Its result is the reason to wait on; None: it is done."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class FlowControl(Part):
         carry_out: Callable[[Client, Waits], Work[MustWait | None]],
     ) -> None:
         super().__init__(shared)
-        # Whether anything waits: read directly, for each message.
+        # True while any command waits: read directly, for each message.
         self.is_holding = False
         self.delayed = 0
         self.failed = 0
@@ -116,10 +116,10 @@ class FlowControl(Part):
         self._is_looking = False
         self._look_seconds = LOOK_SECONDS_MIN
 
-    # ---- who waits
+    # ---- waiting
 
     def hold(self, client: Client, command: Waits, reason: MustWait) -> bool:
-        """Let ``command`` wait that found no room. False: it fails, and its client is to be told."""
+        """Let a ``command`` wait that found no room. Return False if it fails instead, with an error for its client."""
         policy = self._policies.of(reason.destination)
         if not policy.producer_flow_control or policy.send_fail_if_no_space:
             return False
@@ -157,7 +157,7 @@ class FlowControl(Part):
         return True
 
     def follow(self, client: Client, command: Waits) -> bool:
-        """Whether ``command`` has to wait, and does now, because it would overtake what waits for the same. Asked
+        """Let ``command`` wait if it would overtake a command that waits for the same. Return whether it waits. Called
         while ``is_holding``."""
         ahead = self._ahead(client, command)
         if ahead is None:
@@ -168,13 +168,13 @@ class FlowControl(Part):
         return self.hold(client, command, reason)
 
     def _goes_to(self, client: Client, command: Waits) -> frozenset[Destination]:
-        """The destinations where something becomes visible by ``command``."""
+        """Return the destinations where a message becomes visible by ``command``."""
         if not isinstance(command, Send):
             return self._transactions.goes_to(client, command.transaction)
         return frozenset(names.split(command.message.destination) if command.transaction is None else ())
 
     def _lines_of(self, client: Client, command: Waits) -> set[Line]:
-        """The limits that this has to pass."""
+        """Return the limits that ``command`` has to pass."""
         if isinstance(command, Send):
             return self._sender.lines_of(client, command.message)
         return self._transactions.lines_of(client, command.transaction)
@@ -186,11 +186,11 @@ class FlowControl(Part):
                 if held.command.transaction == command.transaction:
                     return held
             if isinstance(command, Send):
-                return None  # nobody sees it before its transaction ends
+                return None  # it becomes visible at the end of its transaction
         mine = None if blocked is None else self._mine_ahead(blocked, self._goes_to(client, command))
         if mine is not None:
             return mine
-        # A line of a destination's own comes first: what waits for that destination is all in it.
+        # A line of a single destination comes first: it holds all that waits for that destination.
         for line in sorted(self._lines_of(client, command), key=lambda line: line[1] is None):
             if self._lines.get(line):
                 return self._lines[line][-1]
@@ -199,8 +199,8 @@ class FlowControl(Part):
     def _mine_ahead(
         self, blocked: _Blocked, goes_to: frozenset[Destination], until: _Held | None = None
     ) -> _Held | None:
-        """The last that waits of the same client, for several destinations or for one of several, and goes to one of
-        these. The lines alone do not keep those in order: each of them waits in one."""
+        """Return the last waiting command of the same client that goes to one of ``goes_to``, if it or the new one has
+        several destinations. The lines alone do not keep those in order: each command waits in one line."""
         if not blocked.composites and len(goes_to) <= 1:
             return None
         found = None
@@ -212,7 +212,7 @@ class FlowControl(Part):
         return found
 
     def holds(self, client: Client, command: Waits) -> bool:
-        """Whether ``command`` still waits."""
+        """Return whether ``command`` still waits."""
         blocked = self._blocked.get(client)
         return blocked is not None and any(held.command is command for held in blocked.held)
 
@@ -221,18 +221,18 @@ class FlowControl(Part):
         return client in self._blocked
 
     def tell_when_sent(self, client: Client, then: Callable[[None], None]) -> None:
-        """``then`` is called when nothing waits any more of what ``client`` sent, unless it leaves. Of a client of
-        which something waits."""
+        """Call ``then`` when no command of ``client`` waits any more, unless it leaves. Only for a client of which one
+        waits."""
         self._blocked[client].on_sent = then
 
     def rename(self, client: Client, transaction: str, other: str) -> None:
-        """What waits of a transaction has another name for it now."""
+        """Rename a transaction in the commands that wait."""
         for held in self._blocked[client].held:
             if held.command.transaction == transaction:
                 held.command.transaction = other
 
     def release(self, client: Client, transaction: str) -> None:
-        """A transaction is rolled back: what waits of it need not be done."""
+        """Drop the waiting commands of a transaction that is rolled back."""
         blocked = self._blocked.get(client)
         for held in [] if blocked is None else list(blocked.held):
             if held.command.transaction == transaction:
@@ -240,7 +240,7 @@ class FlowControl(Part):
                 client.send_receipt(held.command.receipt)
 
     def left(self, client: Client) -> None:
-        """The connection is over: what its client sends again is dropped, the rest stays."""
+        """Drop the waiting commands that a client sends again after the end of its connection; the rest stays."""
         blocked = self._blocked.get(client)
         if blocked is None:
             return
@@ -250,7 +250,7 @@ class FlowControl(Part):
                 self._end(held)
 
     def end(self) -> None:
-        """The term as master is over, and all connections with it: nothing that waits will be done."""
+        """End the term: all connections are over, and no waiting command is carried out."""
         self._lines.clear()
         self._since.clear()
         self._blocked.clear()
@@ -261,7 +261,7 @@ class FlowControl(Part):
     # ---- room again
 
     def look(self, now: int) -> None:
-        """Do what there is room for again; what waited too long fails. Of very much in steps."""
+        """Carry out, in steps, the waiting commands for which there is room; those that waited too long fail."""
         if self.is_holding and not self._is_looking:
             work = self._look(now)
             if not is_done(work):
@@ -301,7 +301,7 @@ class FlowControl(Part):
                         continue
                 except ClientError as error:
                     self._fail(held, error)
-                except Exception:  # it must not stand before all others for ever
+                except Exception:  # it must not block all others for ever
                     hang_up(held.client.connection)
                 is_moving = True
                 self._end(held)
@@ -314,8 +314,8 @@ class FlowControl(Part):
         return is_moving
 
     def _is_in_other_line(self, held: _Held, line: Line) -> bool:
-        """Whether a destination that ``held`` goes to has a line of its own by now, or what its client sent before
-        stands in another, and it stands at the end of that: messages of one destination stay in order."""
+        """Return whether ``held`` moved to the end of another line: one of its destinations has its own line by now,
+        or an earlier command of its client waits in another. Messages of one destination stay in order."""
         blocked = self._blocked[held.client]
         mine = self._mine_ahead(blocked, held.goes_to, held)
         if mine is not None and mine.reason.line != line:
@@ -339,7 +339,7 @@ class FlowControl(Part):
         self._stand(held)
 
     def _stand(self, held: _Held) -> None:
-        """``held`` is the last of the line that it needs."""
+        """Put ``held`` at the end of the line of its limit."""
         line = held.reason.line
         if line not in self._lines:
             self._lines[line] = deque()
@@ -382,7 +382,7 @@ class FlowControl(Part):
             self._clients.refuse(held.client, held.command, error)
 
     def _end(self, held: _Held) -> None:
-        """``held`` waits no more. It leaves its line when that comes to it."""
+        """End the wait of ``held``. It leaves its line when its turn comes."""
         if held.is_gone:
             return
         held.is_gone = True
@@ -412,10 +412,10 @@ class FlowControl(Part):
         self._is_awaited = False
         self.look(self._clock())
 
-    # ---- what is said of it
+    # ---- warnings and figures
 
     def tick(self, now: int) -> None:
-        """Once a second: whoever still waits is warned of, as often as its policy says."""
+        """Warn, once a second, of producers that still wait, as often as the policy says."""
         self.look(now)
         for client, blocked in self._blocked.items():
             interval = self._policies.of(_first(blocked).reason.destination).blocked_producer_warning_interval
@@ -438,7 +438,7 @@ class FlowControl(Part):
             self._advising.tell(FastProducerFact(name_of(client), id, destination))
 
     def blocked(self, most: int = NAMED_MAX) -> list[dict[str, Any]]:
-        """The first ``most`` that wait: for which limit, whose it is, and since when. ``counts`` counts all."""
+        """Return the first ``most`` waiting clients: their limit, its owner, and since when. ``counts`` counts all."""
         return [self._figures(client, blocked) for client, blocked in islice(self._blocked.items(), most)]
 
     def _figures(self, client: Client, blocked: _Blocked) -> dict[str, Any]:
@@ -470,7 +470,7 @@ class FlowControl(Part):
 
 
 def sentence(figures: dict[str, Any]) -> str:
-    """One of ``FlowControl.blocked`` for people."""
+    """Return an entry of ``FlowControl.blocked`` as a sentence."""
     return (
         f"producer {figures['producer']} ({figures['peer']}) waits since {figures['since']} to send to "
         f"{figures['destination']}: {figures['reason']} ({figures['limit']} of {figures['of']}, reached since "

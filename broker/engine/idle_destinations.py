@@ -1,8 +1,8 @@
-"""Destinations that nobody uses are deleted, where a policy says so (gc_inactive_destinations). Once a second.
+"""Delete destinations that are not used, if a policy says so (gc_inactive_destinations). Once a second.
 
-Unused is what holds no message, has no consumer and no producer, and was sent nothing for so long. Of a queue the store
-may have messages yet that nobody has been told of: so a mark is sent through the store first, which comes back behind
-all that was sent before. If the queue was named meanwhile (``Queue.is_leaving`` is taken back by that) it stays.
+A destination is unused if it holds no message, has no consumer and no producer, and was sent nothing for some time. The
+store may still have messages of a queue that are not reported: so a mark is sent through the store first, which comes
+back behind all that was sent before. If a client names the queue meanwhile (that resets ``Queue.is_leaving``) it stays.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import Atomic
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# So many go in one second.
+# Maximum number of destinations that are deleted in one second.
 REMOVED_MAX = 100
 
 
 class IdleDestinations(Part):
-    """Deletes destinations that nobody uses. ``remove`` deletes one for good; while ``is_in_doubt`` (a branch of XA is
-    prepared, and may add to any queue) nothing is."""
+    """Deletes unused destinations. ``remove`` deletes one for good; nothing is deleted while ``is_in_doubt``: a
+    prepared branch of XA may add to any queue."""
 
     def __init__(
         self, shared: Shared, remove: Callable[[Queue | Topic], None], is_in_doubt: Callable[[], bool]
@@ -33,11 +33,11 @@ class IdleDestinations(Part):
         self._remove = remove
         self._is_in_doubt = is_in_doubt
         self._is_asked_for = shared.policies.any(lambda policy: policy.gc_inactive_destinations)
-        # Since when each is unused, and what it had been sent by then.
+        # Time since which each is unused, and the number of messages sent to it by then.
         self._idle: dict[Destination, tuple[int, int]] = {}
 
     def tick(self, now: int, produced: Container[Destination | None]) -> Work[None]:
-        """Have go what was unused for long enough. ``produced``: to which there are producers."""
+        """Delete what was unused for long enough. ``produced``: destinations that have producers."""
         if not self._is_asked_for:
             return
         pace = Pace()
@@ -73,7 +73,7 @@ class IdleDestinations(Part):
             self._end(target)
 
     def _passed(self, queue: Queue) -> None:
-        """The mark came back."""
+        """Delete a queue whose mark came back, if it is still unused."""
         if queue.is_leaving and not queue.is_dropped and _is_unused(queue) and not self._is_in_doubt():
             self._end(queue)
         queue.is_leaving = False

@@ -1,7 +1,7 @@
-"""A client of the engine within the broker: commands in, what the engine says out, without a socket between them.
+"""A client of the engine within the broker: commands go in, answers and deliveries come out, without a socket.
 
-What the broker does to messages for somebody takes the way of every client: it is checked, stored, synced and counted
-as theirs.
+Messages that the broker handles for a user take the way of every client: they are checked, stored, synced and charged
+as those of the user.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tandemmq.broker.engine.engine import Engine
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import XaTransactionId
 
-#: The engine answers each command within so long, or it has no store any more.
+#: Time limit for an answer of the engine: beyond it the engine has lost its store.
 ANSWER_SECONDS_MAX: Final = 30.0
-#: Of a browse, before more is asked for; and what is decided upon together.
+#: Messages of a browse in one batch, and messages that are decided upon together.
 BATCH_MAX: Final = 100
 BROWSED: Final = "browsed"
 
@@ -30,9 +30,9 @@ T = TypeVar("T")
 class InProcessClient:
     """A connection and its session in one (broker.core.client.Connection, broker.core.delivery.Session). On the loop.
 
-    ``id`` is the connection's, ``peer`` what is shown of where it comes from; ``is_bounded``: it sees to it itself that
-    it does not hold too much; ``state``: as ``Engine.opened_for`` says it. ``closed`` of the engine ends it. Raises
-    ClientError for what the engine refuses.
+    ``id`` is the connection's; ``peer`` is shown as its origin; ``is_bounded``: the user of this class limits what it
+    holds; ``state``: see ``Engine.opened_for``. ``closed`` of the engine ends it. Raises ClientError for what the
+    engine refuses.
     """
 
     survives_errors: Final = True
@@ -61,7 +61,7 @@ class InProcessClient:
         self._receipts = itertools.count(1)
         self._is_shown: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._shown: list[Message] = []
-        self._tag = 0  # of what was shown last
+        self._tag = 0  # of the last message shown
         self._has_browsed = False
         if state is None:
             engine.opened_as(self, principal)
@@ -73,22 +73,22 @@ class InProcessClient:
 
     @property
     def session(self) -> InProcessClient:
-        """Itself; an attribute would keep it in memory."""
+        """The client itself; an attribute would be a cycle that keeps it in memory."""
         return self
 
-    # ---- what it does
+    # ---- commands
 
     async def do(self, command: Command) -> None:
-        """Returns when the command holds: is durable, if anything is stored by it. The command has a receipt, which is
-        filled in."""
+        """Carry out a command. Return when it holds: it is durable, if it stores anything. The command has a receipt,
+        which is filled in."""
         _raise_of(await self.do_all([command]))
 
     async def enter(self, command: Connect) -> None:
-        """As ``Engine.enter``. Returns when it has the client id."""
+        """Take a client id; see ``Engine.enter``. Return when the client has it."""
         _raise_of(await self._ask([command], self._engine.enter))
 
     async def do_all(self, commands: Sequence[Command]) -> list[ClientError | None]:
-        """As ``do``, of many together: for each why it was refused, or None."""
+        """Carry out many commands together. Return for each the reason why it was refused, or None."""
         return await self._ask(commands, self._engine.handle)
 
     async def _ask(
@@ -112,13 +112,13 @@ class InProcessClient:
                 self._waiting.pop(command.receipt, None)  # type: ignore[attr-defined]
 
     async def browse(self, destination: Destination) -> AsyncGenerator[list[Message], None]:
-        """What a queue holds, BATCH_MAX messages at a time. Nothing is marked by it, nor kept from anybody. To be
-        closed by who does not want all."""
+        """Yield the messages of a queue, BATCH_MAX at a time. They are not marked, and consumers get them all the same.
+        A caller that does not read to the end must close it."""
         self._begin_batch()
         self._has_browsed = False
         browser = Subscribe(BROWSED, destination, AckMode.RANGE, prefetch=BATCH_MAX, is_browser=True)
         try:
-            await self.do(browser)  # which may have shown all by then
+            await self.do(browser)  # all may have been shown by then
             while True:
                 if not self._has_browsed and len(self._shown) < BATCH_MAX:
                     await self.await_answer(self._is_shown)
@@ -137,7 +137,7 @@ class InProcessClient:
         self._is_shown = asyncio.get_running_loop().create_future()
 
     async def await_answer(self, told: asyncio.Future[T]) -> T:
-        """The result of ``told``, of which it is known that it will be there soon."""
+        """Return the result of ``told``, which is expected soon. ClientError after ANSWER_SECONDS_MAX."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 return await told
@@ -145,21 +145,21 @@ class InProcessClient:
             raise _silence() from None
 
     def awaited(self) -> list[asyncio.Future[Any]]:
-        """What somebody may wait for."""
+        """Return the futures that a caller may wait for."""
         return [*self._waiting.values(), self._is_shown]
 
     # ---- broker.core.client.Connection
 
     def touch(self) -> None:
-        """It was told something: it heard it at once."""
+        """Do nothing: there is no socket that could be idle."""
 
     def close(self, after_flush: bool = True) -> None:
-        """The engine hangs up: whoever waits hears of it."""
+        """Fail all waiting callers: the engine hangs up."""
         error = refusal(f"The broker ended what {self.peer} had begun")
         for each in self.awaited():
             if not each.done():
                 each.set_exception(error)
-                each.exception()  # nobody need wait for it
+                each.exception()  # no caller need wait for it
 
     def await_hang_up(self) -> None: ...
 
@@ -193,7 +193,7 @@ class InProcessClient:
         tell(self._waiting.get(error.receipt), error)
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
-        """It is known who it is, or it said which client id it acts for."""
+        """Complete a login, or ``enter``."""
         tell(self._waiting.get(command.receipt), None)
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None: ...
@@ -207,7 +207,7 @@ class InProcessClient:
 
 
 def tell(waiting: asyncio.Future[T] | None, outcome: T) -> None:
-    """Whoever awaits ``waiting``, if anybody still does."""
+    """Set the result of ``waiting``, if a caller still waits for it."""
     if waiting is not None and not waiting.done():
         waiting.set_result(outcome)
 
@@ -217,7 +217,7 @@ def _silence() -> ClientError:
 
 
 def _raise_of(answers: list[ClientError | None]) -> None:
-    """The first error there is. It is popped: its traceback holds this frame, and would keep both in memory."""
+    """Raise the first error, if any. It is popped: its traceback holds this frame, and would keep both in memory."""
     while answers:
         if answers[0] is not None:
             raise answers.pop(0)  # type: ignore[misc]

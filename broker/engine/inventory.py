@@ -1,8 +1,8 @@
-"""What there is, for operators: destinations, subscriptions, connections, consumers, producers and transactions, a page
-at a time, in the order of their names.
+"""Lists for operators: destinations, subscriptions, connections, consumers, producers and transactions, a page at a
+time, in the order of their names.
 
-A page costs one look at all names, in steps; what begins or ends meanwhile may be in it or not. Nothing is woken by it:
-a queue that no client has named since the start is told of as the store has it.
+A page takes one pass over all names, in steps; an item that begins or ends meanwhile may be in it or not. A page wakes
+nothing: a queue that no client has named since the start is listed as the store has it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination, DestinationKind
 
 Row = dict[str, Any]
-#: Queues of the broker's own that are nobody's work.
+#: Internal queues of the broker, which are not listed.
 _UNLISTED: Final = (PENDING, PAUSES)
-#: Of the destinations of a consumer, or of a branch, so many are named.
+#: Maximum number of destinations that are named of a consumer, or of a branch.
 NAMED_MAX = 100
-#: Each may name so many.
+#: Rows in one step: each may name up to NAMED_MAX destinations.
 ROWS_A_STEP = 16
 
 KINDS = {
@@ -45,8 +45,8 @@ KINDS = {
 
 
 class Query(NamedTuple):
-    """Which rows: ``limit`` of those whose names come after ``after``; ``pattern`` as of file names (``*``, ``?``),
-    in any case."""
+    """Selects rows: ``limit`` of those whose names come after ``after``; ``pattern`` as of file names (``*``, ``?``),
+    without regard to case."""
 
     limit: int
     after: str = ""
@@ -54,7 +54,7 @@ class Query(NamedTuple):
 
 
 class Found(NamedTuple):
-    """``following``: the ``after`` of the next page; None: this is the last. ``total``: of all pages."""
+    """A page. ``following``: ``after`` of the next page; None: this is the last. ``total``: rows of all pages."""
 
     rows: list[Row]
     total: int
@@ -63,7 +63,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Inventory:
-    """Of one engine. ``clients`` and ``branches`` are the engine's, ``producing`` counts producers by destination."""
+    """Lists of one engine. ``clients`` and ``branches`` are the engine's, ``producing`` counts producers."""
 
     destinations: Destinations
     clients: Collection[Client]
@@ -73,7 +73,7 @@ class Inventory:
     # ---- destinations
 
     def queues(self, query: Query, only_dead_letters: bool = False) -> Work[Found]:
-        """Temporary ones included. ``only_dead_letters``: those whose messages died elsewhere."""
+        """List queues, temporary ones included. ``only_dead_letters``: only dead letter queues."""
         named = (
             each
             for each in self.destinations.names()
@@ -84,7 +84,7 @@ class Inventory:
         return self._destinations(named, query)
 
     def topics(self, query: Query) -> Work[Found]:
-        """Without those of advisories."""
+        """List topics without advisory topics."""
         named = (each for each in self.destinations.names() if each.is_topic and not is_advisory(each))
         return self._destinations(named, query)
 
@@ -98,7 +98,7 @@ class Inventory:
             return None
 
     def destination(self, destination: Destination) -> Row:
-        """One of them. KeyError: there is none of that name."""
+        """Return the row of a destination. KeyError: there is none of that name."""
         target = self.destinations.by_name.get(destination)
         row: Row = {"name": destination.name, "kind": KINDS[destination.kind]}
         if target is None:
@@ -121,7 +121,7 @@ class Inventory:
         )
 
     def subscriptions(self, query: Query) -> Work[Found]:
-        """Durable ones; one of several topics has a row for each."""
+        """List durable subscriptions; one of several topics has a row for each."""
         parts = self.destinations.parts()
         return _page(
             ((place_of_part(each.client_id, each.name, each.destination.name), each) for each in parts),
@@ -137,7 +137,7 @@ class Inventory:
         )
 
     def gathered(self, client_id: str, name: str) -> int:
-        """How many messages a durable subscription holds, those that its consumer has among them; 0: there is none."""
+        """Return the number of messages of a durable subscription, including its consumer's; 0: there is none."""
         durable = self.destinations.durables.get(subscription_key(client_id, name))
         return 0 if durable is None else sum(part.count for part in durable.parts.values())
 
@@ -147,11 +147,12 @@ class Inventory:
         return _page(((each.connection.id, each) for each in list(self.clients)), _connection, query)
 
     def client(self, connection_id: str) -> Client | None:
-        """The client of that connection."""
+        """Return the client of that connection."""
         return next((each for each in self.clients if each.connection.id == connection_id), None)
 
     def consumers(self, query: Query, of: Destination | None = None, only_slow: bool = False) -> Work[Found]:
-        """``of``: of that destination alone. ``only_slow``: those that are given nothing although something waits."""
+        """List consumers. ``of``: of that destination only. ``only_slow``: those that get nothing although some
+        wait."""
         target = None if of is None else self.destinations.by_name.get(of)
         subscribers = set(target.subscribers) if isinstance(target, Topic) else set()
         return _page(
@@ -167,7 +168,7 @@ class Inventory:
         )
 
     def producers(self, query: Query, of: Destination | None = None) -> Work[Found]:
-        """Those that were declared (OpenWire). STOMP has none: its clients send as they like."""
+        """List declared producers (OpenWire). STOMP has none: its clients send without a declaration."""
         return _page(
             (
                 (f"{client.connection.id}/{id}", (client, id, named))
@@ -185,7 +186,7 @@ class Inventory:
         )
 
     def transactions(self, query: Query) -> Work[Found]:
-        """Those that are open, and XA branches that are prepared."""
+        """List open transactions, and XA branches that are prepared."""
         open_ones = (
             (
                 f"{client.connection.id}/{name}",
@@ -222,7 +223,7 @@ def _connection(client: Client) -> Row:
 
 
 def _consumer(client: Client, subscription: Subscription, patterns: list[Destination]) -> Row:
-    """Of topics those that it names, and its patterns; of queues all in which it takes part."""
+    """Return a row of a consumer: topics and patterns that it names, or all queues from which it takes."""
     its: Iterable[QueueBase | Topic] = subscription.queues
     if isinstance(subscription, TopicSubscription):
         its = subscription.topics
@@ -251,7 +252,7 @@ def _consumer(client: Client, subscription: Subscription, patterns: list[Destina
 
 
 def _slow(subscription: Subscription) -> str | None:
-    """Why it is given nothing now although something waits for it; None: it keeps up."""
+    """Return the reason why a consumer gets nothing although messages wait for it; None: it keeps up."""
     waits = (
         bool(subscription.pending or subscription.unsifted)
         if isinstance(subscription, TopicSubscription)
@@ -281,7 +282,7 @@ def _branch(key: str, branch: Branch) -> Row:
 
 
 def place_of_part(client_id: str, name: str, topic: str) -> str:
-    """The place of a durable subscription in the order of all. Each part may contain ":"."""
+    """Return the place of a durable subscription in the order of all. Each part may contain ":"."""
     return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in (client_id, name, topic))
 
 
@@ -291,8 +292,7 @@ def _page(
     query: Query,
     matched: Callable[[Any], str] | None = None,
 ) -> Work[Found]:
-    """Those of ``query``, the only ones of which rows are made. ``matched``: what its pattern is for, if not the
-    name."""
+    """Return the rows of ``query``; no other rows are made. ``matched``: the text for its pattern, if not the name."""
     matches = None if query.pattern is None else compile_pattern(translate(query.pattern.lower()))
     chosen: list[tuple[str, int, Any]] = []
     total = number = behind = 0

@@ -1,7 +1,7 @@
-"""Who holds the broker's memory: connections that are held back until they give some back, and the largest holders.
+"""Hold back connections that hold too much of the broker's memory until they give some back; list the largest holders.
 
-See broker.core.memory for the rule. Whoever is held back is looked at every few milliseconds, and told of after a
-second: in the log once, in ``status`` as long as it lasts.
+See broker.core.memory for the rule. A connection that is held back is checked every few milliseconds, and reported
+after a second: in the log once, in ``status`` as long as it lasts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tandemmq.broker.engine.advisories import name_of
 
 log = logging.getLogger(__name__)
 
-# Between two looks whether there is room for those who are held back.
+# Interval of the checks whether there is room for connections that are held back.
 LOOK_SECONDS = 0.05
-# As many of them are named, and as many holders.
+# Maximum number of connections, and of holders, that are named.
 NAMED_MAX = 20
 LARGEST_SHOWN = 10
 
@@ -33,7 +33,7 @@ Figures = dict[str, Any]
 
 
 class MemoryHolders:
-    """Holds back connections that hold too much memory, and names the largest. ``clients`` are the engine's;
+    """Holds back connections that hold too much memory, and lists the largest holders. ``clients`` are the engine's;
     ``call_later(seconds, function)`` is the loop's."""
 
     def __init__(
@@ -49,7 +49,7 @@ class MemoryHolders:
         self._call_later = call_later
         self._is_awaited = False
         self._told: set[Holder] = set()
-        self.total = 0  # how often a connection was held back
+        self.total = 0  # number of times that a connection was held back
         memory.on_held_back = self._await
 
     def _await(self) -> None:
@@ -69,7 +69,7 @@ class MemoryHolders:
             self._look_later()
 
     def tick(self, now: int) -> None:
-        """Once a second."""
+        """Log, once a second, connections that are newly held back."""
         held_back = self._memory.held_back
         if not held_back and not self._told:
             return
@@ -80,22 +80,22 @@ class MemoryHolders:
                 log.warning("%s", sentence(_figures(client), self._memory.limit), extra=log_events.MEMORY_HELD)
 
     def _held_back(self) -> list[Client]:
-        """Some of them."""
+        """Return clients that are held back, at most NAMED_MAX."""
         if not self._memory.held_back:
             return []
         return list(islice((client for client in self._clients if client.holder.is_held_back), NAMED_MAX))
 
     def held_back(self) -> list[Figures]:
-        """Who is held back, NAMED_MAX of them: plain values."""
+        """Return the connections that are held back, at most NAMED_MAX: plain values."""
         return [_figures(client) for client in self._held_back()]
 
     @property
     def counts(self) -> dict[str, int]:
-        """Of all, for ``status``."""
+        """Totals for ``status``."""
         return {"connections_held_back": len(self._memory.held_back), "connections_held_back_total": self.total}
 
     def largest(self) -> Work[list[Figures]]:
-        """The largest holders, connections and destinations, the largest first; found in steps."""
+        """Return the largest holders, connections and destinations, the largest first; found in steps."""
         found: list[Figures] = []
         for clients in pieces(list(self._clients)):
             largest = nlargest(LARGEST_SHOWN, clients, key=_bytes)
@@ -147,7 +147,7 @@ def _figures_of(queue: Queue) -> Figures:
 
 
 def sentence(figures: Figures, limit: int) -> str:
-    """One of ``MemoryHolders.held_back`` for people."""
+    """Return an entry of ``MemoryHolders.held_back`` as a sentence."""
     return (
         f"connection {figures['connection']} ({figures['peer']}, user {figures['user']}) is delivered nothing: "
         f"it holds {figures['delivered']} bytes that it has not acknowledged and {figures.get('output', 0)} that it "

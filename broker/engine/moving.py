@@ -1,4 +1,4 @@
-"""Messages that an operator moves from where they were delivered to him to where they belong."""
+"""Move messages that were delivered to an operator to another destination."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Moving(Part):
         self._acknowledger = acknowledger
 
     def move(self, client: Client, command: Move) -> Work[None]:
-        """ClientError when the client may not send there, or the store is full: then the delivery goes back to its
-        queue, and does not count as one."""
+        """Move a delivery. ClientError if the client may not send there, or the store is full: then the delivery goes
+        back to its queue, and does not count as one."""
         subscription = client.subscriptions.get(command.id)
         entry = None if subscription is None else subscription.take_one(command.tag)
         queue = None if entry is None else entry.queue

@@ -1,4 +1,4 @@
-"""What the store is told of a message: that it is to be kept, or forgotten."""
+"""Operations of the store for a message: keep it, or remove it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def removal(
     *,
     kind: AckType | None = None,
 ) -> RemoveMessage:
-    """What has the store forget ``entry``, which it has, of ``queue``. ``kind``: why, where no consumer acknowledged
-    it. The record says so, as ActiveMQ's do: POISON, EXPIRED; nothing at all for UNMATCHED, what a selector passed
-    over; STANDARD without a consumer for all else."""
+    """Return the operation that removes ``entry``, which is stored, from ``queue``. ``kind``: the reason, if no
+    consumer acknowledged it. The record contains it, as ActiveMQ's do: POISON, EXPIRED; nothing for UNMATCHED, which a
+    selector passed over; STANDARD without a consumer for all else."""
     message_id = entry.message.message_id
     ack = None
     if kind is not None:
@@ -39,8 +39,8 @@ def removal(
 def unmatched_acks(
     message: Message, topic: Topic, owners: tuple[int, ...], transaction: TransactionId | None = None
 ) -> tuple[bytes, ...]:
-    """A Remove for each durable subscription that must not get the message: a replay of the journal gives it to all.
-    Empty acknowledgements, as ActiveMQ writes for what a selector passes over."""
+    """Return a Remove for each durable subscription that must not get the message: a replay of the journal gives it to
+    all. The acknowledgements are empty, as ActiveMQ writes them for what a selector passes over."""
     if len(owners) == len(topic.owners):
         return ()
     return tuple(
@@ -49,7 +49,7 @@ def unmatched_acks(
 
 
 def encode_payload(message: Message, transaction: TransactionId | None = None) -> bytes:
-    """The record that stores ``message``. ClientError if OpenWire has no room for something in it."""
+    """Return the record that stores ``message``. ClientError if OpenWire has no room for something in it."""
     try:
         return encode_stored(message, transaction)
     except Unencodable as error:
@@ -57,5 +57,5 @@ def encode_payload(message: Message, transaction: TransactionId | None = None) -
 
 
 def unencodable(error: Unencodable) -> ClientError:
-    """What a producer is told of it."""
+    """Return the error for the producer."""
     return refusal(f"The message cannot be stored: {error}")

@@ -1,4 +1,4 @@
-"""What the parts of the engine ask of each other, of the store and of the loop: all their protocols."""
+"""Protocols between the parts of the engine, the store and the loop."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.store.operations import AddMessage, Operation, OrderKey, Owner, PreparedTransaction, RemoveMessage
 from tandemmq.store.records.message import Destination, Message
 
-# (work, then): does ``work`` beside the loop, and calls ``then`` on it afterwards.
+# (work, then): does ``work`` beside the loop, and calls ``then`` on the loop afterwards.
 InThread = Callable[[Callable[[], object], Callable[[], None]], object]
-# (seconds, function): the loop's.
+# (seconds, function): ``call_later`` of the loop.
 CallLater = Callable[[float, Callable[[], None]], object]
 # Has work that takes steps done in slices of the loop's time.
 Start = Callable[[Work[None]], object]
 
 
 class Store(Protocol):
-    """What the engine asks of a store (store.store.Store, tests have one in memory)."""
+    """Functions of a store that the engine uses (store.store.Store; tests have one in memory)."""
 
     epoch: int
     handed_over: int
@@ -52,7 +52,7 @@ class Store(Protocol):
     def owners(self) -> Iterable[Owner]: ...
 
     def is_of_former_term(self, owner: int, order_key: OrderKey) -> bool:
-        """Whether a message was there when this broker became master."""
+        """Return whether a message was there when this broker became master."""
 
     def connections(self) -> list[tuple[str, str]]: ...
 
@@ -60,54 +60,54 @@ class Store(Protocol):
 
 
 class Completion(Protocol):
-    """The context of each operation that the engine hands to the store and that something follows from: made with the
+    """Context of an operation that the engine hands to the store, if something follows from it: made with the
     operation, called when that holds."""
 
     @property
     def client(self) -> Client | None:
-        """Who waits for it."""
+        """Client that waits for it."""
 
     def durable(self, operation: Any) -> Work[None] | None:
-        """``operation`` holds. What is returned is to be done before the next one is looked at. What was put into
-        queues is in ``Dispatcher.touched``, and is given out at the end of the step."""
+        """Continue: ``operation`` holds. The work that is returned must be done before the next operation. Queues that
+        got messages are in ``Dispatcher.touched``, and are dispatched at the end of the step."""
 
 
 class DueSender(Protocol):
-    """What becomes of messages whose time has come."""
+    """Sends scheduled messages that are due."""
 
     def acting_for(self, user: str | None) -> Client:
-        """Return a client for what is done later for ``user``, with the rights that the user has now. It hears nothing.
-        Raises ClientError as Access.identify does."""
+        """Return a client for later work of ``user``, with the rights that the user has now. It receives nothing.
+        Raise ClientError as Access.identify does."""
 
     def check_due(self, client: Client, message: Message) -> None:
-        """ClientError when something that ``message`` would reach is closed to ``client``."""
+        """Raise ClientError if a destination that ``message`` would reach is closed to ``client``."""
 
     def check_room(self, message: Message) -> None:
-        """ClientError when ``message`` is too much for its user (user_stored_bytes_max)."""
+        """Raise ClientError if ``message`` is too much for its user (user_stored_bytes_max)."""
 
     def send_due(
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
     ) -> Work[None]:
-        """Have ``message`` stored where it belongs in one Atomic with ``parts``, and shown once that holds, in steps.
-        ClientError if it cannot be sent; then nothing was handed to the store."""
+        """Have ``message`` stored in its destinations in one Atomic with ``parts``, and shown once that holds, in
+        steps. ClientError if it cannot be sent; then nothing was handed to the store."""
 
     def bury_due(
         self, user: str | None, message: Message, cause: str, parts: Sequence[AddMessage | RemoveMessage]
     ) -> Destination | None:
-        """Have ``message`` of ``user`` stored as a dead letter in one Atomic with ``parts``. Return where it goes;
+        """Have ``message`` of ``user`` stored as a dead letter in one Atomic with ``parts``. Return its destination;
         None: the policy keeps no such letter."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Then:
-    """The Completion that calls ``durable``, for ``client`` if somebody waits."""
+    """Completion that calls ``durable``; ``client``: the client that waits, if any."""
 
     client: Client | None
     durable: Callable[[Any], Work[None] | None]
 
 
 class Tracing(Protocol):
-    """Is told what happens to messages, where somebody wants spans of it (broker.engine.tracing)."""
+    """Gets the events of messages, if the operator wants spans of them (broker.engine.tracing)."""
 
     def sent(self, message: Message) -> None: ...
 
@@ -118,9 +118,9 @@ class Tracing(Protocol):
     def delivered(self, message: Message, destination: Destination) -> None: ...
 
 
-# What happened to a message of a destination, and which consumer had to do with it.
+# Event of a message of a destination, and the consumer concerned.
 Notify = Callable[[MessageEvent, Message, Destination, Subscription | None], None]
 # (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
 AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
-# What may have to wait for room.
+# Commands that may have to wait for room.
 Waits = Send | Commit | Prepare

@@ -28,7 +28,7 @@ from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 
 
 class Producing:
-    """Carries out what producers ask for. ``flow`` holds what has to wait."""
+    """Carries out the commands of producers. ``flow`` holds those that have to wait."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Producing:
         self._prepare_in_thread = shared.loop.prepare_in_thread
 
     def send(self, client: Client, command: Send) -> Work[None] | None:
-        """SEND."""
+        """Carry out SEND."""
         message = command.message
         if command.translate is not None:
             translate, command.translate = command.translate, None
@@ -87,7 +87,7 @@ class Producing:
         return None
 
     def _prepare(self, client: Client, command: Send, prepare: Callable[[], None]) -> None:
-        """Have a thread do ``prepare``, which takes seconds, and then send. What the client says next waits."""
+        """Have a thread do ``prepare``, which takes seconds, and then send. The next commands of the client wait."""
         size = command.message.size
         failed: Exception | None = None
 
@@ -118,15 +118,15 @@ class Producing:
         clients.when_known(client, ask, lambda _: clients.carry_out(client, command, send))
 
     def _check_stored_bytes(self, stored: StoredBytes, client: Client, command: Send) -> None:
-        """Say for whom the message counts. ClientError when it is to be stored, and its user has no room left. The end
-        of a retained message always has room."""
+        """Set the user that the message is charged to. ClientError if it is to be stored, and that user has no room
+        left. The end of a retained message always has room."""
         user = stored.note_sender(client, command)
         message = command.message
         if user is None or (message.destination == names.MQTT_RETAINED and not message.body):
             return
         try:
             size = message.size * names.count(message.destination)
-            limits = 2 if client.is_stand_in else 1  # wills: they come also when their clients have no room
+            limits = 2 if client.is_stand_in else 1  # wills: they are sent also when their clients have no room
             if not stored.has_room(user, size, limits) and self._sender.may_be_stored(client, message):
                 stored.check(user, size, limits)
         except ClientError as error:
@@ -138,13 +138,13 @@ class Producing:
             self._wait(client, command, reason)
 
     def _wait(self, client: Client, command: Send, reason: MustWait) -> None:
-        """Or fail, if it is not to wait: what it belongs to can only be rolled back."""
+        """Wait, or fail: then the transaction of the message can only be rolled back."""
         if not self.flow.hold(client, command, reason):
             self._sender.refused += reason.count
             raise self._transactions.doomed(client, command.transaction, reason.error())
 
     def decide(self, client: Client, command: Commit | Prepare) -> Work[None]:
-        """COMMIT or PREPARE: what is to be stored by it may have to wait for room."""
+        """Carry out COMMIT or PREPARE, which may have to wait for room for what it stores."""
         transaction = yield from self._transactions.make_ready(client, command)
         try:
             yield from self._decide(client, command)
@@ -167,14 +167,14 @@ class Producing:
             flow.rename(client, former, transactions.put_aside(client, former))
 
     def abort(self, client: Client, command: Abort) -> None:
-        """ABORT: what waits of the transaction need not be done."""
+        """Carry out ABORT: commands of the transaction that wait are dropped."""
         if self.flow.is_holding:
             self.flow.release(client, command.transaction)
         self._transactions.abort(client, command)
 
     def _carry_out_held(self, client: Client, command: Waits) -> Work[MustWait | None]:
-        """What waited, in steps; None: it is done. The end of a transaction is made ready first, and nothing becomes of
-        it where it waits no more then."""
+        """Carry out a command that waited, in steps; None: it is done. The end of a transaction is made ready first,
+        and is dropped if it does not wait any more then."""
         transactions = self._transactions
         if isinstance(command, Send):
             if command.transaction is not None:
@@ -200,5 +200,5 @@ class Producing:
 
 
 def _write(command: Send) -> None:
-    """A long text as Java has it."""
+    """Write a long text in Java's encoding."""
     command.message = written(command.message)

@@ -1,6 +1,6 @@
-"""SEND: what a client sends is handed to the store, or shown at once; or it has to wait, for there is no room.
+"""SEND: a message of a client is handed to the store, or shown at once; or it waits, if there is no room.
 
-A message to one queue or topic, which most are, takes one look into a dictionary of its client.
+Most messages go to one queue or topic: that takes one look-up in a dictionary of the client.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tandemmq.store.writer.space import StoreFull
 log = logging.getLogger(__name__)
 
 FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
-# Limits by the names under which a producer is told of them.
+# Names of the limits, as producers see them.
 STORE_LIMIT = "store"
 MEMORY_LIMIT = "memory_limit"
 PAUSED = "pause"
 
 
 class Sender(Part):
-    """Has stored what clients send, and what is not to be stored arrive at once. On the loop; raises ClientError."""
+    """Has messages of clients stored, and shows at once those that are not. On the loop; raises ClientError."""
 
     def __init__(self, shared: Shared, router: Router, arrivals: Arrivals) -> None:
         super().__init__(shared)
@@ -54,16 +54,17 @@ class Sender(Part):
         self.arrivals = arrivals
         self.router = router
         self._loop = shared.loop
-        self._untold = Stored(arrivals, None, None)  # of what goes to one queue, and asks for no receipt
+        self._untold = Stored(arrivals, None, None)  # for a message to one queue that requests no receipt
         pending = shared.destinations.pending
         if pending is not None:
             self._begin_scheduler(pending.id, pending.count)
 
     def send(self, client: Client, command: Send) -> Work[MustWait | None] | MustWait | None:
-        """Outside of a transaction: the receipt is told when the message is durable, or visible if it is not stored.
+        """Send outside of a transaction. The receipt is sent when the message is durable, or visible if it is not
+        stored.
 
-        None: it was accepted. A work that is returned is for the caller to make the steps of, before the client's next
-        command; it ends with the same. Where there is no room, or ClientError is raised, nothing was done."""
+        None: it was accepted. If a work is returned, the caller must do its steps before the client's next command; it
+        has the same result. If there is no room, or ClientError is raised, nothing was done."""
         message = command.message
         receipt = command.receipt
         target = client.targets.get(message.destination)
@@ -134,14 +135,14 @@ class Sender(Part):
     def commit(
         self, operations: Sequence[AddMessage | RemoveMessage], commitment: Commitment, pace: Pace
     ) -> Work[None]:
-        """Have ``operations`` done together; ``commitment`` is told then."""
+        """Have ``operations`` done together; ``commitment`` is called then."""
         if operations:
             self._append(Atomic(operations, None, commitment))
         else:
             yield from self.arrivals.committed(commitment, pace)
 
     def _send_to(self, client: Client, message: Message, target: Target, receipt: Receipt | None) -> MustWait | None:
-        """To that alone."""
+        """Send to that target alone."""
         closed = self.closed((target.destination,))
         if closed is not None:
             return closed
@@ -163,8 +164,8 @@ class Sender(Part):
     # ---- later
 
     def scheduled(self, client: Client, message: Message) -> Message:
-        """What is to be stored in the place of a message that is to wait; any other one itself. What is done later does
-        not wait again."""
+        """Return the message to store in place of one that is to wait, and any other message itself. A scheduled
+        message does not wait again when it is sent."""
         if message.destination == PENDING:
             raise refusal(
                 f"{PENDING} is the broker's own",
@@ -208,32 +209,32 @@ class Sender(Part):
         self._begun_scheduler().manage(message, user, self.acting(client.principal))
 
     def acting(self, principal: Principal) -> Client:
-        """A client for what the broker does later for ``principal``. It hears nothing."""
+        """Return a client for later work of the broker for ``principal``. It receives nothing."""
         client = Client(cast("Connection", _Absent(self._memory)))
         client.is_acting = True
         client.principal = principal
         return client
 
     def acting_for(self, user: str | None) -> Client:
-        """As ports.DueSender says it."""
+        """Return a client for later work; see ports.DueSender."""
         # prove: due-with-the-rights-of-now "self._access.identify(user)" -> "Principal('root', may_everything=True)"
         client = self.acting(self._access.identify(user))
         client.is_due = True
         return client
 
     def check_due(self, client: Client, message: Message) -> None:
-        """As ports.DueSender says it."""
+        """Check the rights of a due message; see ports.DueSender."""
         self.router.check_may_send_all(client, message, message.destination)
 
     def check_room(self, message: Message) -> None:
-        """As ports.DueSender says it."""
+        """Check the room of its user; see ports.DueSender."""
         if self._stored is not None and message.sender is not None:
             self._stored.check(message.sender, message.size)
 
     def send_due(
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
     ) -> Work[None]:
-        """As ports.DueSender says it."""
+        """Send a due message; see ports.DueSender."""
         made = yield from self.make(client, (message,), None, pace)
         operations, volatile = self.settle(client, made, None)
         yield from self.commit([*operations, *parts], Commitment(self.arrivals, None, None, volatile), pace)
@@ -241,16 +242,16 @@ class Sender(Part):
     def bury_due(
         self, user: str | None, message: Message, cause: str, parts: Sequence[AddMessage | RemoveMessage]
     ) -> Destination | None:
-        """As ports.DueSender says it."""
+        """Store a due message as a dead letter; see ports.DueSender."""
         return self.arrivals.dispatcher.dead_letters.bury_due(message, user, cause, parts)
 
-    # ---- what the store is to do
+    # ---- operations for the store
 
     def make(
         self, client: Client, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
     ) -> Work[Made]:
-        """What becomes of messages, in steps; ``settle`` ends it. ClientError when one may not go where it is to, or
-        the copies of one take more memory than the client may hold."""
+        """Prepare messages for the store and memory, in steps; ``settle`` ends it. ClientError if one may not go to its
+        destination, or the copies of one take more memory than the client may hold."""
         made = Made(client.holder)
         try:
             for message in messages:
@@ -276,7 +277,7 @@ class Sender(Part):
         pace: Pace,
         made: Made,
     ) -> Work[None]:
-        """The copies of one message."""
+        """Prepare the copies of one message."""
         made.begin()
         for message, target in routed:
             if _is_wide(target):
@@ -300,7 +301,7 @@ class Sender(Part):
     def _add_in_steps(
         self, client: Client, message: Message, topic: Topic, transaction: TransactionId | None, pace: Pace
     ) -> Work[AddMessage | None]:
-        """For very many durable subscriptions."""
+        """Return the operation for a topic with very many durable subscriptions."""
         if not message.persistent:
             return None
         owners = []
@@ -320,9 +321,9 @@ class Sender(Part):
     def settle(
         self, client: Client, made: Made, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
-        """What the store is to keep of what was made, and what only memory will: for the queues and the durable
-        subscriptions that there are now. A queue that ended between the steps begins again, as with a message that
-        comes now. ClientError when it may not. To be carried out in the same turn."""
+        """Return what the store keeps of ``made``, and what only memory keeps: for the present queues and durable
+        subscriptions. A queue that ended between the steps begins again, as with a new message. ClientError if it may
+        not. The result must be carried out in the same turn."""
         made.give_back()
         operations: list[AddMessage] = []
         volatile: list[tuple[Message, Target]] = []
@@ -345,17 +346,17 @@ class Sender(Part):
         return operations, volatile
 
     def _is_over(self, message: Message) -> bool:
-        """Whether the queue that the message was for, and that ended, is not to begin again: it is temporary, private,
-        or one of a virtual topic's, for which a queue is what a subscription is."""
+        """Return whether the ended queue of the message must not begin again: it is temporary, private, or belongs to a
+        virtual topic, for which a queue is like a subscription."""
         queue, origin = message.destination, message.original_destination
         if queue.kind > DestinationKind.TOPIC or names.is_private(queue):
             return True
         return origin is not None and origin.is_topic and self._destinations.is_fed(queue, origin.name)
 
     def _stored_by(self, message: Message, target: Target, client: Client) -> tuple[int, ...]:
-        """The owners for which the store must keep ``message``; none when it is not to be stored."""
+        """Return the owners for which the store must keep ``message``; none if it is not to be stored."""
         if target is self.router.pending:
-            return target.owners  # whatever is to wait
+            return target.owners  # a scheduled message is always stored
         if not message.persistent or target.destination.kind > DestinationKind.TOPIC:
             return ()
         return target.owners if isinstance(target, Queue) else target.takers(message, client.id)
@@ -363,8 +364,8 @@ class Sender(Part):
     def _stored_by_now(
         self, message: Message, topic: Topic, client: Client, known: tuple[int, ...], add: AddMessage | None
     ) -> tuple[int, ...]:
-        """As ``_stored_by``, where ``known`` were asked before, and ``add`` is for those that want it: who came since
-        is asked."""
+        """Return the owners that want the message now: ``known`` were checked before, ``add`` has those of them that
+        want it, and only newer ones are checked. See ``_stored_by``."""
         if not message.persistent or topic.destination.kind > DestinationKind.TOPIC:
             return ()
         asked, wanted = set(known), set(() if add is None else add.owners)
@@ -375,14 +376,14 @@ class Sender(Part):
         )
 
     def is_stored(self, client: Client, message: Message) -> bool:
-        """Whether the store is to keep the message, or a copy of it, as far as that is known at once."""
+        """Return whether the store is to keep the message, or a copy of it, as far as that is known at once."""
         return message.persistent and any(
             not _is_wide(target) and self._stored_by(message, target, client)
             for target in self.router.targets(client, message)
         )
 
     def may_be_stored(self, client: Client, message: Message) -> bool:
-        """As ``is_stored``, also where that shows later: for who waits for its time, or for very many."""
+        """Return whether ``message`` may be stored, also if that shows later: it is scheduled, or for very many."""
         return may_be_scheduled(message) or (
             message.persistent
             and any(self._may_be_stored(message, each, client) for each in self.router.targets(client, message))
@@ -396,7 +397,7 @@ class Sender(Part):
     # ---- room
 
     def lines_of(self, client: Client, message: Message) -> set[Line]:
-        """The limits that ``message`` has to pass, each with whose it is (None: the broker's)."""
+        """Return the limits that ``message`` has to pass, each with its destination (None: the broker's)."""
         lines: set[Line] = set()
         for target in self.router.targets(client, message):
             if target.destination in self._destinations.closed_to_producers:
@@ -408,7 +409,7 @@ class Sender(Part):
         return lines
 
     def closed(self, destinations: Iterable[Destination]) -> MustWait | None:
-        """Why a message to those has to wait, if an operator paused the producers of one of them."""
+        """Return the reason to wait if an operator paused the producers of one of those destinations."""
         closed = self._destinations.closed_to_producers
         for destination in destinations if closed else ():
             if destination in closed:
@@ -417,7 +418,7 @@ class Sender(Part):
         return None
 
     def _memory_full(self, message: Message, target: Target) -> MustWait | None:
-        """Why a message that is not stored has to wait, if it has. ClientError when it can never have room."""
+        """Return the reason why a message that is not stored has to wait, if any. ClientError: it never has room."""
         if isinstance(target, Topic) and not target.durables:
             return None
         memory = self._memory
@@ -441,17 +442,17 @@ class Sender(Part):
         return None
 
 
-# Destinations of which a client's rights are remembered; beyond it all are forgotten, and asked for again.
+# Destinations of which a client's rights are remembered; beyond it all are forgotten, and checked again.
 MAY_SEND_REMEMBERED = 1000
 
 
 def _is_wide(target: Target) -> TypeGuard[Topic]:
-    """Whether so many hold what is sent there, or are so long at the choice, that it takes steps."""
+    """Return whether a message to ``target`` takes steps: many subscriptions hold it, or the selection is expensive."""
     return isinstance(target, Topic) and target.is_wide
 
 
 class _Absent:
-    """The connection of a client that hears nothing."""
+    """Connection of a client that receives nothing."""
 
     __slots__ = ("holder",)
 
@@ -460,7 +461,7 @@ class _Absent:
 
     @property
     def session(self) -> _Absent:
-        """Itself; an attribute would keep it in memory (as engine.in_process)."""
+        """The object itself; an attribute would be a cycle that keeps it in memory (as in engine.in_process)."""
         return self
 
 
@@ -472,8 +473,8 @@ def _add(
     transaction: TransactionId | None = None,
     unmatched: tuple[bytes, ...] | None = None,
 ) -> AddMessage:
-    """What a client sent. It may send it again after a failover, if the id is its own. Of what is done later the id was
-    known when it came, and who sent it does not send it again."""
+    """Return the operation that stores a message of a client. The client may send it again after a failover, if the id
+    is its own. The id of a message that is sent later was known when it came, and its sender does not send it again."""
     payload = encode_payload(message, transaction)
     if client.is_acting:  # prove: what-is-moved-is-compared "client.is_acting" -> "False"
         add = AddMessage(message, owners, payload)
@@ -486,5 +487,5 @@ def _add(
 
 
 def store_full(reason: str, destination: Destination, count: int = 1) -> MustWait:
-    """Why messages wait that the store cannot take now."""
+    """Return the reason to wait of messages that the store cannot take now."""
     return MustWait(reason, FULL_ADVICE, STORE_LIMIT, destination, count=count)

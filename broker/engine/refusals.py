@@ -1,4 +1,4 @@
-"""What becomes of a command that cannot be carried out: its client is told why, or it waits for room."""
+"""Results of a command that cannot be carried out: an error for its client, or a wait for room."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.store.records.message import Destination
 
-# A limit that a message has to pass, and whose it is: None the broker's.
+# A limit that a message has to pass, and the destination that it belongs to: None for the broker's.
 Line = tuple[str, Destination | None]
 
 
 def may(access: PrivateAccess, principal: Principal, operation: Operation, destination: Destination) -> bool:
-    """As PrivateAccess.check, without an error."""
+    """Return whether PrivateAccess.check would allow the operation."""
     return access.may(principal, operation, destination)
 
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """There is no room now for what a client sent. Nothing was done; it waits, or fails by ``error``.
+    """Reason to wait: there is no room now for what a client sent. Nothing was done; it waits, or fails by ``error``.
 
-    ``limit`` is the setting that is reached, ``of`` whose it is (None: the broker's), ``used`` what is used of it.
-    ``destination``: what was sent to, whose policy says whether to wait. ``count``: so many messages are not taken.
+    ``limit`` is the setting that is reached, ``of`` the destination that it belongs to (None: the broker), ``used``
+    its usage. ``destination`` is where the message was sent; its policy says whether to wait. ``count``: number of
+    messages that are not taken.
     """
 
     reason: str

@@ -1,6 +1,6 @@
-"""Where a message goes: to which queues and topics, as composites, virtual topics and policies have it, and for whom.
+"""Find the queues and topics for a message, by composites, virtual topics and policies, and check the rights to send.
 
-What a client may do is looked at once for each of its destinations.
+The rights of a client are checked once for each of its destinations.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
-# Of a message, that take as long to copy as one more item of a step.
+# Bytes of a message that take as long to copy as one more item of a step.
 COPIED_BYTES = 16 * 1024
-# Destinations of which a client's rights are remembered; beyond it all are forgotten, and asked for again.
+# Destinations of which a client's rights are remembered; beyond it all are forgotten, and checked again.
 MAY_SEND_REMEMBERED = 1000
 
 
 class Router(Part):
-    """Finds the queues and topics that get a message. Raises ClientError. ``pending``: where messages wait for their
-    time; None until one does."""
+    """Finds the queues and topics that get a message. Raises ClientError. ``pending``: queue of scheduled messages;
+    None until there is one."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
@@ -41,8 +41,8 @@ class Router(Part):
         self._virtual = shared.settings.virtual_destinations
 
     def routes(self, client: Client, message: Message, pace: Pace) -> Work[list[tuple[Message, Target]]]:
-        """Each queue and topic that gets the message, with the copy that is for it. ClientError when one of them is
-        closed to the client."""
+        """Return each queue and topic that gets the message, with the copy for it. ClientError if one of them is closed
+        to the client."""
         destination = message.destination
         if destination == PENDING:
             assert self.pending is not None, "only the scheduler makes such messages"
@@ -63,8 +63,8 @@ class Router(Part):
         return routed
 
     def check_size(self, message: Message, parts: int) -> None:
-        """ClientError when its copies, which are stored together as those of a transaction, are more than one may
-        have."""
+        """Raise ClientError if the copies, which are stored together like those of a transaction, are larger than a
+        transaction may be."""
         limit = self._settings.transaction_bytes_max
         if parts > 1 and message.size * parts > limit:
             raise refusal(
@@ -109,7 +109,7 @@ class Router(Part):
                 routed += yield from self._forwarded(
                     client, message, [mirrored.topic(destination.name)], pace, forwards
                 )
-            if routed and isinstance(target, Queue):  # one of several copies, which says so as the others do
+            if routed and isinstance(target, Queue):  # one of several copies, which names its origin as the others do
                 origin = message.original_destination or destination
                 message = altered(message, original_destination=origin)  # prove: kept-copies-say-that-they-are
             routed.append((message, target))
@@ -128,7 +128,7 @@ class Router(Part):
     def _forwarded(
         self, client: Client, message: Message, takers: list[Destination], pace: Pace, forwards: int
     ) -> Work[list[tuple[Message, Target]]]:
-        """As ``routes``, of the copies for ``takers``."""
+        """Return the routes of the copies for ``takers``."""
         destination = message.destination
         if forwards >= FORWARDS_MAX:
             raise refusal(
@@ -136,7 +136,7 @@ class Router(Part):
                 "See [[virtual_destinations]] of the broker: they may lead in a circle.",
                 ErrorKind.DESTINATION,
             )
-        # Of what is due it was looked at when the message came.
+        # The size of a due message was checked when it came.
         if not client.is_due:  # prove: large-ones-that-wait-are-sent "not client.is_due" -> "True"
             self.check_size(message, 1 + len(takers))
         routed: list[tuple[Message, Target]] = []
@@ -146,7 +146,7 @@ class Router(Part):
         return routed
 
     def _add_virtual(self, message: Message, routed: list[tuple[Message, Target]], pace: Pace) -> Work[None]:
-        """The copies for the queues of a virtual topic."""
+        """Add the copies for the queues of a virtual topic."""
         destination = message.destination
         for each in list(self._destinations.virtual_queues(destination.name)):
             if self._destinations.exists(each):  # it may have ended since the first step
@@ -157,7 +157,7 @@ class Router(Part):
                 yield
 
     def _is_wanted(self, queue: Queue, message: Message, topic: Destination, pace: Pace) -> Work[bool]:
-        """Whether that queue of a virtual topic gets the message: any does, or what one of its consumers takes."""
+        """Return whether that queue of a virtual topic gets the message: any does, or one whose consumers select it."""
         if not self._destinations.is_selector_aware(queue.destination, topic.name):
             return True
         for each in list(queue.users):
@@ -169,22 +169,22 @@ class Router(Part):
         return False
 
     def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
-        """As ``_is_wanted``, at once: an expensive selector takes nothing."""
+        """Return whether a queue gets the message, as far as cheap selectors say: an expensive one selects nothing."""
         return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
             selector is None or (selector.is_cheap and selector.matches(message))
             for selector in (each.selector for each in queue.users)
         )
 
     def _aged(self, message: Message, policy: DestinationPolicy) -> Message:
-        """As old as the policy lets it become."""
+        """Return the message with the expiration that the policy allows."""
         if not (policy.ttl_ceiling or policy.zero_expiration_override):
             return message
         expiration = policy.expiration(message.timestamp, message.expiration)
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
     def targets(self, client: Client, message: Message) -> Iterator[Target]:
-        """As ``routes``, at once and without copies: no expensive selector is asked, and what only these may bring is
-        left out."""
+        """Return the targets of a message at once and without copies: expensive selectors are not evaluated, and
+        targets that only these select are left out."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
@@ -203,7 +203,7 @@ class Router(Part):
         begins: bool = True,
         fits: bool = False,
     ) -> Iterator[Target]:
-        """Not ``begins``: none, and nothing begins; only the rights are asked for, and whether the message ``fits``."""
+        """Yield the targets. Not ``begins``: only check the rights, and the size if ``fits``; nothing begins."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
         takers, keeps = ([], True) if composite is None else composite.known(message)
@@ -223,13 +223,13 @@ class Router(Part):
                     yield queue
 
     def known_target(self, client: Client, message: Message) -> Target | None:
-        """The queue or topic that alone takes the message as it is, if all that ``routes`` asks was asked before."""
+        """Return the queue or topic that alone takes the message as it is, if ``routes`` made all checks before."""
         destination = message.destination
         target = client.targets.get(destination)
         if target is not None and not target.is_dropped:
             return None if may_be_scheduled(message) else target
         if destination not in client.may_send or not self._virtual.is_plain(destination):
-            return None  # what may_send has is one name
+            return None  # may_send has only single names
         topic = self._destinations.by_name.get(destination)
         if not isinstance(topic, Topic) or is_management(destination) or may_be_scheduled(message):
             return None
@@ -239,7 +239,7 @@ class Router(Part):
         return topic
 
     def open(self, client: Client, destination: Destination) -> None:
-        """A producer begins: what it names begins with it. ClientError when it may not send there."""
+        """Begin the destinations that a new producer names. ClientError if it may not send there."""
         for part in names.split(destination):
             self.check_may_send(client, part)
             self._destinations.route(part, client.principal.owner)
@@ -247,8 +247,8 @@ class Router(Part):
     def check_may_send_all(
         self, client: Client, message: Message, destination: Destination, *, fits: bool = False
     ) -> None:
-        """ClientError when a part of ``destination``, or what that sends ``message`` on to, is closed to the client; or
-        ``message``, which is to be there if it ``fits``, is too large for it."""
+        """Raise ClientError if a part of ``destination``, or a destination to which ``message`` is sent on, is closed
+        to the client; or if ``message`` is too large for it (checked if ``fits``)."""
         parts = names.split(destination)
         if fits:
             self.check_size(message, len(parts))
@@ -257,8 +257,8 @@ class Router(Part):
                 pass
 
     def keeps_origin(self, client: Client, message: Message) -> bool:
-        """Whether ``message`` may say that it was sent to its original destination before: what becomes of dead
-        letters goes there, so only a client who may send there says so."""
+        """Return whether ``message`` may name its original destination: its dead letter goes to that, so the client
+        must have the right to send there."""
         origin = message.original_destination
         if origin is None or client.may_feed(message.destination):
             return True
@@ -269,14 +269,15 @@ class Router(Part):
         return True
 
     def check_reply_to(self, client: Client, reply_to: Destination) -> None:
-        """ClientError when others would be asked to answer where the client may not send itself."""
+        """Raise ClientError if others would answer to a destination to which the client itself may not send."""
         if names.OURS in reply_to.name:
             for part in names.split(reply_to):
                 if names.is_private(part) and not client.owns(part) and not client.principal.may_everything:
                     raise refused_private(part)
 
     def check_may_send(self, client: Client, destination: Destination) -> None:
-        """Once for each destination and client. ClientError when it may not, or nobody can."""
+        """Check once for each destination and client. ClientError if the client may not send there, or no client
+        can."""
         if destination in client.may_send:
             if not client.may_feed(destination):
                 # It may have ended since then.
@@ -294,7 +295,7 @@ class Router(Part):
         if destination.kind is DestinationKind.TOPIC and destination.name.startswith(names.ADVISORY_TOPICS):
             raise refusal(
                 f"{destination} is the broker's own",
-                "Clients act on what they hear there; nobody else is to tell them.",
+                "Clients act on its messages, so only the broker sends them.",
                 ErrorKind.SECURITY,
             )
         # First: the answer must not tell whether the destination exists.
@@ -303,9 +304,9 @@ class Router(Part):
         self._remember(client, destination)
 
     def _check_may_begin(self, client: Client, destination: Destination) -> None:
-        """ClientError when ``destination``, where the client may send, is not there and may not begin by that. What was
-        allowed when the client asked for it is not lost because the destination is away when it is done: a topic is
-        only in memory, so it begins again; a queue was deleted, and the message waits until it is there (DESTINATION).
+        """Raise ClientError if ``destination`` does not exist and sending may not create it; the client may send there.
+        Later work for a client is not lost if the destination is missing then: a topic is only in memory, so it begins
+        again; a queue was deleted, and the message waits until it exists (DESTINATION).
         """
         if self._destinations.exists(destination) or destination in self._destinations.idle:
             return
@@ -320,11 +321,11 @@ class Router(Part):
             raise
 
     def _remember(self, client: Client, destination: Destination) -> None:
-        """It may send there."""
+        """Remember that the client may send there."""
         if not client.is_there:
-            return  # what it sent may go on when it is gone, and nobody would take this back
+            return  # its messages may go on when it is gone, and nothing would remove this
         holder = client.holder
-        is_counted = not client.is_acting  # who acts is forgotten when that is done, and does not end
+        is_counted = not client.is_acting  # an acting client is dropped when its work is done, and does not end
         is_full = holder.by_kind[Kind.STATE] > holder.memory.held_max
         if is_full or len(client.may_send) >= MAY_SEND_REMEMBERED:
             if is_counted:
@@ -342,7 +343,7 @@ def _bytes_of(destination: Destination) -> int:
 
 
 def _is_plain(policy: DestinationPolicy) -> bool:
-    """Whether nothing is to be looked at for each message."""
+    """Return whether the policy needs no check for each message."""
     return (
         policy.max_message_size is None
         and not policy.ttl_ceiling

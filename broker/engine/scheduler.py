@@ -1,9 +1,9 @@
-"""Messages that wait for their time: stored like any other, and sent when it has come.
+"""Scheduled messages: stored like any other, and sent when they are due.
 
-A pending message lies in a queue of the store that nobody sees (``core.pending``). In memory stands for each only when
-it is due and its order key, so that a million of them cost little; the message itself is read back when its time has
-come. Then one Atomic stores it where it belongs, forgets the pending copy and, if it is to come again, stores the next:
-whenever the broker dies, all of that happened or none of it. Nothing is sent twice, and nothing is lost.
+A pending message is in a queue of the store that no client sees (``core.pending``). Memory holds only its due time and
+order key, so that a million of them cost little; the message itself is read back when it is due. Then one Atomic stores
+it in its destination, removes the pending copy and, if it repeats, stores the next one: at any crash all of that
+happened or none of it. Nothing is sent twice, and nothing is lost.
 
 After a promotion the times are read from the store, page by page, while those known already are kept: a large number
 of pending messages does not delay the take-over, only (by the time it takes to read them) what fell due meanwhile.
@@ -48,25 +48,25 @@ from tandemmq.store.records.message_ids import broker_producer
 
 log = logging.getLogger(__name__)
 
-# How often ``tick`` is called.
+# Interval of ``tick``.
 TICK_SECONDS = 1.0
 PENDING_MESSAGES_MAX = 1_000_000
-# Read back, and on their way to where they belong, at the same time: with one sync.
+# Maximum number of messages that are read back and sent at the same time: with one sync.
 FIRING_MAX = 500
-# What it takes to send one, in items of a step.
+# Cost of sending one, in items of a step.
 _FIRED = 8
 PAGE_MESSAGES = 500
 PAGE_BYTES = 2 << 20
-# What could not be sent (its destination cannot be made, say) is tried again after so long.
+# Delay before a message is tried again that could not be sent, for example if its destination cannot be created.
 PUT_OFF_MS = 60_000
-# What waits until it is known who its user is.
+# Delay of a message whose user is not known yet.
 SOON_MS = 200
-# So long a refused one that has more to follow is tried again before its schedule ends: the right or the user may be
-# away for a moment only, for example while a file is changed in two steps, or in an older copy of it.
+# A refused message with more to follow is tried again for this time before its schedule ends: the right or the user may
+# be missing for a moment only, for example while a file is changed in two steps, or in an older copy of it.
 REFUSED_MS = 3_600_000
-# Of a schedule that ends, in the reason.
+# Characters of an ended schedule in the reason.
 SHOWN_CHARACTERS_MAX = 300
-# Requests to ActiveMQ.Scheduler.Management that wait for their turn.
+# Maximum number of waiting requests to ActiveMQ.Scheduler.Management.
 REQUESTS_MAX = 16
 
 MANAGEMENT = "ActiveMQ.Scheduler.Management"
@@ -77,14 +77,14 @@ _MARK = b"AMQ_SCHEDULED_"
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a management message asks for."""
+    """A management request."""
 
     is_removal: bool
     job: str | None
     start: int | None
     end: int | None
     reply_to: Destination | None
-    user: str | None  # whose messages are meant; None: everybody's
+    user: str | None  # owner of the messages that it covers; None: all users
     asker: Client
 
     def covers(self, due: Due) -> bool:
@@ -96,8 +96,8 @@ class _Request:
 
 
 class Scheduler:
-    """Keeps messages that wait for their time, and sends them when it has come. ``owner`` is the id of the queue
-    PENDING in the store, ``count`` what it holds at promotion, ``epoch`` makes ids unique for ever."""
+    """Keeps scheduled messages, and sends them when they are due. ``owner`` is the id of the queue PENDING in the
+    store, ``count`` the number of its messages at promotion, ``epoch`` makes ids unique for ever."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Scheduler:
         self._start = loop.start
         self._append = append
         self._call_later = loop.call_later
-        self._is_awaited = False  # a timer runs for what is due before the next tick
+        self._is_awaited = False  # a timer runs for a message that is due before the next tick
         self._sender = sender
         self._clock = loop.clock
         self._since = loop.clock()
@@ -124,33 +124,33 @@ class Scheduler:
         self._producer = broker_producer(f"ID:scheduler-{epoch}")
         self._sequence = 0
         self._dues: SortedList[tuple[int, OrderKey]] = SortedList()
-        self._firing = 0  # are on their way
-        # What was tried in vain: when it is tried again, in the place of when it was due.
+        self._firing = 0  # number of messages that are being sent
+        # Time of the next attempt for messages that could not be sent, in place of their due time.
         self._put_off: dict[OrderKey, int] = {}
         self._limited = LimitedLog(log)
         self._requests: deque[_Request] = deque()
         self._is_request_begun = False
         self._unread = count
         self._is_begun = self.is_loaded = count == 0
-        # What comes from here on is told by ``durable``, and is not to be read as well.
+        # First message that ``durable`` reported: it and later ones must not be read as well.
         self._first_new: OrderKey | None = None
 
     @property
     def count(self) -> int:
-        """How many messages wait for their time; while they are still being read, about."""
+        """Number of scheduled messages; an estimate while they are being read."""
         return len(self._dues) + self._firing + self._unread
 
     @property
     def next_due(self) -> int | None:
-        """When ``tick`` has something to do next; None: nothing is known to wait, or what is due is on its way, and
-        ``tick`` follows by itself."""
+        """Time when ``tick`` has something to do next; None: no scheduled message is known, or due messages are being
+        sent, and ``tick`` follows by itself."""
         return self._dues[0][0] if self._dues and not self._firing else None
 
     # ---- in
 
     def take(self, message: Message, user: str | None = None) -> Message | None:
-        """What is to be stored in the place of ``message``, for ``owner``, if that is to wait; None: it is not.
-        ``user``: whose it is.
+        """Return the message to store for ``owner`` in place of ``message``, if that is scheduled; None: it is not.
+        ``user``: its owner.
 
         It is pending once ``durable`` says so. Raises a ClientError, not fatal, for a schedule that cannot be kept.
         """
@@ -170,11 +170,12 @@ class Scheduler:
         return pending(message, Due(time, schedule.repeat, message.message_id, user))
 
     def manage(self, message: Message, user: str | None, asker: Client) -> None:
-        """Do what a message to MANAGEMENT asks for, with what is that user's alone (None: with everybody's). It is not
-        given on to anybody; ``asker`` sends the copies that are asked for.
+        """Carry out the request of a message to MANAGEMENT for the messages of that user (None: of all users). The
+        request goes to no consumer; ``asker`` sends the requested copies.
 
         BROWSE sends a copy of each pending message to its reply-to, REMOVE (of the job that the property scheduledJobId
-        names) and REMOVEALL remove; the properties ACTION_START_TIME and ACTION_END_TIME say which, by their times.
+        names) and REMOVEALL remove; the properties ACTION_START_TIME and ACTION_END_TIME limit it to messages by their
+        times.
         """
         properties = message.properties or {}
         action = properties.get(ACTION)
@@ -221,19 +222,19 @@ class Scheduler:
     # ---- back from the store
 
     def durable(self, operation: AddMessage) -> None:
-        """A message is pending from now on."""
+        """Add a message that is stored as pending."""
         if not operation.is_duplicate:
             self.added(operation.message, operation.order_key)
             self._await_next()
 
     def _both_pending(self, atomic: Atomic) -> None:
-        """What is to be sent in the place of a cron entry, and the next one."""
+        """Add the messages that replace a cron entry: the one to be sent, and the next entry."""
         for part in atomic.operations:
             if isinstance(part, AddMessage):
                 self.durable(part)
 
     def _fire_all(self, page: Page, dues: dict[OrderKey, int]) -> Work[None]:
-        """Each of ``dues`` that is still there, the earliest first. What had no room in the page is due again."""
+        """Send each of ``dues`` that still exists, the earliest first. Those without room in the page are due again."""
         found = {each.order_key: each for each in page.messages}
         behind = _LAST_KEY if page.is_end or not found else page.messages[-1].order_key
         left = [(time, order_key) for order_key, time in dues.items() if order_key > behind]
@@ -244,7 +245,7 @@ class Scheduler:
         for order_key in dues:
             if order_key > behind:
                 continue
-            # Not there: it was removed while it was asked for.
+            # Not there: it was removed while the page was read.
             if order_key in found:
                 yield from self._fire(found[order_key], acting, pace)
             self._firing -= 1
@@ -253,7 +254,7 @@ class Scheduler:
         self.tick(self._clock())
 
     def _await_next(self) -> None:
-        """Come again when the next is due, if that is before the next tick."""
+        """Set a timer for the next due message, if it is due before the next tick."""
         due = self.next_due
         if due is None or self._is_awaited:
             return
@@ -267,7 +268,7 @@ class Scheduler:
         self.tick(self._clock())
 
     def added(self, waiting: Message, order_key: OrderKey) -> None:
-        """``waiting`` is pending from now on."""
+        """Record that ``waiting`` is pending."""
         if self._first_new is None:
             self._first_new = order_key
         self._dues.add((due_of(waiting).time, order_key))
@@ -276,7 +277,7 @@ class Scheduler:
         self._ask(after, Then(None, self._load))
 
     def _load(self, page: Page) -> None:
-        """A piece of what was pending at promotion."""
+        """Take in a page of the messages that were pending at promotion."""
         is_end = page.is_end or not page.messages
         for found in page.messages:
             if self._first_new is not None and found.order_key >= self._first_new:
@@ -296,18 +297,18 @@ class Scheduler:
         self._append(Page(self.owner, after, PAGE_MESSAGES, PAGE_BYTES, completion))
 
     def _fire(self, found: PagedMessage, acting: dict[str | None, Client], pace: Pace) -> Work[None]:
-        """One pending message goes where it belongs, and its next copy into its place. ``acting``: who acts for the
-        users of this page."""
+        """Send one due message, and replace it by its next copy. ``acting``: clients that act for the users of this
+        page."""
         now = self._clock()
         waiting = found.message
         due = due_of(waiting)
         try:
             schedule = Schedule.of(waiting.properties, self._repeat_max)
-        except ClientError:  # taken by a broker that allowed more: it comes this once
+        except ClientError:  # accepted by a broker that allowed more: it is sent this once
             schedule = None
         try:
             if waiting.original_destination is None:
-                log.error("%s waits for nothing: nobody said where it is to go, and it is removed", due.job)
+                log.error("%s waits for nothing: it names no destination, and is removed", due.job)
                 self._append(self._removal(found))
             else:
                 yield from self._send(found, due, schedule, now, acting, pace)
@@ -320,7 +321,7 @@ class Scheduler:
             event = log_events.DENIED if error.kind is ErrorKind.SECURITY else None
             self._limited.warning("scheduler", error.kind.name, text, event)
             self._try_later(found, now + PUT_OFF_MS)
-        except Exception:  # those behind it are due as well
+        except Exception:  # the next ones are due as well
             log.exception("scheduled message %s for %s %s", due.job, waiting.original_destination, ERROR_OF_BROKER)
             self._try_later(found, now + PUT_OFF_MS)
         else:
@@ -335,9 +336,9 @@ class Scheduler:
         acting: dict[str | None, Client],
         pace: Pace,
     ) -> Work[None]:
-        """It goes there for its user, with the rights that the user has now. Without the user or the right to write it
-        is a dead letter, and what was to follow ends when that has lasted for REFUSED_MS: else it would be refused
-        again and again. For any other reason it waits."""
+        """Send a message for its user, with the rights that the user has now. If the user or the right to write is
+        missing, it becomes a dead letter, and its schedule ends once that has lasted for REFUSED_MS: otherwise it would
+        be refused again and again. For any other reason it waits."""
         waiting = found.message
         parts: list[AddMessage | RemoveMessage] = [self._removal(found)]
         message = occurrence(waiting, schedule, now, self._new_id())
@@ -369,13 +370,13 @@ class Scheduler:
             if has_more and now - max(due.time, self._since) < REFUSED_MS:
                 raise
             cause = f"not sent when its time came, {_end_of(waiting, schedule)}: "
-            # Others may read the letter: what its user may not do, and where, is in the log.
+            # Other users may read the letter: the log says what its user may not do, and where.
             shown = cause + "its user is unknown, or has no right to write to all that it reaches. See the log."
             place = self._sender.bury_due(due.user, message, shown, parts[:1])  # prove: refused-when-due-is-kept
             text = f"scheduled message {due.job} for {message.destination}: {cause}{error.message}"
             if place is None:
                 log.warning("%s (no dead letter is kept of it)", text, extra=log_events.DENIED)
-            else:  # which says the same
+            else:  # the letter says the same
                 self._limited.warning("scheduler", "refused", f"{text} (dead letter in {place})", log_events.DENIED)
 
     def _try_later(self, found: PagedMessage, time: int) -> None:
@@ -397,7 +398,7 @@ class Scheduler:
     # ---- management
 
     def _begin_request(self) -> None:
-        """One at a time, and only when everything pending is known."""
+        """Begin the next request: one at a time, and only when everything pending is known."""
         if self._requests and self.is_loaded and not self._is_request_begun:
             self._is_request_begun = True
             self._look_after(0, self._requests[0])
@@ -406,7 +407,7 @@ class Scheduler:
         self._ask(after, Then(None, lambda page: begin(self._look_through(page, request), self._start)))
 
     def _look_through(self, page: Page, request: _Request) -> Work[None]:
-        """A piece of what is pending."""
+        """Carry out a request for one page of pending messages."""
         pace = Pace()
         for found in page.messages:
             if pace.is_full(_FIRED):
@@ -434,13 +435,13 @@ class Scheduler:
 
     def _forget(self, found: PagedMessage, time: int) -> None:
         place = (self._put_off.pop(found.order_key, time), found.order_key)
-        if place in self._dues:  # else it is being sent at this moment, or was
+        if place in self._dues:  # otherwise it is being sent, or was sent
             self._dues.remove(place)
             self._append(self._removal(found))
 
 
 def _end_of(waiting: Message, schedule: Schedule | None) -> str:
-    """What ends with a message that is refused, so that it can be scheduled again."""
+    """Return what ends with a refused message, so that a user can schedule it again."""
     if schedule is None or (schedule.cron is None and not schedule.repeat):
         return "and it was to come once"
     properties = waiting.properties or {}
@@ -449,7 +450,7 @@ def _end_of(waiting: Message, schedule: Schedule | None) -> str:
 
 
 def may_be_scheduled(message: Message) -> bool:
-    """Whether it is worth while to read the properties of ``message``, which may still be bytes: no false No."""
+    """Return whether the properties of ``message``, which may still be bytes, need to be read: never a false No."""
     raw = message.raw
     if raw is not None:
         return message.may_have_properties and _MARK in raw
@@ -462,13 +463,13 @@ def may_be_scheduled(message: Message) -> bool:
 
 
 def is_management(destination: Destination) -> bool:
-    """Whether what is sent there is a request to the scheduler: it is one topic, and rights are given for that.
-    SchedulerBroker.send takes destinations of any kind for it whose names begin so, in capitals or not."""
+    """Return whether the destination takes requests to the scheduler: it is one topic, and rights are given for it.
+    SchedulerBroker.send accepts destinations of any kind whose names begin so, without regard to case."""
     return destination.kind is DestinationKind.TOPIC and destination.name == MANAGEMENT
 
 
 def _time(name: str, value: object) -> int | None:
-    """A time among the properties of a request: a number, or a text that is one."""
+    """Return a time among the properties of a request: a number, or a text that is one."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _DIGITS_MAX:

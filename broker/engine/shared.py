@@ -1,4 +1,4 @@
-"""What all parts of one engine have in common: its store and settings, and the loop that it runs on."""
+"""State that all parts of one engine share: its store and settings, and the loop that it runs on."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tandemmq.broker.engine.stored_bytes import StoredBytes
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Time, and who does what takes some. ``clock`` gives milliseconds since 1970; ``call_later(seconds, function)`` is
-    the loop's; ``start`` has what is long done in slices, ``start_first`` (None: ``start``) what everybody waits for;
-    ``in_thread(work, then)`` does what takes too long for the loop, and calls ``then`` on it afterwards,
-    ``prepare_in_thread`` what takes very long; cron entries are meant in ``zone``; ``monotonic`` gives seconds, for
-    what is measured."""
+    """Time, and functions for work that takes time. ``clock`` returns milliseconds since 1970; ``call_later(seconds,
+    function)`` is the loop's; ``start`` does long work in slices, ``start_first`` (None: ``start``) work for which all
+    clients wait; ``in_thread(work, then)`` does what takes too long for the loop, and calls ``then`` on it afterwards,
+    ``prepare_in_thread`` what takes very long; cron entries are meant in ``zone``; ``monotonic`` returns seconds, for
+    measurements."""
 
     clock: Callable[[], int]
     call_later: CallLater = lambda seconds, function: None
@@ -39,7 +39,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What each part of the engine is made with. ``stored`` counts what is handed to the store; None: nobody asks."""
+    """Arguments of each part of the engine. ``stored`` counts what is handed to the store; None: it is not limited."""
 
     store: Store
     settings: EngineSettings
@@ -52,7 +52,7 @@ class Shared:
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # only some parts are compiled
 class Part:
-    """A part of the engine: what all have in common is at hand in each."""
+    """A part of the engine, with the shared state as attributes."""
 
     def __init__(self, shared: Shared) -> None:
         self._store = shared.store

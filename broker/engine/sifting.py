@@ -1,9 +1,9 @@
-"""Asks the selectors of plain topic subscriptions that could not be asked when a message was published.
+"""Evaluate the selectors of plain topic subscriptions that were put off when a message was published.
 
 A message is published within one step, whatever the selectors of its subscribers cost: what does not fit is put off
-(broker.core.topics.topic). Each client's subscriptions are then asked in slices, as one work: so the client that has
-expensive selectors waits for them, and neither the producer nor another subscriber does. If it does not keep up, it
-loses the oldest messages, as every slow subscriber of a topic.
+(broker.core.topics.topic). The subscriptions of each client are then evaluated in slices, as one work: so the client
+that has expensive selectors waits for them, and neither the producer nor another subscriber does. If it does not keep
+up, it loses the oldest messages, as every slow subscriber of a topic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Sifting(Part):
-    """On the loop. ``deliver`` tells sessions."""
+    """Evaluates selectors on the loop. ``deliver`` passes deliveries to sessions."""
 
     def __init__(self, shared: Shared, deliver: Callable[[Sequence[Delivery]], None]) -> None:
         super().__init__(shared)
@@ -30,7 +30,7 @@ class Sifting(Part):
         self._waiting: dict[Outlet, dict[TopicSubscription, None]] = {}
 
     def put_off(self, subscription: TopicSubscription) -> None:
-        """``subscription`` has something ``unsifted``, and had nothing."""
+        """Begin with ``subscription``, which now has ``unsifted`` messages, and had none."""
         waiting = self._waiting.get(subscription.outlet)
         if waiting is not None:
             waiting[subscription] = None
@@ -54,7 +54,7 @@ class Sifting(Part):
                         if pace.is_over():
                             yield
                             break  # the next one has its turn
-                except Exception:  # the others get what they are to get all the same
+                except Exception:  # the others get their messages all the same
                     log.exception("%r: a message for %r %s", outlet, subscription.id, ERROR_OF_BROKER)
                 if subscription.is_open and subscription.unsifted:
                     waiting[subscription] = None

@@ -1,4 +1,4 @@
-"""Makes the steps of long work (broker.core.slices) on the event loop: in each turn for a part of the time only."""
+"""Do the steps of long work (broker.core.slices) on the event loop: each turn uses a part of its time only."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Of each turn, for all work of a loop together, and for one work while others wait; and one step more at most.
+#: Time of each turn for all work of a loop together, and for one work while others wait; and one step more at most.
 TURN_SECONDS = 0.0005
 SLICE_SECONDS = 0.0005
-#: While steps of works are made, another thread waits so long for the interpreter each time that it comes back from a
-#: call of the system. The storage thread does so some times for each receipt, and the client that waits for the receipt
-#: is not to wait for the steps. Otherwise it is longer (broker/run.py).
+#: While the steps of works are done, another thread waits this long for the interpreter each time that it returns from
+#: a system call. The storage thread does so several times for each receipt, and the client that waits for the receipt
+#: must not wait for the steps. Otherwise it is longer (broker/run.py).
 SWITCH_SECONDS = 0.0001
-#: Work that took so much is long, and has its turn behind all that is not.
+#: Work that took this long is long work, and has its turn behind all that is not.
 LONG_SECONDS = 0.01
 
 
@@ -42,7 +42,7 @@ class _Making:
 
 
 class _Line:
-    """All works of one loop, for whichever Slices: a slice of the first, then short ones, then one of the long ones."""
+    """All works of one loop, of any Slices: a slice of the first, then short ones, then one of the long ones."""
 
     __slots__ = ("_clock", "_first", "_is_called", "_long", "_short")
 
@@ -111,8 +111,8 @@ _LINES: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary(
 
 
 class Slices:
-    """Works that are under way, one after the other for a slice each. All of one loop share its time. For the loop's
-    thread."""
+    """Works that are under way, one after the other for a slice each. All Slices of one loop share its time. Only for
+    the loop's thread."""
 
     __slots__ = ("_line", "is_over", "loop", "under_way")
 
@@ -128,28 +128,28 @@ class Slices:
         self.under_way = 0
 
     def start(self, work: Work[Any]) -> None:
-        """Have the steps of ``work`` made, from the next turn on. What it raises is logged, and ends it."""
+        """Begin to do the steps of ``work`` in the next turn. An error is logged, and ends it."""
         self.under_way += 1
         self._line.add(_Making(self, work, 0.0))
 
     def start_first(self, work: Work[Any]) -> None:
-        """As ``start``, of what everybody waits for: it has a slice in each turn, before all others."""
+        """Begin work for which all clients wait: it has a slice in each turn, before all others. See ``start``."""
         self.under_way += 1
         self._line.add(_Making(self, work, -math.inf))
 
     async def run(self, work: Work[T]) -> T:
-        """The outcome of ``work``. Raises what it raises."""
+        """Return the result of ``work``, or raise its error."""
         done: asyncio.Future[T] = self.loop.create_future()
         self.start(_told(work, done))
         return await done
 
     @property
     def is_idle(self) -> bool:
-        """Whether no work is under way."""
+        """True if no work is under way."""
         return self.under_way <= 0
 
     def end(self) -> None:
-        """No step is made any more, of no work."""
+        """Stop all works: no step is done any more."""
         self.is_over = True
         self.under_way = 0
 

@@ -1,8 +1,8 @@
-"""Consumers that do not keep up: told of (advisory_for_slow_consumers), and cut off where a policy says so.
+"""Slow consumers: reported (advisory_for_slow_consumers), and cut off if a policy says so.
 
-Looked at once a second, and not at all when no policy asks for it. Slow is who has no room while something waits for
-it, and took nothing since the last look (AbortSlowConsumerStrategy); with ``max_time_since_last_ack`` who acknowledged
-nothing for so long (AbortSlowAckConsumerStrategy).
+They are checked once a second, and only if a policy requires it. A consumer is slow if it has no room while messages
+wait for it, and took nothing since the last check (AbortSlowConsumerStrategy); with ``max_time_since_last_ack`` if it
+acknowledged nothing for that time (AbortSlowAckConsumerStrategy).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tandemmq.store.records.message import Destination
 log = logging.getLogger(__name__)
 
 
-# What it takes to look at a consumer, in items of a step.
+# Cost of checking a consumer, in items of a step.
 _LOOKED_AT = 4
-# Of so many messages, that wait for a subscription with wildcards or are not acknowledged, the topics are looked at.
+# Number of the oldest messages, waiting or unacknowledged, whose topics are checked for a subscription with wildcards.
 _OLDEST = 16
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Progress:
-    """How one consumer gets on. ``slow_since`` 0: it is not slow."""
+    """Progress of one consumer. ``slow_since`` 0: it is not slow."""
 
     acknowledged_at: int
     acknowledged: int = 0
@@ -44,14 +44,14 @@ class _Progress:
     slow_count: int = 0
 
     def skip(self, milliseconds: int) -> None:
-        """Note for how long its client waited for the broker."""
+        """Leave out a time during which the client waited for the broker."""
         self.acknowledged_at += milliseconds
         if self.slow_since:
             self.slow_since += milliseconds
 
 
 class SlowConsumers:
-    """Finds consumers that do not keep up, once a second. ``patterns_of``: those of a subscription."""
+    """Finds slow consumers, once a second. ``patterns_of`` returns the patterns of a subscription."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class SlowConsumers:
 
     @property
     def count(self) -> int:
-        """How many are slow now, of those that a policy asks for."""
+        """Number of slow consumers, of those that a policy concerns."""
         return sum(pace.slow_since > 0 for pace in self._paces.values())
 
     def tick(self, now: int, clients: Iterable[Client]) -> Work[None]:
-        """Once a second."""
+        """Check all consumers, once a second."""
         if not self._is_asked_for:
             return
         step = Pace()
@@ -86,7 +86,7 @@ class SlowConsumers:
                 if step.is_full(_LOOKED_AT + len(subscription.queues) // 64):
                     yield
                 pace = former.get(subscription)
-                if not client.is_ready:  # it waits for the broker: that time does not count, and what was before does
+                if not client.is_ready:  # it waits for the broker: only this time does not count
                     if pace is not None and subscription.is_open:
                         pace.skip(milliseconds)
                         self._paces[subscription] = pace
@@ -98,7 +98,7 @@ class SlowConsumers:
                 self._look(client, subscription, pace, *found, now)
 
     def _policy(self, subscription: Subscription) -> tuple[Destination, DestinationPolicy] | None:
-        """Of the first destination that asks for it."""
+        """Return the first destination with such a policy, and the policy."""
         for destination in self._sources(subscription):
             policy = self._policies.of(destination)
             if _concerns(policy):
@@ -106,8 +106,8 @@ class SlowConsumers:
         return None
 
     def _sources(self, subscription: Subscription) -> Iterable[Destination]:
-        """The destinations whose messages ``subscription`` gets. For a pattern of topics: the pattern, and the topics
-        of the oldest messages, for which the consumer would be slow."""
+        """Return the destinations whose messages ``subscription`` gets. For a pattern of topics: the pattern, and the
+        topics of the oldest messages, for which the consumer would be slow."""
         if not isinstance(subscription, TopicSubscription):
             return (each.destination for each in subscription.queues)
         oldest = chain(islice(subscription.unacked.values(), _OLDEST), islice(subscription.pending, _OLDEST))
@@ -172,7 +172,7 @@ def _is_slow(subscription: Subscription, pace: _Progress, strategy: AbortSlow | 
 
 
 def _verdict(pace: _Progress, strategy: AbortSlow, now: int) -> str | None:
-    """Why it is to be cut off now; None: it is not."""
+    """Return the reason why the consumer is cut off now; None: it is not."""
     duration, count = strategy.max_slow_duration, strategy.max_slow_count
     if duration and now - pace.slow_since >= duration:
         return f"slow for {now - pace.slow_since} ms (max_slow_duration {duration} ms)"

@@ -1,9 +1,9 @@
-"""The bytes in the store that count for each user, where ``user_stored_bytes_max`` limits them. On the loop.
+"""Count the bytes in the store for each user, if ``user_stored_bytes_max`` limits them. On the loop.
 
 A message counts for its ``sender`` as long as the store needs its record: from the moment when it is handed over, and
-what a client sent in a transaction from the moment when it was sent. The store counts what it has, over failovers
-(store.state.user_bytes); here is what is on its way there. What a client sends beyond the limit is refused. What the
-broker does later for a user counts, too, and is not refused: it holds the message already.
+in a transaction from the moment when the client sent it. The store counts what it has, over failovers
+(store.state.user_bytes); this module counts what is on its way there. A client's message beyond the limit is refused.
+Later work of the broker for a user counts, too, and is not refused: the broker holds the message already.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StoredBytes:
         self._usages: dict[str, Usage] = {}
 
     def append(self, operation: Operation) -> None:
-        """As the store's, of what is counted."""
+        """Hand an operation to the store, and count it."""
         if isinstance(operation, AddMessage):
             usage = self._charge(operation)
             try:
@@ -56,21 +56,21 @@ class StoredBytes:
         return usage
 
     def usage(self, user: str) -> Usage:
-        """What is on its way into the store for ``user``. A transaction counts there what is sent in it."""
+        """Return the bytes of ``user`` on the way to the store. Transactions count there what is sent in them."""
         usage = self._usages.get(user)
         if usage is None:
             usage = self._usages[user] = Usage()
         return usage
 
     def used(self, user: str) -> int:
-        """What counts for ``user``: in the store, on the way there, and in open transactions."""
+        """Return the bytes of ``user``: in the store, on the way there, and in open transactions."""
         usage = self._usages.get(user)
         mine = 0 if usage is None else usage.handed_over + usage.in_transactions
         return mine + self._store.user_balance(user)
 
     def note_sender(self, client: Client, command: Send) -> str | None:
-        """Say in the message for whom it counts: for the user of ``client``, if that has proved its name. What the
-        broker keeps for itself counts for no user."""
+        """Set the user that the message is charged to, and return it: the user of ``client``, if its name is proved.
+        What the broker keeps for itself counts for no user."""
         destination = command.message.destination
         user = client.principal.owner
         if client.owns(destination) or (names.is_private(destination) and destination != names.MQTT_RETAINED):
@@ -83,12 +83,12 @@ class StoredBytes:
         return user
 
     def has_room(self, user: str, size: int, limits: int = 1) -> bool:
-        """Whether a message of ``size`` bytes may be stored for ``user``, whose limit is multiplied by ``limits``."""
+        """Return whether a message of ``size`` bytes may be stored for ``user``; ``limits`` multiplies the limit."""
         # prove: stored-bytes-of-a-user "<= self._most" -> "<= 1 << 62"
         return self.used(user) + size <= self._most * limits
 
     def check(self, user: str, size: int, limits: int = 1) -> None:
-        """ClientError when a message of ``size`` bytes is too much for ``user``."""
+        """Raise ClientError if a message of ``size`` bytes is too much for ``user``."""
         if not self.has_room(user, size, limits):
             raise refusal(
                 f"Messages of user {user} take {self.used(user)} bytes in the store",

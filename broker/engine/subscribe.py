@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: what a subscription takes part in, and what the store must know of it."""
+"""SUBSCRIBE and UNSUBSCRIBE: attach a subscription to queues and topics, and record it in the store."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 _position = attrgetter("position")
 
-# Of a session with a state: to that, and to what it sends to itself.
+# Subscriptions of a session with a state: to that state, and to messages that it sends to itself.
 OWN_SUBSCRIPTIONS = 2
-# So many patterns are compared with a name in the time of an item of a step.
+# Patterns that are compared with a name in the time of an item of a step.
 _MATCHED = 8
 
 
@@ -47,7 +47,7 @@ class Subscriber(Part):
         self.end_unused_shares = self._durables.end_all_unused
 
     def subscribe(self, client: Client, command: Subscribe) -> Work[None]:
-        """Open a subscription. A new durable one is served, and its receipt told, once the store has it."""
+        """Open a subscription. A new durable one gets messages, and its receipt, once the store has it."""
         if command.id in client.subscriptions:
             raise refusal(f"Subscription {command.id!r} exists already", "Each needs its own id.", ErrorKind.STATE)
         limit = self._settings.subscriptions_max
@@ -85,7 +85,7 @@ class Subscriber(Part):
             yield from self._subscribe_queues(client, command, parts, selector)
 
     def _check_may_read(self, client: Client, part: Destination) -> None:
-        """ClientError when the client may not, or when the destination belongs to another connection."""
+        """Raise ClientError if the client may not read, or if the destination belongs to another connection."""
         if client.owns(part):
             return
         if part.kind > DestinationKind.TOPIC and part not in client.temporaries:
@@ -105,8 +105,8 @@ class Subscriber(Part):
             self._access.check(client.principal, Operation.CREATE, part)
 
     def _may_read(self, client: Client, destination: Destination) -> bool:
-        """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion), and for everybody what
-        is the broker's own: that is not meant by who does not name it."""
+        """Return whether a pattern of the client includes that destination: closed ones are left out (AbstractRegion),
+        and the broker's own for all clients: a pattern does not mean them."""
         return not names.is_private(destination) and may(self._access, client.principal, Operation.READ, destination)
 
     def _subscribe_topics(
@@ -149,7 +149,7 @@ class Subscriber(Part):
     def _recover(
         self, client: Client, command: Subscribe, plain: TopicSubscription, parts: tuple[Destination, ...]
     ) -> Work[None]:
-        """What it missed, if it asks for that and its topics kept it."""
+        """Give a subscription the kept messages that it missed, if it is retroactive and its topics keep some."""
         patterns = [names.Pattern(part.name) for part in parts]
         pace = Pace()
         selector = plain.selector
@@ -180,7 +180,7 @@ class Subscriber(Part):
         self._dispatcher.dispatch_pending(plain)
 
     def _lost(self, subscription: TopicSubscription, message: Message) -> None:
-        """It did not keep up. Only where a policy says how far it may fall behind it leaves dead letters."""
+        """Publish that a slow subscription lost a message; a policy that limits its backlog makes a dead letter."""
         self._advising.message(MessageEvent.DISCARDED, message, message.destination, subscription)
         if self._policies.of(message.destination).pending_limit(subscription.prefetch) is not None:
             self._dispatcher.dead_letters.bury_lost(message)
@@ -206,7 +206,7 @@ class Subscriber(Part):
         queues = [self._destinations.begin_queue(part, user) for part in parts if not names.is_wildcard(part.name)]
         for part in parts:
             if self._destinations.needs_queue(part) and not command.is_browser:
-                self._destinations.begin_queue(part, user)  # where its messages wait while it is away
+                self._destinations.begin_queue(part, user)  # its messages wait there while the client is away
         if command.is_browser and not self._is_operator(client):
             self._dispatcher.browsing.check_room(subscription, queues)
         _enter(client, command, subscription, parts)
@@ -215,7 +215,7 @@ class Subscriber(Part):
             client.send_receipt(command.receipt)
             yield from self._dispatcher.browsing.begin(subscription, queues)
             return
-        credit, subscription.credit = subscription.credit, 0  # until it takes part in all of them
+        credit, subscription.credit = subscription.credit, 0  # until it is attached to all of them
         for queue in queues:
             queue.open(subscription)
         try:
@@ -235,12 +235,12 @@ class Subscriber(Part):
         yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
 
     def _is_operator(self, client: Client) -> bool:
-        """Whether it is the broker itself, the admin server or an admin: these look at a queue also when memory is
-        full. Without rights no client is known to be an admin."""
+        """Return whether the client is the broker itself, the admin server or an admin: these browse also when memory
+        is full. Without rights no client is known to be an admin."""
         return client.is_inside or (self._access.has_rights and is_admin(self._access, client.principal))
 
     def _take_back(self, client: Client, subscription: Subscription) -> Work[None]:
-        """It began, and is refused all the same."""
+        """Close a subscription that began, and was then refused."""
         if client.subscriptions.get(subscription.id) is subscription:
             del client.subscriptions[subscription.id]
             left: dict[QueueBase, None] = {}
@@ -290,7 +290,7 @@ class Subscriber(Part):
             raise
 
     def _begin_topics(self, client: Client, parts: tuple[Destination, ...]) -> None:
-        """The topics that are named begin, and count for the client's user, as those of other subscriptions do."""
+        """Begin the named topics, and charge them to the client's user, as for other subscriptions."""
         for part in parts:
             if part.kind is DestinationKind.TOPIC and not names.is_wildcard(part.name):
                 # prove: durable-topics-count "client.principal.owner" -> "None"
@@ -299,8 +299,8 @@ class Subscriber(Part):
     def _prefetch(
         self, client: Client, command: Subscribe, destination: Destination, **kind: bool
     ) -> Callable[[], int]:
-        """How much it is given ahead, as policies are then: at most what a client may have; or what is asked for by who
-        bounds himself what he holds. 0, one message for each Pull, is for those who can pull."""
+        """Return a function for the present prefetch by the policies: at most the limit of a client; a client that
+        bounds itself gets what it requests. 0, one message for each Pull, is for clients that can pull."""
         own = command.prefetch if client.holder.is_bounded else None
         if own is not None:
             return lambda: own
@@ -323,7 +323,7 @@ class Subscriber(Part):
 
     def unsubscribe(self, client: Client, command: Unsubscribe) -> Work[None]:
         """Close a subscription, delete a durable one, or both in one step (ActiveMQ's clients need two).
-        Where the second is refused the first holds: a session forgets what it asked to be closed."""
+        If the second is refused the first holds: the session has forgotten the subscription that it closed."""
         pace = Pace()
         left: dict[QueueBase, None] = {}
         refused: ClientError | None = None
@@ -372,8 +372,8 @@ class Subscriber(Part):
         *,
         is_lost: bool = False,
     ) -> Work[None]:
-        """``subscription`` ends. ``left`` gets the queues that it left, with its unacknowledged messages, and that are
-        to be dispatched afterwards. Of each queue all come back at once, so that nobody overtakes them there.
+        """End ``subscription``. ``left`` gets the queues that it left, with its unacknowledged messages, and that are
+        to be dispatched afterwards. All messages of a queue come back at once, so that none overtakes them there.
 
         ``seen``: see Unsubscribe. ``is_lost``: its client did not leave in order.
         """
@@ -417,15 +417,15 @@ class Subscriber(Part):
                 topic.close(subscription)
                 if pace.is_full():
                     yield
-            yield from subscription.let_go_of_all(pace)  # also what topics gave it that are gone
-        if parts:  # what was there for it may be taken by now
+            yield from subscription.let_go_of_all(pace)  # also messages of topics that are gone
+        if parts:  # its backlog may have been taken by now
             self._durables.claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
         self._advising.unsubscribed(subscription)
         yield from self._durables.left(subscription)
 
 
 def _enter(client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]) -> None:
-    """It is open from now on, until ``close``."""
+    """Register a subscription with its client: it is open until ``close``."""
     client.subscriptions[subscription.id] = subscription
     words = 0 if command.selector is None else count_words(command.selector)
     subscription.bytes = (

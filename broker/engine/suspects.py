@@ -4,13 +4,13 @@
                   maximum_redeliveries                 delivered again alone: it is a suspect
                   once more, when it was alone         a dead letter
 
-A consumer that is lost had many messages, and died of one at most. So the last time each is given out without another
-suspect of its queue, and what is no poison is acknowledged then. What a client gives back in order is counted, and
-never makes a dead letter.
+A lost consumer had many messages, and at most one of them caused the loss. So the last delivery of each is without
+another suspect of its queue, and a harmless message is acknowledged then. What a client gives back in order is counted,
+and never makes a dead letter.
 
-A count is written when its message comes back, and before a suspect is given out: so it holds for the next master. What
-is delivered once is never written again. Only a master that takes over counts the first messages that it finds before
-it gives them out, some for each queue: the master before it may have died of one of them.
+A count is written when its message comes back, and before a suspect is delivered: so it holds for the next master. A
+message that is delivered once is never written again. Only a master that takes over counts the first messages that it
+finds before it delivers them, some for each queue: one of them may have caused the end of the former master.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from tandemmq.broker.engine.ports import Then
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import CountDeliveries, Page
 
-# It is looked so often whether the suspect of a queue is acknowledged, so that the next one follows; of so many queues.
+# Interval of the checks whether the suspect of a queue is acknowledged, so that the next one follows; queues per check.
 LOOK_SECONDS = 0.02
 QUEUES_AT_ONCE = 32
-# A consumer that takes longer with one holds up the others no more.
+# A consumer that takes longer with a suspect does not delay the others any more.
 ALONE_MS_MAX = 10_000
-# Of so many suspects it is remembered that they were given out alone.
+# Maximum number of suspects that are remembered as delivered alone.
 RELEASED_MAX = 10_000
-# Counts that are written for one subscription that ends: so many messages, of so many bytes. Of more the master alone
-# knows them, as long as it lives.
+# Limits of the counts that are written for one subscription that ends: messages, and their bytes. Further counts are
+# known to this master only.
 COUNTED_MAX = 1_000
 COUNTED_BYTES_MAX = 8 * 1024 * 1024
-# Of all that end within a second: a planned handover is not to wait for it.
+# Limit of all that end within a second: a planned handover must not wait for it.
 COUNTED_ALL_BYTES_MAX = 16 * 1024 * 1024
 SECOND_MS = 1_000
-# In one operation of the store, which is one write.
+# Limits of one operation of the store, which is one write.
 COUNTED_AT_ONCE = 128
 COUNTED_AT_ONCE_BYTES = 1024 * 1024
-# What a new master counts before it gives it out: of one queue, and of all together.
+# Messages that a new master counts before it delivers them: of one queue, and of all together.
 FOUND_MAX = 1_000
 FOUND_ALL_MAX = 10_000
 FOUND_ALL_BYTES_MAX = 16 * 1024 * 1024
@@ -53,24 +53,24 @@ Key = tuple[QueueBase, int | str]
 
 
 class Suspects(Part):
-    """Counts what comes back, and gives suspects out one after the other. On the loop."""
+    """Counts messages that come back, and delivers suspects one after the other. On the loop."""
 
     def __init__(self, shared: Shared, dead_letters: DeadLetters, dispatch: Callable[[QueueBase], None]) -> None:
         super().__init__(shared)
         self._dead_letters = dead_letters
         self._dispatch = dispatch
         self._waiting: dict[QueueBase, deque[Entry]] = {}
-        self._out: dict[QueueBase, tuple[Entry, int]] = {}  # the one that is alone, and until when
+        self._out: dict[QueueBase, tuple[Entry, int]] = {}  # the suspect delivered alone, and the end of its time
         self._released: dict[Key, None] = {}  # the oldest first
         self._is_looking = False
         self._counted_bytes = self._counted_since = 0
-        self._found: dict[int, int] = {}  # by owner: how many were counted before they were given out
+        self._found: dict[int, int] = {}  # by owner: number of messages counted before delivery
         self._found_count = self._found_bytes = 0
 
-    # ---- what comes back
+    # ---- messages that come back
 
     def comes_back(self, queue: QueueBase, entry: Entry, *, is_seen: bool, is_lost: bool) -> bool:
-        """A delivery of a subscription that ends. Whether it goes back to its queue; else it is seen to here."""
+        """Handle a delivery of a subscription that ends. Return whether it goes back to its queue."""
         most = self._most(queue)
         if not is_seen or most is None:
             queue.comes_back(entry, is_seen=is_seen)
@@ -89,7 +89,7 @@ class Suspects(Part):
         return False
 
     def redelivered(self, queue: QueueBase, entries: Sequence[Entry]) -> None:
-        """A client delivered them again to its own application. As long as it lives it decides what becomes of them."""
+        """Count messages that a client delivered to its application again. While it lives, it decides about them."""
         most = self._most(queue)
         for entry in entries:
             if most is None or entry.redeliveries < most:
@@ -97,7 +97,7 @@ class Suspects(Part):
         self.count(queue, entries)
 
     def count(self, queue: QueueBase, entries: Iterable[Entry]) -> None:
-        """Write how often those came back, as far as they are stored."""
+        """Write how often those messages came back, if they are stored."""
         if not queue.owner:
             return
         now = self._clock()
@@ -123,7 +123,7 @@ class Suspects(Part):
             self._append(CountDeliveries(queue.owner, counts))
 
     def _most(self, queue: QueueBase) -> int | None:
-        """With how many redeliveries a message is a suspect, 1 at least: then it is given out alone. None: never."""
+        """Return the number of redeliveries, at least 1, that makes a message a suspect. None: it never is one."""
         most = self._policies.of(queue.destination).redelivery.maximum_redeliveries
         return None if most is None or queue.is_dead_letter_queue else max(most, 1)
 
@@ -133,10 +133,10 @@ class Suspects(Part):
         times = entry.redeliveries + 1
         self._dead_letters.send_to_dlq(queue, entry, f"delivered {times} times to consumers that were lost with it")
 
-    # ---- what is given out alone
+    # ---- deliveries of suspects
 
     def _set_aside(self, queue: QueueBase, entry: Entry) -> None:
-        """It stays in flight, with nobody, until its turn comes."""
+        """Keep a suspect in flight, without a consumer, until its turn comes."""
         self._waiting.setdefault(queue, deque()).append(entry)
         self._look_soon()
 
@@ -146,7 +146,7 @@ class Suspects(Part):
             self._call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """The queues by turns, so many at a time."""
+        """Deliver the next suspects: the queues in turn, QUEUES_AT_ONCE at a time."""
         self._is_looking = False
         for queue in list(islice(self._waiting, QUEUES_AT_ONCE)):
             entries = self._waiting.pop(queue)
@@ -185,22 +185,22 @@ class Suspects(Part):
             self._dispatch(queue)
 
         if entry.order_key and queue.owner and not queue.is_dropped:
-            # It is written first: should this master die of it, the next one makes it a dead letter.
+            # The count is written first: if this master ends because of it, the next one makes it a dead letter.
             counts = {entry.order_key: entry.redeliveries + 1}
             self._append(CountDeliveries(queue.owner, counts, Then(None, give_out)))  # prove: suspect-is-counted-first
         else:
             give_out()
 
-    # ---- what a new master finds
+    # ---- messages that a new master finds
 
     def read(self, queue: Queue, page: Page, then: Callable[[], None]) -> None:
-        """What a page brought is about to be given out: ``then`` takes it in, at once or when it was counted."""
+        """Count the messages of a page before their delivery: ``then`` takes it in, now or once they are counted."""
         counts = {} if queue.is_rereading else self._to_count(queue, page)
         if not counts:
             then()
             return
-        # What becomes durable until then is only counted by the queue (window.py, rule 3), and the page does not have
-        # it: so it does not end here, and the queue reads on.
+        # What becomes durable until then is only counted by the queue (window.py, rule 3), and is not in the page: so
+        # the page is not the end, and the queue reads on.
         page.is_end = False  # prove: late-page-has-no-end
         self._append(CountDeliveries(page.owner, counts, Then(None, lambda _: then())))
 
@@ -214,7 +214,7 @@ class Suspects(Part):
             times = paged.message.redelivery_counter
             if not self._store.is_of_former_term(page.owner, paged.order_key):
                 if page.priority is None:
-                    left = 0  # so are all that follow
+                    left = 0  # all that follow are new, too
                     break
                 continue
             if times >= most or self._found_bytes + paged.size > FOUND_ALL_BYTES_MAX:
@@ -226,7 +226,7 @@ class Suspects(Part):
         return counts
 
     def look_through(self, queue: Queue) -> None:
-        """Take out of what waits what came back too often before it was read."""
+        """Take messages that came back too often before they were read out of the queue."""
         most = self._most(queue)
         if most is None:
             return

@@ -1,11 +1,11 @@
-"""Spans of messages, for OpenTelemetry. On the loop; imported only where a broker is to make some.
+"""Spans of messages, for OpenTelemetry. On the loop; imported only if a broker makes spans.
 
     publish    from SEND until the message is visible in its destination         a child of the producer's span
       store    of a persistent one: the wait for the disk
-      deliver  from visible until a consumer is given it, for each of them
+      deliver  from visible until a consumer gets it, for each of them
 
-The producer's span is the W3C context in the message, ``traceparent`` and ``tracestate``, which consumers get as it
-came. A message without a context begins a trace of its own, for a part of them.
+The producer's span is the W3C context in the message, ``traceparent`` and ``tracestate``, which consumers get
+unchanged. A message without a context begins a trace of its own, for a part of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import Destination, Message
 
 HEADERS: Final = ("traceparent", "tracestate")
-#: Messages whose spans are known, for those that deliver them; the ones sent first are forgotten.
+#: Messages whose spans are kept for their deliveries; the ones sent first are forgotten.
 KNOWN_MAX: Final = 10_000
 _propagator = TraceContextTextMapPropagator()
 
@@ -42,10 +42,10 @@ class _Known:
 
 
 class Tracing:
-    """Is told by the engine what happens to messages (broker.engine.ports)."""
+    """Makes spans of the events that the engine reports (broker.engine.ports)."""
 
     def __init__(self, processor: SpanProcessor, service: str, ratio: float) -> None:
-        """``ratio`` of the messages without a context are traced; of the others those that are sampled."""
+        """Trace ``ratio`` of the messages without a context, and those with a context that is sampled."""
         provider = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(ratio)), resource=Resource.create({"service.name": service})
         )
@@ -98,7 +98,7 @@ class Tracing:
             "messaging.destination.name": destination.name,
             "messaging.message.id": message.message_id,
         }
-        # An empty context: what the loop's thread is in is no part of it.
+        # An empty context: the context of the loop's thread does not belong to it.
         context = Context() if context is None else context
         return self._tracer.start_span(f"{what} {destination.name}", context, kind, attributes, start_time=began)
 
@@ -109,13 +109,13 @@ class Tracing:
 
 
 def exported_to(endpoint: str) -> SpanProcessor:
-    """Spans go to a collector by OTLP over HTTP, from a thread of their own; where it does not keep up, or is away,
-    they are dropped."""
+    """Return a processor that sends spans to a collector by OTLP over HTTP, from its own thread; if the collector is
+    slow or unavailable, spans are dropped."""
     return BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint))
 
 
 def _context_of(message: Message) -> Context | None:
-    """None: it has none that counts."""
+    """Return the context of a message; None: it has no valid one."""
     try:
         properties = message.quick_properties
     except RecordDamaged:

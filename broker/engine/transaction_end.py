@@ -1,4 +1,4 @@
-"""How a transaction ends: one operation of the store for all that was sent and acknowledged in it, or nothing of it."""
+"""End a transaction: one operation of the store for all that was sent and acknowledged in it, or nothing of it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class TransactionEnd(Part):
         self._arrivals = sender.arrivals
 
     def make_ready(self, client: Client, transaction: Transaction, identity: TransactionId) -> Work[None]:
-        """What takes long of the end that follows, in steps: what the store is to do. Whoever ends the transaction has
-        that forgotten (``forget_made``)."""
+        """Prepare, in steps, the long part of the end that follows: the operations for the store. The code that ends
+        the transaction then calls ``forget_made``."""
         if transaction.rollback_reason is None:
             pace = Pace()
             try:
@@ -43,7 +43,7 @@ class TransactionEnd(Part):
     def _removals(
         self, transaction: Transaction, identity: TransactionId, pace: Pace
     ) -> Work[list[tuple[QueueBase, RemoveMessage]]]:
-        """What has the store forget what was acknowledged."""
+        """Return the operations that remove the acknowledged messages from the store."""
         removals = []
         for _, _, entry in transaction.acknowledged:
             queue = entry.queue
@@ -54,24 +54,24 @@ class TransactionEnd(Part):
         return removals
 
     def forget_made(self, transaction: Transaction) -> None:
-        """Its end was carried out, or waits; then what ``make_ready`` made is made anew."""
+        """Drop the result of ``make_ready`` once the end was carried out, or waits; it is then made anew."""
         transaction.removals = None
         made, transaction.made = transaction.made, None
         if made is not None:
             made.give_back()
 
     def undo(self, transaction: Transaction) -> None:
-        """What it acknowledged waits again."""
+        """Make the messages that it acknowledged available again."""
         transaction.undo()
         for queue in dict.fromkeys(entry.queue for _, _, entry in transaction.acknowledged):
             if queue is not None:
                 self._dispatcher.dispatch(queue)
 
     def commit(self, client: Client, transaction: Transaction, receipt: Receipt | None) -> Work[None] | None:
-        """At once, and all of it in one piece; else ClientError, and it is rolled back.
+        """Commit at once, and all in one piece; if that fails, roll back and raise ClientError.
 
-        What is returned, if anything, is for the caller to make the steps of, before the client's next command: nothing
-        of it is stored, and it becomes visible by them."""
+        If work is returned, the caller must do its steps before the client's next command: nothing of it is stored, and
+        the steps make it visible."""
         identity = LocalTransactionId(client.connection.id, transaction.number)
         operations, volatile = self.parts(client, transaction, identity)
         held = transaction.held
@@ -83,7 +83,7 @@ class TransactionEnd(Part):
         return self._show(client, commitment, held)
 
     def _show(self, client: Client, commitment: Commitment, held: int) -> Work[None]:
-        """Where that takes steps, what is not visible yet is counted for ``client`` as before: ``held`` bytes."""
+        """Make messages visible; if that takes steps, ``client`` is charged ``held`` bytes meanwhile, as before."""
         work = self._arrivals.committed(commitment, Pace())
         if is_done(work):
             return
@@ -97,8 +97,8 @@ class TransactionEnd(Part):
     def parts(
         self, client: Client, transaction: Transaction, identity: TransactionId
     ) -> tuple[list[AddMessage | RemoveMessage], list[tuple[Message, Target]]]:
-        """What the store is to do for it, and what only memory will hold. ClientError, and it is rolled back, when it
-        cannot be done."""
+        """Return the operations for the store, and the messages that only memory will hold. ClientError if that is not
+        possible, and it is rolled back."""
         name = transaction.name
         if transaction.rollback_reason is not None:
             self.undo(transaction)
@@ -113,7 +113,7 @@ class TransactionEnd(Part):
         assert removals is not None, "it was made ready"
         try:
             adds, volatile = sender.settle(client, made, identity)
-            # What only acknowledges is committed also then, and what a session keeps of that.
+            # A transaction that only acknowledges is committed also then, with the state that a session keeps of it.
             if self._store.is_full and any(not client.owns(add.message.destination) for add in adds):
                 reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"
                 sender.refused += len(adds)
@@ -129,7 +129,7 @@ class TransactionEnd(Part):
         return operations, volatile
 
     def settle(self, transaction: Transaction, pace: Pace) -> Work[None]:
-        """What it acknowledged is gone."""
+        """Settle the messages that it acknowledged: they are gone."""
         transaction.give_back()
         for subscription, tag, entry in transaction.acknowledged:
             subscription.let_go(entry)

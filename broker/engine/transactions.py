@@ -1,4 +1,4 @@
-"""Transactions: what clients sent and acknowledged in them, until they end; local ones, and branches of XA.
+"""Transactions: messages and acknowledgements of clients until the end; local ones, and branches of XA.
 
 A local transaction belongs to its connection and ends with it.
 """
@@ -38,7 +38,7 @@ class Transactions(Part):
         self.branches = Branches(shared, dispatcher, sender.arrivals, self._ending)
         self._put_aside = 0
 
-    # ---- what belongs to one
+    # ---- content
 
     def _open(self, client: Client, name: str) -> Transaction:
         found = client.transactions.get(name) or self.branches.open(client, name)
@@ -47,7 +47,7 @@ class Transactions(Part):
         return found
 
     def send(self, client: Client, command: Send) -> MustWait | None:
-        """``command`` is to be carried out when its transaction is committed. What is returned: why it has to wait."""
+        """Add ``command`` to its transaction, to be carried out at the commit. Return the reason to wait, if any."""
         assert command.transaction is not None, "only what is sent in a transaction"
         transaction = self._open(client, command.transaction)
         sender = self._sender
@@ -55,7 +55,7 @@ class Transactions(Part):
         if self._store.is_full and transaction.rollback_reason is None and self._needs_room(client, message):
             return store_full(self._store.full_reason, message.destination)
         try:
-            # A schedule that cannot be kept is told now; its delay begins with the commit (SchedulerBroker).
+            # A schedule that cannot be kept is refused now; its delay begins with the commit (SchedulerBroker).
             if self._router.known_target(client, message) is None and sender.scheduled(client, message) is message:
                 self._router.check_may_send_all(client, message, message.destination)
         except ClientError as error:
@@ -73,7 +73,7 @@ class Transactions(Part):
         return None
 
     def enlist(self, client: Client, name: str, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:
-        """Acknowledgements that count at COMMIT; until then they only give credit."""
+        """Add acknowledgements, which take effect at COMMIT; until then they only give credit."""
         try:
             self._open(client, name).acknowledge(subscription, covered)
         except ClientError:
@@ -81,7 +81,7 @@ class Transactions(Part):
             raise
 
     def holds(self, client: Client, command: Ack, subscription: Subscription) -> int:
-        """How many of the deliveries that ``command`` names its transaction has already."""
+        """Return the number of deliveries named by ``command`` that its transaction has already."""
         assert command.transaction is not None, "only what is acknowledged in a transaction"
         if not subscription.enlisted:
             return 0
@@ -89,8 +89,8 @@ class Transactions(Part):
         return sum(each is subscription and command.first <= tag <= command.tag for each, tag, _ in acknowledged)
 
     def enlisted(self, client: Client, name: str, message_id: str, ids: set[str], last: int) -> list[tuple[str, int]]:
-        """Subscription and tag of each delivery of that message, to the subscriptions ``ids``, that the transaction has
-        among its ``last`` ones."""
+        """Return subscription and tag of each delivery of that message, to the subscriptions ``ids``, that the
+        transaction has among its ``last`` ones."""
         return [
             (subscription.id, tag)
             for subscription, tag, entry in self._open(client, name).acknowledged[-last:]
@@ -98,7 +98,7 @@ class Transactions(Part):
         ]
 
     def mark_rollback_only(self, client: Client, name: str, reason: str) -> None:
-        """Something of it was refused: it can only be rolled back. One that is not known is no matter."""
+        """Allow only a rollback, because something was refused. An unknown transaction is no error."""
         try:
             transaction = self._open(client, name)
         except ClientError:
@@ -106,15 +106,15 @@ class Transactions(Part):
         transaction.rollback_reason = transaction.rollback_reason or reason
 
     def doomed(self, client: Client, name: str | None, error: ClientError) -> ClientError:
-        """What its client is told of a command that was refused: the transaction that it belongs to, if any, can only
-        be rolled back."""
+        """Return the error of a refused command for its client; its transaction, if any, can only be rolled back from
+        now on."""
         if name is not None:
             self.mark_rollback_only(client, name, error.message)
             error.message = f"Transaction {name!r} can only be aborted: {error.message}"
         return error
 
     def given_up(self, client: Client, command: Waits, error: ClientError) -> ClientError:
-        """As ``doomed``, of what waited too long. The end of a transaction rolls it back."""
+        """Return the error of a command that waited too long. The end of a transaction rolls it back."""
         error = self.doomed(client, command.transaction, error)
         if not isinstance(command, Send):
             try:
@@ -156,11 +156,11 @@ class Transactions(Part):
     # ---- the end
 
     def make_ready(self, client: Client, command: Commit | Prepare) -> Work[Transaction | None]:
-        """As TransactionEnd.make_ready. Of which transaction; None: of none."""
+        """Prepare the end (TransactionEnd.make_ready). Return the transaction; None: there is none."""
         try:
             transaction = self._open(client, command.transaction)
         except ClientError:
-            return None  # which is told when it is to end
+            return None  # its end raises the error
         identity: TransactionId = LocalTransactionId(client.connection.id, transaction.number)
         if isinstance(command, Prepare):
             identity = command.xa
@@ -168,21 +168,21 @@ class Transactions(Part):
         return transaction
 
     def put_aside(self, client: Client, name: str) -> str:
-        """The end of a local transaction has to wait: its name is free for another one. Returns what it is called
-        until then; no client can say that."""
+        """Set a local transaction aside whose end has to wait: its name is free for another one. Return its name until
+        then, which no client can use."""
         self._put_aside += 1
         other = f"{name}\0{self._put_aside}"
         client.transactions[other] = client.transactions.pop(name)
         return other
 
     def must_wait(self, client: Client, name: str) -> MustWait | None:
-        """Why what was sent in a transaction cannot be taken now: exactly, once it was made ready; before, as far as
-        that is known at once (``Router.targets``)."""
+        """Return the reason why the messages of a transaction cannot be taken now: exactly, once it was made ready;
+        before, as far as it is known at once (``Router.targets``)."""
         if not (self._store.is_full or self._destinations.closed_to_producers):
             return None
         messages = self._to_be_stored(client, name)
         made = self._open(client, name).made if messages else None
-        if made is not None:  # no selector is asked twice, and none in one piece with all others
+        if made is not None:  # no selector is evaluated twice, and each in its own step
             adds = [add.message.destination for *_, add in made.parts if add is not None] if self._store.is_full else ()
             for destination in adds:
                 if not client.owns(destination):
@@ -200,9 +200,9 @@ class Transactions(Part):
         return None
 
     def lines_of(self, client: Client, name: str) -> set[Line]:
-        """As Sender.lines_of, for what becomes visible with the end of a transaction."""
+        """Return the limits for what becomes visible at the end of a transaction; see Sender.lines_of."""
         lines: set[Line] = set()
-        known: set[tuple[Target, bool]] = set()  # of very many messages for one queue, one is asked about
+        known: set[tuple[Target, bool]] = set()  # of very many messages for one queue, one is checked
         for message in self._to_be_stored(client, name):
             if client.owns(message.destination):
                 continue
@@ -216,7 +216,7 @@ class Transactions(Part):
         return lines
 
     def goes_to(self, client: Client, name: str) -> frozenset[Destination]:
-        """Where that is to become visible; but for the client's own state, which waits for nothing."""
+        """Return the destinations where messages become visible, without the client's own state, which never waits."""
         destinations = {message.destination for message in self._to_be_stored(client, name)}
         return frozenset(part for each in destinations if not client.owns(each) for part in names.split(each))
 
@@ -226,12 +226,12 @@ class Transactions(Part):
         return 0 if found is None else found.held
 
     def _needs_room(self, client: Client, message: Message) -> bool:
-        """Whether it waits while the store is full. What a session keeps of its deliveries is as an acknowledgement is:
-        without it nothing gets out."""
+        """Return whether the message waits while the store is full. The state that a session keeps of its deliveries is
+        like an acknowledgement: without it no message leaves."""
         return not client.owns(message.destination) and self._sender.is_stored(client, message)
 
     def _to_be_stored(self, client: Client, name: str) -> list[Message]:
-        """What was sent in a transaction that is neither prepared nor doomed."""
+        """Return the messages of a transaction that is neither prepared nor doomed."""
         try:
             transaction = self._open(client, name)
         except ClientError:
@@ -239,15 +239,15 @@ class Transactions(Part):
         return [] if transaction.rollback_reason is not None else transaction.messages
 
     def left(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
-        """The connection is over: what was not prepared is rolled back. ``left`` gets the queues to which something
-        went back, that are to be dispatched afterwards."""
+        """Roll back what was not prepared when the connection is over. ``left`` gets the queues to which messages went
+        back, and that are to be dispatched afterwards."""
         client.holder.add(Kind.TRANSACTIONS, -sum(map(_bytes_of, client.transactions.values())))
         transactions = [*client.transactions.values(), *self.branches.left(client)]
         client.transactions = {}
         ending = set(client.subscriptions.values())
         transactions.reverse()
         while transactions:
-            transaction = transactions.pop()  # what it holds is freed with it, not all at the end
+            transaction = transactions.pop()  # its memory is freed with it, not all at the end
             transaction.undo(ending)
             left.update((entry.queue, None) for _, _, entry in transaction.acknowledged if entry.queue is not None)
             if pace.is_full(1 + len(transaction.acknowledged) // 8 + len(transaction.messages) // 64):
@@ -261,7 +261,7 @@ class Transactions(Part):
         client.send_receipt(command.receipt)
 
     def decide(self, client: Client, command: Commit | Prepare) -> Work[None] | None:
-        """It is decided, at once. What is returned: see TransactionEnd.commit."""
+        """Decide at once. Result: see TransactionEnd.commit."""
         if isinstance(command, Prepare):
             self.branches.prepare(client, command)
             return None
@@ -270,7 +270,7 @@ class Transactions(Part):
         return self._ending.commit(client, self._take(client, command.transaction), command.receipt)
 
     def _take(self, client: Client, name: str) -> Transaction:
-        """A local transaction ends."""
+        """Remove a local transaction that ends, and return it."""
         transaction = self._open(client, name)
         del client.transactions[name]
         client.holder.add(Kind.TRANSACTIONS, -_bytes_of(transaction))
@@ -278,5 +278,5 @@ class Transactions(Part):
 
 
 def _bytes_of(transaction: Transaction) -> int:
-    """What a local one takes, without what it holds."""
+    """Return the bytes that a local transaction takes, without its content."""
     return TRANSACTION_BYTES + TEXT_BYTES * len(transaction.name)

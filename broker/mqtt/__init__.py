@@ -1,1 +1,1 @@
-"""What MQTT keeps beyond a connection: retained messages, and sessions whose clients are away."""
+"""State that MQTT keeps beyond a connection: retained messages, and sessions whose clients are away."""

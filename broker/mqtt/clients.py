@@ -1,4 +1,4 @@
-"""What the sessions of all MQTT clients have in common, over all terms of this broker as master."""
+"""State that the sessions of all MQTT clients share, over all terms of this broker as master."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tandemmq.store.records.message import Destination, Message
 
 
 class MqttClients:
-    """``broker.protocols.mqtt.hooks.Hooks``. On the loop. ``begin`` and ``end`` a term as master; sessions are there
-    within one only. ``name`` is the broker's; ``retained_messages_max``, ``retained_bytes_max`` and ``sys_interval``
-    as the settings say them.
+    """``broker.protocols.mqtt.hooks.Hooks``. On the loop. ``begin`` and ``end`` a term as master; sessions exist only
+    within a term. ``name`` is the broker's; ``retained_messages_max``, ``retained_bytes_max`` and ``sys_interval`` are
+    settings.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class MqttClients:
         self._refusals = Denials()
 
     def begin(self, engine: Engine) -> None:
-        """``engine`` serves clients from now on."""
+        """Begin a term: ``engine`` serves clients from now on."""
         self._engine = engine
         self._newest = number_before(engine.store.epoch)
         self._sent_ids = SentIdsOfClients()
@@ -70,7 +70,7 @@ class MqttClients:
             self._retaining.take_waiting(former)
 
     def end(self) -> None:
-        """The term is over: nothing more is done."""
+        """End the term: nothing more is done."""
         self._engine = None
         if self._sys_topics is not None:
             self._sys_topics.end()
@@ -84,27 +84,22 @@ class MqttClients:
 
     @property
     def is_loaded(self) -> bool:
-        """As Hooks says it."""
         return self._retaining is not None and self._retaining.is_loaded
 
     def when_loaded(self, then: Callable[[], None]) -> None:
-        """As Hooks says it."""
         if self._retaining is not None:
             self._retaining.when_loaded(then)
 
     def retained(self, topic_filter: str, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
-        """As Hooks says it."""
         if self._retaining is None or self._sys_topics is None:
             return iter(())
         return chain(self._sys_topics.matching(topic_filter), self._retaining.matching(topic_filter, after, until))
 
     @property
     def newest(self) -> int:
-        """As Hooks says it."""
         return self._newest
 
     def may_retain(self, topic: Destination, size: int) -> int:
-        """As Hooks says it."""
         if self._retaining is None or not self._retaining.may_retain(topic_of(topic.name), size):
             return 0
         self._newest += 1
@@ -112,7 +107,7 @@ class MqttClients:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Of this term, for ``status``."""
+        """Figures of this term, for ``status``."""
         retaining, endings = self._retaining, self._endings
         if retaining is None or endings is None:
             return {}
@@ -135,30 +130,25 @@ class MqttClients:
         }
 
     def may_have_will(self, principal: Principal, size: int) -> bool:
-        """As Hooks says it."""
         return self._endings is not None and self._endings.may_have_will(principal, size)
 
     def give_will_back(self, principal: Principal, size: int) -> None:
-        """As Hooks says it."""
         if self._endings is not None:
             self._endings.give_will_back(principal, size)
 
     def publish_refused(self, client_id: str, reason: str) -> None:
-        """As Hooks says it. The same is logged once a minute."""
+        """Log a refusal; the same one is logged once a minute."""
         self._refusals.note(f"MQTT client {client_id}", reason, self._clock())
 
     def came(self, client_id: str, *, is_resumed: bool) -> None:
-        """As Hooks says it."""
         if self._endings is not None:
             self._endings.came(client_id, is_resumed=is_resumed)
 
     def left(self, left: Left) -> None:
-        """As Hooks says it."""
         if left.state is not None:
             self._sent_ids.keep(left.client_id, left.sent)
         if self._endings is not None:
             self._endings.left(left)
 
     def sent(self, client_id: str) -> SentIds | None:
-        """As Hooks says it."""
         return self._sent_ids.take(client_id)

@@ -1,22 +1,22 @@
-"""Sessions whose clients are away: when they end, and when their wills are published (MQTT 5.0, 3.1.2.5, 3.1.2.11.2 and
-3.1.3.2.2).
+"""Sessions whose clients are away: end them, and publish their wills (MQTT 5.0, 3.1.2.5, 3.1.2.11.2 and 3.1.3.2.2).
 
 A will is published when its delay is over or its session ends, whichever comes first, unless its client comes back to
-that session before. A session ends when its time is over, or its client begins a new one; with it go its durable
-subscriptions and its queue. A session that is not stored ends with its connection.
+that session before. A session ends when its time is over, or its client begins a new one; its durable subscriptions
+and its queue end with it. A session that is not stored ends with its connection.
 
-Both stand in the session's record, and so a new master knows them, too: it looks through the queues of all sessions,
-while it serves. Whoever was connected to the former one has ``GRACE_SECONDS`` at least to come back. Since when a
-client is away that was cut off is written when it has not come back within that time, so that a next master does not
-begin to count anew; who comes and goes costs no record. The will and a
-record without it are one transaction: it is published once, whoever of the two masters does so, but where the broker
-dies between. What is not stored ends with the broker: the wills of such sessions are published by the one that lives.
+Both times are in the session's record, and so a new master knows them, too: it reads the queues of all sessions while
+it serves. A client that was connected to the former master has at least ``GRACE_SECONDS`` to come back. The time when
+a client was cut off is written if it has not come back within that time, so that the next master does not count from
+zero; a client that leaves and returns costs no record. The will and a record without it are one transaction: either of
+the two masters publishes it, and only once, unless the broker dies in between. State that is not stored ends with the
+broker: the living broker publishes the wills of such sessions.
 
-What it takes in memory counts in the broker's (broker.core.memory). A will counts for its user, from CONNECT until it
-is published or dropped, and nobody's wills have more than what is left: one more is refused with its CONNECT.
+The memory for this counts in the broker's (broker.core.memory). A will counts for its user, from CONNECT until it is
+published or dropped. The wills of a user have no more than the memory that is left: one more is refused with its
+CONNECT.
 
-It all is done as the client itself would do it, and its place is given up to the client when that comes. A will is
-published with the rights that its user has then.
+The broker does all this as the client itself would do it, and gives its place up when the client comes. A will is
+published with the rights that its user has at that time.
 """
 
 from __future__ import annotations
@@ -70,27 +70,27 @@ from tandemmq.store.records.message_ids import broker_producer
 
 log = logging.getLogger(__name__)
 
-#: So long clients have to come back to a new master before their wills are published.
+#: Time that clients have to come back to a new master before their wills are published.
 GRACE_SECONDS: Final = 10.0
-#: After the engine had no room for a will, or for the end of a session.
+#: Delay after the engine had no room for a will, or for the end of a session.
 AGAIN_SECONDS: Final = 10.0
-#: Until it is known who the user of a will is.
+#: Delay while the user of a will is not known yet.
 SOON_SECONDS: Final = 0.2
-#: So much of it is under way at the same time.
+#: Number of jobs that are under way at the same time.
 WORKERS: Final = 16
-#: What a client that is away takes in memory beside its will, with the times that it waits for.
+#: Memory of a client that is away, with its timers and without its will.
 AWAY_BYTES: Final = 1_500
-#: Refused for good, and not only now.
+#: Kinds of a refusal that is final.
 _REFUSED: Final = (ErrorKind.SECURITY, ErrorKind.DESTINATION, ErrorKind.FORMAT)
 
-# (topic, size): as Hooks.may_retain.
+# (topic, size): see Hooks.may_retain.
 MayRetain = Callable[[Destination, int], int]
 
 
 class _Away:
-    """A session whose client is away. ``will``: it is to be published yet; ``is_publishing``: it is on its way.
-    ``will_bytes``: what it takes in memory until it is published or dropped. ``state``: the queue with its record, if
-    that is to be kept up to date. ``is_noted``: the record says that it is away; ``is_over``: its time is."""
+    """A session whose client is away. ``will``: it is still to be published; ``is_publishing``: it is being published.
+    ``will_bytes``: its memory until it is published or dropped. ``state``: the queue with its record, if that must be
+    kept up to date. ``is_noted``: the record says that the client is away; ``is_over``: its time is over."""
 
     __slots__ = (
         "client_id",
@@ -121,22 +121,23 @@ class _Away:
 
     @property
     def principal(self) -> Principal:
-        """Whose it is."""
+        """User of the session."""
         return Principal(self.user or ANONYMOUS, self.groups, is_proved=self.user is not None)
 
 
 class Endings:
-    """Of one term. On the loop. ``name`` is the broker's; ``clock`` gives milliseconds since 1970."""
+    """Ends sessions and publishes wills of one term. On the loop. ``name`` is the broker's; ``clock`` returns
+    milliseconds since 1970."""
 
     def __init__(self, engine: Engine, name: str, clock: Callable[[], int], may_retain: MayRetain) -> None:
         self._engine = engine
         self._clock = clock
         self._may_retain = may_retain
         self._loop = asyncio.get_running_loop()
-        self._there: dict[str, list[bool]] = {}  # who is connected: for each connection whether it resumed a session
+        self._there: dict[str, list[bool]] = {}  # connected clients: for each connection whether it resumed a session
         self._away: dict[str, _Away] = {}
         self._due: list[tuple[float, int, _Away, Callable[[_Away], None]]] = []  # by time
-        self._due_max = ITEMS  # then what is not awaited any more is forgotten
+        self._due_max = ITEMS  # beyond it, entries that are not awaited any more are removed
         self._holder = Holder(engine.memory, is_bounded=True)
         self._will_bytes: Counter[str | None] = Counter()  # by user
         self._numbers = itertools.count(1)
@@ -146,11 +147,11 @@ class Endings:
         self._producer = broker_producer(self._connection_id)
         self.wills_published = 0
         self.sessions_ended = 0
-        self._asked: set[asyncio.Task[None]] = set()  # whose sessions are
+        self._asked: set[asyncio.Task[None]] = set()  # look-ups of users
         self._task = self._loop.create_task(self._run(), name="mqtt-endings")
 
     def end(self) -> None:
-        """The term is over."""
+        """End the term."""
         self._task.cancel()
         for each in self._asked:
             each.cancel()
@@ -162,13 +163,12 @@ class Endings:
 
     @property
     def connected(self) -> int:
-        """Clients that are there."""
+        """Number of connected clients."""
         return len(self._there)
 
-    # ---- whose a session is
+    # ---- users of sessions
 
     def find_user(self, client_id: str, then: Callable[[str | ClientError | None], None]) -> None:
-        """As broker.engine.client_ids.Sessions has it."""
         queue = queue_of(client_id)
         if self._engine.waiting_in(queue) is None:
             then(None)
@@ -188,17 +188,15 @@ class Endings:
             found = error
         then(found)
 
-    # ---- what sessions tell
+    # ---- events of sessions
 
     def may_have_will(self, principal: Principal, size: int) -> bool:
-        """As Hooks says it."""
         if self._will_bytes[principal.owner] + size > self._engine.memory.held_max:
             return False
         self._hold(principal.owner, size)
         return True
 
     def give_will_back(self, principal: Principal, size: int) -> None:
-        """As Hooks says it."""
         self._hold(principal.owner, -size)
 
     def _hold(self, user: str | None, size: int) -> None:
@@ -208,13 +206,12 @@ class Endings:
             del self._will_bytes[user]
 
     def _drop_will(self, away: _Away) -> None:
-        """It is published, or will not be."""
+        """Drop a will that is published, or will not be."""
         away.will = None
         size, away.will_bytes = away.will_bytes, 0
         self._hold(away.user, -size)
 
     def came(self, client_id: str, *, is_resumed: bool) -> None:
-        """As Hooks says it."""
         self._there.setdefault(client_id, []).append(is_resumed)
         away = self._away.get(client_id)
         if away is None:
@@ -224,11 +221,10 @@ class Endings:
             if is_resumed:
                 self._drop_will(away)  # MQTT-3.1.3-9
             else:
-                away.state = None  # it was another session's, which is over
+                away.state = None  # the session of that record is over
                 self._publish_soon(away)
 
     def left(self, left: Left) -> None:
-        """As Hooks says it."""
         there = self._there.get(left.client_id, [])
         if there:
             there.pop(0)
@@ -252,14 +248,14 @@ class Endings:
     # ---- time
 
     def _await(self, away: _Away, will_seconds: float, seconds: float) -> None:
-        """Its will is due after ``will_seconds``, and its end after ``seconds``."""
+        """Set the timers: the will is due after ``will_seconds``, and the end of the session after ``seconds``."""
         if away.will is None and seconds == NEVER:
             return
         self._away[away.client_id] = away
         self._holder.add(Held.STATE, AWAY_BYTES)
         will_seconds = min(will_seconds, seconds)
         if not will_seconds:
-            self._publish_soon(away)  # also where its client comes back in the same turn
+            self._publish_soon(away)  # also if its client comes back in the same turn
         elif away.will is not None:
             self._at(will_seconds, away, self._publish_soon)
         if seconds != NEVER:
@@ -274,7 +270,7 @@ class Endings:
         self._wait()
 
     def _forget_times(self) -> None:
-        """Of clients that came back: they may do so again and again, years before their time."""
+        """Remove the timers of clients that came back: they may do so again and again, years before their time."""
         self._due = [each for each in self._due if each[2].is_publishing or self._is_awaited(each[2])]
         heapify(self._due)
         self._due_max = 2 * len(self._due) + ITEMS
@@ -283,14 +279,14 @@ class Endings:
         return self._away.get(away.client_id) is away
 
     def _wait(self) -> None:
-        """For what is due first."""
+        """Set the timer for what is due first."""
         if self._due:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(self._due[0][0], self._look)
 
     def _look(self) -> None:
-        # Those of now: what follows from them has a turn of its own.
+        # Only entries that are due now: what follows from them has a turn of its own.
         now = self._loop.time()
         due = []
         while self._due and self._due[0][0] <= now:
@@ -315,7 +311,7 @@ class Endings:
             self._jobs.put_nowait(lambda: self._note(away))
 
     def _may_note(self, away: _Away) -> bool:
-        """Whether its record is to be written, and no other is on its way."""
+        """Return whether its record is to be written, and no other write is on its way."""
         return self._is_awaited(away) and not (away.is_noted or away.is_publishing or away.is_over)
 
     def _end_soon(self, away: _Away) -> None:
@@ -323,7 +319,7 @@ class Endings:
         if self._is_awaited(away) and not away.is_publishing:
             self._jobs.put_nowait(lambda: self._end_session(away))
 
-    # ---- what is done then
+    # ---- jobs
 
     async def _run(self) -> None:
         try:
@@ -339,7 +335,7 @@ class Endings:
             job = await self._jobs.get()
             try:
                 await job()
-            except Exception:  # the others' go on
+            except Exception:  # the other jobs go on
                 log.exception("the end of an MQTT session %s", ERROR_OF_BROKER)
 
     def _client(self, away: _Away, what: str) -> InProcessClient:
@@ -352,7 +348,7 @@ class Endings:
         return f"{self._producer}:{next(self._numbers)}"
 
     async def _publish(self, away: _Away, will: Will) -> None:
-        """Its will, and that it has been published."""
+        """Publish a will, and record that it has been published."""
         client = self._client(away, "will")
         try:
             error = self._take_rights_of_now(client, away)
@@ -384,7 +380,7 @@ class Endings:
             self._end_soon(away)
 
     def _take_rights_of_now(self, client: InProcessClient, away: _Away) -> ClientError | None:
-        """Those of its user; why there are none."""
+        """Give the client the present rights of its user. Return the error if there are none."""
         try:
             self._engine.act_as_now(client, away.user)  # prove: wills-with-the-rights-of-now
         except ClientError as error:
@@ -401,7 +397,8 @@ class Endings:
         return messages
 
     def _record_without_will(self, away: _Away) -> list[Message]:
-        """Nobody publishes it again; of a session that is kept, and whose client has not come and written another."""
+        """Return a record without the will, so that no master publishes it again; only for a session that is kept, and
+        whose client has not come back and written another."""
         if away.state is None or not self._is_awaited(away):
             return []
         return [self._record(away, away.state)]
@@ -411,8 +408,8 @@ class Endings:
         return record(state, self._next_message_id(), Kind.SESSION, kept.encode(), self._clock())
 
     async def _note(self, away: _Away) -> None:
-        """Its record says since when it is away. Written under its client id, so before all that itself writes when it
-        comes back."""
+        """Record since when the client is away. Written under its client id, so before all that the client itself
+        writes when it comes back."""
         state = queue_of(away.client_id)
         client = self._client(away, "the absence")
         try:
@@ -425,14 +422,14 @@ class Endings:
             away.is_noted = True
         except ClientError as error:
             if self._may_note(away):
-                log.info("that MQTT client %s is away is not stored yet: %s", away.client_id, error.message)
+                log.info("the absence of MQTT client %s is not stored yet: %s", away.client_id, error.message)
                 self._at(AGAIN_SECONDS, away, self._note_soon)
         finally:
             self._engine.closed(client)
 
     @staticmethod
     async def _send(client: InProcessClient, messages: list[Message]) -> ClientError | None:
-        """All of them or none; why none were."""
+        """Send all messages or none. Return the error if none were sent."""
         if not messages:
             return None
         commands: list[Command] = [Begin("will"), *(Send(each, "will") for each in messages), Commit("will")]
@@ -443,7 +440,7 @@ class Endings:
         return next((error for error in errors if error is not None), None)
 
     async def _end_session(self, away: _Away) -> None:
-        """Its durable subscriptions and its queue are deleted."""
+        """Delete the durable subscriptions and the queue of a session."""
         state = queue_of(away.client_id)
         client = self._client(away, "the end of the session")
         try:
@@ -462,7 +459,7 @@ class Endings:
             self.sessions_ended += 1
             self._forget(away)
         except ClientError as error:
-            if self._is_awaited(away):  # else its client has come back
+            if self._is_awaited(away):  # otherwise its client has come back
                 log.info("the session of MQTT client %s does not end yet: %s", away.client_id, error.message)
                 self._at(AGAIN_SECONDS, away, self._end_soon)
         finally:
@@ -471,7 +468,7 @@ class Endings:
     # ---- a new term
 
     async def _look_through(self) -> None:
-        """What there is of sessions whose clients are not here."""
+        """Take over the stored sessions whose clients are not connected."""
         for queue in await _in_turns(self._engine.queues_named(MQTT_SESSION)):
             client_id = client_id_of(queue.name)
             if client_id in self._there or client_id in self._away:
@@ -485,7 +482,7 @@ class Endings:
                 self._take_over(client_id, queue, kept)
 
     async def _read(self, queue: Destination) -> SessionRecord | None:
-        """Its session record; None: it has none any more."""
+        """Return the session record of a queue; None: it has none any more."""
         last: Message | None = None
         client = InProcessClient(self._engine, BROKER, f"mqtt-{next(self._numbers)}", f"MQTT: a look at {queue}")
         try:
@@ -508,13 +505,13 @@ class Endings:
             gone = max(0, now - kept.left_at) / 1000
             seconds = kept.expiry if kept.expiry == NEVER else max(0, kept.expiry - gone)
             self._await(away, max(0, delay - gone), seconds)
-        else:  # it was connected, or cut off
+        else:  # the client was connected, or cut off
             # prove: time-to-come-back "max(kept.expiry, GRACE_SECONDS)" -> "kept.expiry"
             self._await(away, max(delay, GRACE_SECONDS), max(kept.expiry, GRACE_SECONDS))
 
 
 async def _in_turns(work: Work[list[Destination]]) -> list[Destination]:
-    """Its outcome; each step has a turn of the loop."""
+    """Return the result of ``work``; each step has a turn of the loop."""
     while True:
         try:
             next(work)
@@ -525,7 +522,7 @@ async def _in_turns(work: Work[list[Destination]]) -> list[Destination]:
 
 
 def _durable_names(records: list[Message]) -> list[str]:
-    """Of durable subscriptions."""
+    """Return the names of the durable subscriptions in ``records``."""
     names = []
     for each in records:
         if each.type == Kind.SUBSCRIPTION:

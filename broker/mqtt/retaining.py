@@ -1,12 +1,12 @@
-"""Holds the retained messages: what the queue ActiveMQ.MQTT.Retained holds, as a tree to look topics up in.
+"""Retained messages: the messages of the queue ActiveMQ.MQTT.Retained, as a tree for the look-up of topics.
 
-Whoever has a message retained sends a copy of it to that queue, in one transaction with the message itself. All that
-the queue holds is delivered here and never given back: one for each topic stays unacknowledged, one that is replaced
-or has expired is acknowledged, and so is one with an empty payload, which ends what its topic had. The old one is
-acknowledged first, so that it does not come back alone after a crash in between. So retained messages survive and fail
-over as stored messages do, and count in the broker's memory as those that a consumer has.
+A client that has a message retained sends a copy of it to that queue, in one transaction with the message itself. All
+messages of the queue are delivered to this module and never given back: one for each topic stays unacknowledged; one
+that is replaced or has expired is acknowledged, and so is one with an empty payload, which ends the topic's message.
+The old one is acknowledged first, so that it does not come back alone after a crash in between. So retained messages
+survive and fail over like stored messages, and count in the broker's memory like those of a consumer.
 
-A new master reads them while it serves already. Until they are there a subscriber waits for them (``is_loaded``).
+A new master reads them while it serves already. Until they are read a subscriber waits for them (``is_loaded``).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tandemmq.store.records.message import Message
 
 log = logging.getLogger(__name__)
 
-#: Who acts for the broker itself.
+#: User that acts for the broker itself.
 BROKER: Final = Principal("mqtt", may_everything=True)
-#: Nothing bounds how many are delivered but what may be retained.
+#: The prefetch is no limit: only the limits of retained messages are.
 PREFETCH: Final = 1 << 31
-#: So much of the broker's memory is for them, at most: one part of so many.
+#: They use at most this part of the broker's memory: a quarter.
 MEMORY_PARTS: Final = 4
-#: Between two looks for what expired.
+#: Interval of the checks for expired messages.
 EXPIRY_SECONDS: Final = 1.0
-#: After it was hung up on.
+#: Delay after the engine hung up.
 AGAIN_SECONDS: Final = 1.0
 
 _RETAINED: Final = "retained"
@@ -48,9 +48,9 @@ _RETAINED: Final = "retained"
 class Retaining(InProcessClient):
     """The retained messages of one term. On the loop.
 
-    ``messages_max`` and ``bytes_max`` bound them, and a part of the broker's memory: one more is not kept. What a
-    former term kept stays, also where it was allowed more. ``clock`` gives milliseconds since 1970. ``on_ended`` is
-    called when it was hung up on: another one is to take its place, and ``take_waiting``.
+    ``messages_max`` and ``bytes_max`` limit them, and a part of the broker's memory: one more is not kept. Messages
+    that a former term kept stay, even above the limit. ``clock`` returns milliseconds since 1970. ``on_ended`` is
+    called when the engine hung up: a new object must then take its place, and call ``take_waiting``.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Retaining(InProcessClient):
         self._bytes_max = bytes_max
         self._on_ended = on_ended
         self._is_subscribed = self._has_begun = False
-        self._has_former = False  # what a former term kept is being read
+        self._has_former = False  # messages of a former term are being read
         self._has_told_full = False
-        self._gone: deque[int] = deque()  # tags of what is to be acknowledged
+        self._gone: deque[int] = deque()  # tags of messages to be acknowledged
         self._are_told: dict[Callable[[], None], None] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.Handle | None = None
@@ -80,36 +80,33 @@ class Retaining(InProcessClient):
             self._subscribe()
 
     def end(self) -> None:
-        """The term is over."""
+        """End the term."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
 
-    # ---- what sessions ask
+    # ---- requests of sessions
 
     @property
     def is_loaded(self) -> bool:
-        """As Hooks says it."""
         if not self._has_begun:
             return True
         return self._is_subscribed and not self._engine.waiting_in(MQTT_RETAINED)
 
     def when_loaded(self, then: Callable[[], None]) -> None:
-        """As Hooks says it."""
         self._are_told[then] = None
         self._loop.call_soon(self._tell_loaded)
 
     def take_waiting(self, former: Retaining) -> None:
-        """Who waited for ``former`` waits for this one."""
+        """Take over the callers that wait for ``former``."""
         for then in former._are_told:
             self.when_loaded(then)
 
     def matching(self, topic_filter: str, after: str, until: int) -> Iterator[Message | None]:
-        """As ``Hooks.retained``."""
         return self.retained.matching(topic_filter, self._clock(), after, until)
 
     def may_retain(self, topic: str, size: int) -> bool:
-        """As Hooks says it, of a topic name."""
+        """See Hooks; ``topic`` is a topic name."""
         if not self._has_begun:
             self._subscribe()
         return not size or self._has_room(topic, size)
@@ -154,7 +151,7 @@ class Retaining(InProcessClient):
         log.error("retained messages cannot be read: %s", error.message, extra=log_events.MQTT_RETAINED_LOST)
 
     def close(self, after_flush: bool = True) -> None:
-        """An operator hung up on it, or the broker met an error of its own."""
+        """End the session and restart it later: an operator hung up on it, or the broker had an internal error."""
         self._is_subscribed = False
         if not self._is_over:
             self._loop.call_later(AGAIN_SECONDS, self._end_unasked)
@@ -175,7 +172,7 @@ class Retaining(InProcessClient):
         else:
             replaced = self.retained.remove(topic)
             is_kept = False
-        # In this order: what ends another is not gone before it.
+        # In this order: a message that ends another one is acknowledged after it.
         if replaced is not None:
             self._give_up(replaced.tag)
         if not is_kept:
@@ -186,13 +183,13 @@ class Retaining(InProcessClient):
         return None
 
     def _give_up(self, tag: int) -> None:
-        """Acknowledge it, soon."""
+        """Acknowledge a message soon."""
         self._gone.append(tag)  # prove: replaced-retained-ends-first "append" -> "appendleft"
         if len(self._gone) == 1:
             self._loop.call_soon(self._acknowledge)
 
     def _acknowledge(self) -> None:
-        """So many in a turn."""
+        """Acknowledge messages, at most ITEMS in a turn."""
         gone = self._gone
         for _ in range(min(len(gone), ITEMS)):
             self._engine.handle(self, Ack(_RETAINED, gone[0]))
@@ -209,7 +206,7 @@ class Retaining(InProcessClient):
             then()
 
     def _count_topics(self) -> None:
-        """Their levels count in the broker's memory; messages do as those of any consumer."""
+        """Count the topic levels in the broker's memory; messages count like those of any consumer."""
         self.holder.add(Kind.STATE, TOPIC_BYTES * self.retained.count - self.holder.by_kind[Kind.STATE])
 
     # ---- time
@@ -220,7 +217,7 @@ class Retaining(InProcessClient):
         self._timer = self._loop.call_later(EXPIRY_SECONDS, self._look)
 
     def _look(self) -> None:
-        """For what expired; and whether all is there, where nobody comes to ask."""
+        """Remove expired messages, and check whether all are loaded, in case no delivery does so."""
         if self.is_loaded:
             self._has_former = False
         self._tell_loaded()

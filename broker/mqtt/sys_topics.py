@@ -1,7 +1,7 @@
-"""Figures of the broker for its MQTT clients, on topics below ``$SYS/broker/``, named as mosquitto names them.
+"""Figures of the broker for its MQTT clients, on topics below ``$SYS/broker/``, with the names that mosquitto uses.
 
-Nothing of it is stored. A subscriber is given them at once, as retained messages are, and again every interval, while
-anybody subscribes to topics that begin with ``$SYS``. To be read they need the rights of those topics.
+Nothing of it is stored. A subscriber gets the figures at once, as retained messages, and again at each interval, while
+a client subscribes to topics that begin with ``$SYS``. Reading them needs the rights of those topics.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 PREFIX: Final = "$SYS"
 _BROKER: Final = f"{PREFIX}/broker/"
-#: What was published expires after so many intervals, for who is away.
+#: Number of intervals after which a figure expires, for clients that are away.
 _INTERVALS: Final = 2
 
-#: Of the figures of a whole broker: topics, and the keys that lead there.
+#: Figures of a whole broker: topics, and the keys of their values.
 _COUNTED: Final = {
     "messages/received": "enqueued_total",
     "messages/sent": "dispatched_total",
@@ -42,8 +42,8 @@ _SUBSCRIPTIONS: Final = "subscriptions/count"
 
 
 class SysTopics:
-    """Of one term. On the loop. ``interval_ms`` 0: there are none. ``own`` gives what MQTT's clients know: topics, and
-    the figures."""
+    """Publishes the figures of one term. On the loop. ``interval_ms`` 0: there are none. ``own`` returns the figures of
+    MQTT clients, by topic."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class SysTopics:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="mqtt-sys")
 
     def end(self) -> None:
-        """The term is over."""
+        """End the term."""
         if self._task is not None:
             self._task.cancel()
 
     def matching(self, topic_filter: str) -> Iterator[Message]:
-        """As ``Hooks.retained``; what takes longer to count is as it was last time, or comes as soon as it is."""
+        """Yield figures as retained messages (``Hooks.retained``). Slow figures have their last values, or follow."""
         if not self._interval_ms or not topic_filter.startswith(PREFIX):
             return
         self._is_asked.set()
@@ -83,7 +83,7 @@ class SysTopics:
                 yield self._message(topic, text)
 
     def _figures(self) -> dict[str, str]:
-        """All that is known now, by topic."""
+        """Return all figures that are known now, by topic."""
         found = {
             "version": f"tandemmq {__version__}",
             "name": self._name,
@@ -119,7 +119,7 @@ class SysTopics:
                 log.exception("$SYS figures %s", ERROR_OF_BROKER)
 
     async def _publish(self) -> None:
-        """Those that somebody listens to."""
+        """Publish the figures to which a client subscribes."""
         heard = []
         topics = dict.fromkeys((*self._figures(), *(_BROKER + each for each in (*_COUNTED, _SUBSCRIPTIONS))))
         for topic in topics:
@@ -137,7 +137,7 @@ class SysTopics:
             self._engine.closed(client)
 
     async def _count(self) -> None:
-        """What a look at all destinations tells."""
+        """Count the figures that need a pass over all destinations."""
         work: Work[dict[str, Any]] = self._engine.statistics()
         while True:
             try:

@@ -172,7 +172,7 @@ def test_the_same_is_told_once_a_minute_with_its_number(lines: Any) -> None:
     denials = Denials()
     for now in (0, 1, AGAIN_MS - 1, AGAIN_MS, AGAIN_MS + 1):
         denials.note("peer", SENTENCE, now)
-    assert lines() == [f"denied: 'peer': {SENTENCE}", f"denied: 'peer': {SENTENCE}, 2 times since it was told"]
+    assert lines() == [f"denied: 'peer': {SENTENCE}", f"denied: 'peer': {SENTENCE}, 2 times since the last line"]
 
 
 def test_lines_have_a_bound_and_what_was_not_told_is_counted(lines: Any) -> None:
