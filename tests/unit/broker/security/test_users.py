@@ -75,8 +75,8 @@ def test_a_file_is_read() -> None:
     [
         ("alice", "line 1: expected NAME:HASH:GROUP,GROUP:CERTIFICATE"),
         (f"\nalice:{HASH}", "line 2: expected NAME:HASH"),
-        (f"alice:{HASH}:\nalice:!:", "line 2: expected each user once, and alice comes again"),
-        ("a:!::CN=x\nb:!::CN=x", "line 2: expected a certificate of its own for b, which is that of a"),
+        (f"alice:{HASH}:\nalice:!:", "line 2: expected each user once, but alice is there twice"),
+        ("a:!::CN=x\nb:!::CN=x", "line 2: expected a separate certificate for b, not that of a"),
         ("alice:secret:", "line 1: expected a hash like"),
         ("alice:!:a b", "names of groups"),
         ("alice:!:*", "names of groups"),
