@@ -32,7 +32,7 @@ _NOWHERE: Final = "postgresql://USER@HOST/DATABASE"
 
 _IN_DATABASE: Final = (
     "The lock stays in the database, the messages do not: there is no store in a database. They go to a new journal "
-    "in store.directory, which both brokers of a pair must share. Let clients consume the messages of the database before."
+    "in store.directory, which both brokers of a pair must share. Let clients consume the database's messages before."
 )
 _IN_LEVELDB: Final = "LevelDB's files are not read: the store begins empty. Let clients consume the messages before."
 _NO_SUCH_STORE: Final = "There is no such store; that of [store] replaces it, and begins empty."

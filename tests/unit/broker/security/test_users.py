@@ -167,7 +167,7 @@ def test_users_are_added_changed_listed_and_removed(tmp_path: Path) -> None:
         (("add", "eve", "--stdin", "--groups", "a b"), 2, "expected names of groups"),
         (("add", "eve", "--no-password"), 2, "needs --certificate"),
         (("add", "eve", "--no-password", "--certificate", "CN=b\nroot:!:admins"), 2, "one line"),
-        (("add", "eve", "--no-password", "--certificate", "CN=bob"), 1, "which is that of bob"),
+        (("add", "eve", "--no-password", "--certificate", "CN=bob"), 1, "not that of bob"),
     ],
 )
 def test_what_cannot_be_meant_changes_nothing(
