@@ -49,14 +49,15 @@ def release(pair: ProbePair) -> Finding:
 
 
 def another_descriptor(pair: ProbePair) -> Finding:
-    """Report whether closing any descriptor of the file drops the lock, as POSIX has it. The broker works with both."""
+    """Report whether closing any descriptor of the file drops the lock, as POSIX requires. The broker works with
+    both."""
     pair.local.write("closed", "lock")
     try:
         pair.local.hold("closed", closes_another=True)
         is_dropped = pair.remote.is_free("closed")
     finally:
         pair.local.kill_holder()
-    sentence = "drops the lock, as POSIX has it" if is_dropped else "keeps the lock"
+    sentence = "drops the lock, as POSIX requires" if is_dropped else "keeps the lock"
     return ok(f"closing another descriptor of the file {sentence}", drops_lock=is_dropped)
 
 
