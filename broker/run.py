@@ -232,10 +232,10 @@ class Broker:
         for change in changed:
             log.warning("SIGHUP: %s", change, extra=log_events.SETTING_CHANGED)
         for key in changed_for_the_next_start(self._parts.settings, settings):
-            log.warning("SIGHUP: %s was changed, and holds from the next start", key, extra=log_events.RESTART_NEEDED)
+            log.warning("SIGHUP: %s was changed and applies from the next start", key, extra=log_events.RESTART_NEEDED)
         self._settings = settings
         self._parts.policies.take_prefetches(policies_of(settings))
-        log.info("SIGHUP: log and prefetches are as the settings say%s", "" if changed else ": nothing new")
+        log.info("SIGHUP: log and prefetches follow the settings%s", "" if changed else ": nothing new")
         if self._engine is not None:
             self._engine.take_prefetches()
 

@@ -305,7 +305,7 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
     found = list(dict.fromkeys(wider(names, int(mode, 8))))
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        text = f"{found[0]}{more}: open to more users than store.file_mode {mode} says"
+        text = f"{found[0]}{more}: open to more users than store.file_mode {mode} allows"
         yield f"{text}; to mend it: {mending([directory, *found], int(mode, 8), os.geteuid(), groups())}"
 
 

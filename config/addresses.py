@@ -158,7 +158,7 @@ def _address(text: str, expected: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{expected} (an IPv6 address stands in brackets)")
+        raise ValueError(f"{expected} (an IPv6 address is in brackets)")
     if (
         not (colon and host and port.isascii() and port.isdigit() and int(port) <= PORT_MAX)
         or "@" in host

@@ -18,7 +18,7 @@ _PAIR: Final = "A standby waits for the lock in the same process, and takes over
 _JAVA: Final = "A Java object; no Java code runs here."
 _THREADS: Final = "There is one event loop; threads are not configurable."
 _TEMP: Final = "A temporary destination belongs to the connection that created it, and ends with it."
-_SCHEDULER: Final = "Scheduled messages wait in the same store. Those of ActiveMQ's scheduler stay where they are."
+_SCHEDULER: Final = "Scheduled messages wait in the same store. Messages of ActiveMQ's scheduler are not moved."
 _PURGE: Final = "The search for idle destinations runs once a second: set gc_inactive_destinations in [[destinations]]."
 _NOT_STORED: Final = "Nothing is spooled to disk: non-persistent messages stay in memory, and their producers wait."
 
@@ -227,7 +227,7 @@ PLUGIN_POLICIES: Final = _table(
         "futureOnly": fixed((True, False), "The time that a client sets is kept."),
         "processNetworkMessages": never(_NETWORK),
         "dropAll": accepted(),
-        "reportInterval": refused("Metrics count what is dropped."),
+        "reportInterval": refused("Metrics count dropped messages."),
         "dropOnly": refused('Set dead_letter_strategy.type = "discarding" in [[destinations]] by pattern.'),
         "dropTemporaryTopics": refused("Set it in [[destinations]] with temp_topic = true."),
         "dropTemporaryQueues": refused("Set it in [[destinations]] with temp_queue = true."),

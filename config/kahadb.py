@@ -4,10 +4,10 @@ Replicated LevelDB Store's.
 The settings are read by these tables; docs/kahadb-settings.md and docs/replication.md are generated from them. A
 property is
 
-    ACCEPTED  a setting of ours by the same name in snake_case, and does what it says
-    MAPPED    read as another setting of ours
-    FIXED     taken with the values that hold here anyway, refused with the reason otherwise
-    REFUSED   refused with the reason, and with what to set instead
+    ACCEPTED  a setting here of the same name in snake_case, with the same effect
+    MAPPED    read as another setting
+    FIXED     accepted with the values that are fixed here, refused with the reason otherwise
+    REFUSED   refused with the reason, and the setting to use instead
 
 No setting is accepted and then ignored: the start fails if a setting is not available.
 """

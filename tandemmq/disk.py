@@ -223,7 +223,7 @@ def kind_of(path: str) -> str | None:
 
 
 def exists(disk: FileDisk, path: str) -> bool:
-    """Return whether the name exists. Raises all errors except those that mean no."""
+    """Return whether the name exists. Raises every error except "not found"."""
     try:
         disk.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -93,7 +93,7 @@ class Access(Protocol):
     def identify(self, user: str | None) -> Principal:
         """Return the principal of ``user`` with its present groups, for what the broker does later for that user. None:
         a client whose name was not proved. Raises ClientError, not fatal. Kind SECURITY: the user no longer exists.
-        Kind TIMEOUT: the look-up is under way, so call again soon. Kind RESOURCE: the look-up is not possible now.
+        Kind TIMEOUT: the look-up is in progress, so call again soon. Kind RESOURCE: the look-up is not possible now.
         """
 
     def holds(self, principal: Principal) -> bool:

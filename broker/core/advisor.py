@@ -189,7 +189,7 @@ class Advisor(Protocol):
         """Return the message to publish on the topic: not persistent; consumers of all protocols may receive it."""
 
 
-# ---- who listens
+# ---- listeners
 
 
 class Audience:

@@ -7,7 +7,7 @@ client ends before the client does, and the client ends once. Each client ends i
     READY <-> ASKING, READY <-> WORKING             its commands are carried out, or wait
     READY -> DISCONNECTING -> DISCONNECTED -> GONE  the client leaves in order
     any -> LOST -> GONE                             its connection closes
-    WORKING -> LOST_AT_WORK -> LOST -> GONE         its connection closes while work goes on for it
+    WORKING -> LOST_AT_WORK -> LOST -> GONE         its connection closes during work for it
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class State(Enum):
 
     READY = "its commands are carried out as they come"
     ASKING = "an answer is being waited for, and its commands wait"
-    WORKING = "work goes on for it in steps, and its commands wait"
-    DISCONNECTING = "it left in order, and what it had ends"
+    WORKING = "work for it runs in steps, and its commands wait"
+    DISCONNECTING = "it left in order, and its state ends"
     DISCONNECTED = "all that it had is over, and its receipt is due"
-    LOST_AT_WORK = "its connection closed, and its work goes on"
-    LOST = "its connection closed, and what it had ends"
+    LOST_AT_WORK = "its connection closed, and its work continues"
+    LOST = "its connection closed, and its state ends"
     GONE = "all of it is over"
 
 
@@ -51,9 +51,9 @@ class Event(Enum):
     ANSWER = "a question has one answer"
     WORK = "work begins for an open client that waits for nothing"
     WORK_END = "work ends once"
-    DISCONNECT = "a client disconnects once, when all that it said before is carried out"
+    DISCONNECT = "a client disconnects once, after all its earlier commands"
     CLOSE = "a connection may close at any time"
-    END = "what a client had ends once, after its work"
+    END = "the state of a client ends once, after its work"
     RECEIPT = "a disconnect has one receipt, after the end"
 
 

@@ -58,8 +58,8 @@ class Session(Protocol):
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        """``redeliveries``: how often it was delivered before, and came back. Returns None when it is delivered. Else
-        the returned function is to be run off the loop, because it takes long, and then this called again. Raises
+        """Deliver a message. ``redeliveries``: number of earlier deliveries that came back. Returns None when it is
+        delivered. Otherwise run the returned function off the loop, because it takes long, and call this again. Raises
         Undeliverable."""
 
     def nothing(self, subscription_id: str) -> None:

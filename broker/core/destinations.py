@@ -208,7 +208,7 @@ class Destinations:
         return share
 
     def virtual_queues(self, topic: str) -> Collection[Destination]:
-        """The queues that get a copy of what is sent to the topic of that name."""
+        """Return the queues that get a copy of each message to the topic of that name."""
         return self._virtual.queues(topic)
 
     def is_fed(self, queue: Destination, topic: str) -> bool:
@@ -236,7 +236,7 @@ class Destinations:
         return [*self.by_name, *self._asleep]
 
     def is_empty(self, destination: Destination) -> bool:
-        """Return whether no client has named the queue yet, and the store has no message of it."""
+        """Return whether no client has named the queue yet, and the store has no message for it."""
         owner = self._asleep.get(destination)
         return owner is not None and not owner.count
 

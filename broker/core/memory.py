@@ -1,7 +1,7 @@
 """Memory budget of one broker for its clients: messages that wait, delivered messages that are not acknowledged,
 transactions, frames on their way in and out, and connections, subscriptions and destinations.
 
-No holder may have more than what is left (``Memory.free``). So a large holder leaves the same amount to the others: of
+No holder may have more than is left (``Memory.free``). So a large holder leaves the same amount to the others: of
 n holders that take all they can get, each has one part in n + 1, and the last part stays for later clients (the dynamic
 threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). So the
 largest holders are held back first: a connection receives nothing more until it acknowledges, a message that is not

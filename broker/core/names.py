@@ -1,9 +1,9 @@
 """Syntax of a destination's name: several destinations, or a pattern for many (ActiveMQDestination).
 
-A,topic://B,queue://C    composite: each part may say its kind; without, it has the kind of the whole
+A,topic://B,queue://C    composite: each part may name its kind; otherwise it has the kind of the whole
 A?consumer.priority=1    options, for the client library only: nothing from the first "?" on is a name
 A.*.C                    "*" is one word
-A.B.>                    ">" at the end is all words that follow, also none
+A.B.>                    ">" at the end is any number of words, also none
 """
 
 from __future__ import annotations

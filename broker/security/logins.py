@@ -257,7 +257,7 @@ class Logins:
         timer.cancel()
         error = None if future is None or future.cancelled() else future.exception()
         if error is not None and not isinstance(error, DirectoryError):
-            log.error("a login could not be looked into", exc_info=error)
+            log.error("a login could not be checked", exc_info=error)
         elif error is not None:
             text = f"the directory of users: {error}"
             self._limited.warning("logins", "directory", text, log_events.DIRECTORY_FAILED, level=logging.ERROR)
@@ -303,7 +303,7 @@ class Logins:
         """Give up the tries that wait at ``place``. Those of the lane of users then wait in the last lane: waiting
         guessers do nothing else. None counts as failed."""
         now = asyncio.get_running_loop().time()
-        answer = _busy("Too many logins at once.", "Too many like this one are being looked into.")
+        answer = _busy("Too many logins at once.", "Too many similar logins are being checked.")
         for credentials, then in self._end(place):
             self._throttle.given_up(credentials.host, credentials.login or "", now)
             if place[0] is Lane.USERS and credentials.is_wanted():

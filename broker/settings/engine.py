@@ -19,7 +19,7 @@ ENGINE: Final = SettingsCopy(
     computed={
         "memory_limit": "its default depends on the machine",
         "virtual_destinations": "they are tables of their own",
-        "client_id_begins_with_user": "it stands in [security]",
+        "client_id_begins_with_user": "it is in [security]",
     },
     constant=(
         "prefetch_max",

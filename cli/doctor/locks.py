@@ -43,7 +43,7 @@ def release(pair: ProbePair) -> Finding:
             sentence = f"{RELEASE_SECONDS_MAX:g} s after its holder was killed the lock is still refused to {asker}"
             return fail(sentence + ": no standby would take over")
         slowest = max(slowest, time.monotonic() - started)
-    sentence = f"after kill -9 of its holder the other one has the lock within {slowest * 1000:.0f} ms"
+    sentence = f"after kill -9 of its holder the other process has the lock within {slowest * 1000:.0f} ms"
     say = ok if slowest <= RELEASE_SECONDS_GOOD else warn
     return say(sentence, release_ms=round(slowest * 1000, 1))
 

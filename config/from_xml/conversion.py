@@ -252,7 +252,7 @@ class Conversion:
                 break
             above.append((holder, part))
             holder = values[part]
-        assert above, f"the loader refuses {key}, which was not said: {reason}"
+        assert above, f"the loader refuses {key}, which was not set: {reason}"
         table, part = above[-1]
         if isinstance(table, Table):
             removed = table.values.pop(part)

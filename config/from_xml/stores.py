@@ -278,7 +278,7 @@ def _bean(work: Conversion, bean: Element, locker: Table) -> bool:
     locker.sources["data_source"] = [(bean, None)]
     for name, (child, attribute) in said.items():
         holder = child if attribute == "value" else child.parent
-        assert holder is not None, "a value stands in a property"
+        assert holder is not None, "a value is in a property"
         if name in {*used, *users}:
             remark = "Options of the driver are omitted." if url is not None and url[4] and name in used else ""
             work.became(holder, "name", "locker.data_source")

@@ -142,7 +142,7 @@ class Browse:
 
     def ask_page(self) -> Page:
         """Return the next Page, whose result must go to ``page``."""
-        assert self.wants_page, "one page of a browser is under way at most"
+        assert self.wants_page, "at most one page of a browser is in progress"
         self.is_page_asked = True
         settings = self._settings
         count = min(settings.page_messages, self._left)

@@ -240,7 +240,7 @@ class Window(QueueBase):
     def ask_page(self) -> Page:
         """Return the next Page, to be handed to the store; its result must go to ``page``."""
         assert self.is_paged, "only a paged queue has something to read"
-        assert not self.is_page_asked, "one page of a queue is under way at most"
+        assert not self.is_page_asked, "at most one page of a queue is in progress"
         self.is_page_asked = True
         settings = self._settings
         count, size = settings.page_messages, settings.page_bytes

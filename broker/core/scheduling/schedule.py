@@ -1,6 +1,6 @@
 """Due times of scheduled messages: ActiveMQ's properties AMQ_SCHEDULED_DELAY, _PERIOD, _REPEAT and _CRON. Pure.
 
-    delay                     once, after so many milliseconds
+    delay                     once, after this many milliseconds
     delay, period, repeat     1 + repeat times, the first after the delay (or, without one, after a period)
     cron                      at each minute that the five fields name
     cron, period, repeat      at each such minute a run of 1 + repeat messages begins, after the delay (or a period)

@@ -108,7 +108,7 @@ def _condition(part: Part) -> Part:
         return part
     if part.shape is Shape.PROPERTY:
         return _part(Shape.CONDITION, comparing.as_condition(part.evaluate), part)
-    raise Mistake("a value stands where a condition is expected", part.position)
+    raise Mistake("a condition is expected, not a value", part.position)
 
 
 def _comparable(part: Part) -> None:

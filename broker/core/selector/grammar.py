@@ -192,7 +192,7 @@ def _mistake(error: UnexpectedInput, text: str) -> Mistake:
     if found == "'":
         return Mistake("a text in single quotes has no end", position)
     if found == '"':
-        return Mistake('" is not known: texts stand in single quotes', position)
+        return Mistake('" is not known: texts are in single quotes', position)
     if found == "!":
         return Mistake("! is not known: unequal is <>", position)
     return Mistake(f"the character {found!r} is not known", position)

@@ -21,8 +21,8 @@ from tandemmq.store.records.message import Destination
 
 @dataclass(slots=True, eq=False, repr=False)
 class DurableSubscriber:
-    """Subscriber by name and client id. ``subscribed`` is the destination as the client named it; ``topics`` are the topics
-    and patterns in it, ``parts`` its queue for each topic. ``record``: the store's number of its record for
+    """Subscriber by name and client id. ``subscribed`` is the destination as the client named it; ``topics`` are the
+    topics and patterns in it, ``parts`` its queue for each topic. ``record``: the store's number of its record for
     ``names.PATTERNS``; None: it has none. ``no_local`` None: unknown, as its record is older than OpenWire 11; its next
     consumer sets it."""
 
@@ -84,7 +84,7 @@ class DurableSubscriber:
             )
 
     def lacks(self, topic: Destination) -> bool:
-        """Return whether a pattern of it matches a topic of which it has no part."""
+        """Return whether one of its patterns matches a topic of which it has no part."""
         return (
             topic.kind is self.subscribed.kind
             and topic not in self.parts
