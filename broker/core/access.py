@@ -165,7 +165,7 @@ class OpenAccess:
 
 
 REMOTE_DETAIL: Final = (
-    "No users are set up, and without them clients of this machine alone are served: set security.users_file, or "
+    "No users are configured, so only clients on this machine are served: set security.users_file, or "
     'security.allow_anonymous = "true".'
 )
 
