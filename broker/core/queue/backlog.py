@@ -48,11 +48,11 @@ class Backlog:
 
     @property
     def first(self) -> int:
-        """Position of the first entry, which exists."""
+        """Position of the first entry; there must be one."""
         return self._runs[0][0]
 
     def take(self) -> tuple[Entry, Known]:
-        """Remove and return the first entry, which exists."""
+        """Remove and return the first entry; there must be one."""
         self.count -= 1
         _, number, entries, known = self._runs[0]
         entry = entries.popleft()

@@ -60,7 +60,7 @@ class Lane:
 
     @property
     def first(self) -> Entry:
-        """Next entry, which exists."""
+        """Next entry; there must be one."""
         waiting = self._waiting
         late = self._late
         if late:

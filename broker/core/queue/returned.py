@@ -38,7 +38,7 @@ class Returned:
             self._rests[first.position] = rest
 
     def take(self) -> Entry:
-        """Remove and return the first entry, which exists."""
+        """Remove and return the first entry; there must be one."""
         self.total -= 1
         position, entry = self.heap[0]
         rest = self._rests.pop(position, None)
