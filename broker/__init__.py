@@ -1,1 +1,1 @@
-"""The running broker: core, protocols, engine, transport, and what wires them together. The event loop lives here."""
+"""The running broker: core, protocols, engine, transport, and their wiring. The event loop lives here."""

@@ -1,4 +1,4 @@
-"""The life of a broker process: it stands by, is master, and ends in order when asked to."""
+"""Life of a broker process: standby, master, and end in order on request."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 LIFE_SECONDS = 0.05
-# At a handover receipts that are on their way are waited for, so long at most.
+# Maximum time that a handover waits for receipts on their way.
 PENDING_SECONDS_MAX = 1.0
 
-# Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
-# enough not to look through a full window for nothing.
+# Messages and their objects make no cycles: reference counts free them, and the collector must only be rare enough not
+# to scan a full window for nothing.
 GC_ALLOCATIONS = 10_000
-# The middle generation is looked through often, for that holds up the loop by what came since; the old one seldom.
+# The middle generation is scanned often, as the delay grows with the objects since the last scan; the old one seldom.
 GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS = 2, 200
-# A thread that comes back from a call of the system waits so long for the interpreter while another thread has it
-# (Python's own: 5 ms). A receipt needs some five of these waits. docs/decisions/0020.
+# Time that a thread waits for the interpreter after a system call while another thread has it (Python's own: 5 ms). A
+# receipt needs about five of these waits. docs/decisions/0020.
 SWITCH_SECONDS = 0.0003
 
-#: What a demotion is called in the log, where it is not `demoted` alone.
+#: Log event of a demotion, if it is not `demoted`.
 _DEMOTED_BY: Final = {
     Trouble.DEPOSED: log_events.DEPOSED,
     **dict.fromkeys((Trouble.LOCK_LOST, Trouble.PROOF_EXPIRED), log_events.LOCK_LOST),
@@ -66,9 +66,9 @@ _DEMOTED_BY: Final = {
 def run_broker(
     settings: Settings, read_again: Callable[[], Settings] | None = None, process_log: Log | None = None
 ) -> None:
-    """Run a broker until SIGTERM or SIGINT; returns after the handover. Raises what the operator must mend. At SIGHUP
-    ``read_again`` has the settings as they are then, or raises SettingsError. ``process_log``: None, somebody
-    else sees to what is logged.
+    """Run a broker until SIGTERM or SIGINT; returns after the handover. Raises errors that the operator must correct.
+    At SIGHUP ``read_again`` returns the present settings, or raises SettingsError. ``process_log``: None if the caller
+    handles the log.
 
     Threads that hang may be left (broker.ha.hung_threads).
     """
@@ -76,7 +76,7 @@ def run_broker(
     give_back_long_blocks()
     selector.prepare()
     slices.CLOCK.now = time.monotonic
-    # What is there before the first message stays, and need not be looked through again and again.
+    # Objects from before the first message stay, and need no repeated scans.
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -84,13 +84,13 @@ def run_broker(
     try:
         runner.run(Broker(settings, read_again, process_log).run())
     finally:
-        if not hung_threads():  # else it would wait for them
+        if not hung_threads():  # otherwise it would wait for them
             runner.close()
 
 
 @contextmanager
 def _room_awaited() -> Iterator[None]:
-    """What finds no room is tried again by the mastership, which waits for some."""
+    """Ignore a full disk: the mastership tries again, and waits for room."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def _room_awaited() -> Iterator[None]:
 
 
 class Broker:
-    """One broker process. Everything on the loop's thread."""
+    """Broker process. All methods run on the loop's thread."""
 
     def __init__(
         self,
@@ -109,28 +109,28 @@ class Broker:
     ) -> None:
         warnings = demand(settings)
         self._parts = parts = Parts(settings, process_log)
-        self._settings = settings  # as they were read last
+        self._settings = settings  # as of the last read
         self._read_again = read_again
         self._engine: Engine | None = None
         self._last_life = time.monotonic()
-        self._awaited: set[str] = set()  # what is noted once a term
+        self._awaited: set[str] = set()  # events to note once per term
         self._mastership = parts.mastership(self, self._on_role)
         self._scrubber = parts.scrubber(self._mastership)
         self._report = parts.report(self._mastership, lambda: self._engine, self._scrubber)
         self._report.warnings = warnings
         self._report.files = self._wrong_files
         self._report.certificates = parts.expiries.figures
-        self._settings_problem: str | None = None  # of the file, when it was read last
+        self._settings_problem: str | None = None  # of the last read of the file
         self._admin = parts.admin(self._report, self._mastership)
         if isinstance(parts.access, Logins):
             parts.access.on_removed = self._hang_up_users
             parts.access.on_changed = self._end_sessions
 
     async def run(self) -> None:
-        """Start, stand by or be master, and end in order when asked to."""
+        """Start, be standby or master, and end in order on request."""
         with _room_awaited():
-            self._parts.make_directory()  # else when there is room, as all that follows
-        self._parts.ring.start()  # first of all: one who is refused has touched nothing
+            self._parts.make_directory()  # else later, when there is room, like all that follows
+        self._parts.ring.start()  # first of all: a refused broker has changed nothing
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._parts.asking)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -157,7 +157,7 @@ class Broker:
         if replica is not None:
             replica.on_yield = lambda: loop.call_soon_threadsafe(self._yield)
             with _room_awaited():
-                self._parts.make_directory()  # if it found no room before: else the node ends for want of it
+                self._parts.make_directory()  # if there was no room before: without it the node ends
                 await loop.run_in_executor(None, replica.start)
         else:
             self._scrubber.start()
@@ -194,7 +194,7 @@ class Broker:
         self._mastership.stop()
 
     def _yield(self) -> None:
-        """Another node of the set is to be preferred."""
+        """Hand over to a preferred node of the set."""
         yielding = asyncio.ensure_future(self._mastership.handover())
         yielding.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -209,7 +209,8 @@ class Broker:
             tls.reload()
 
     def _read(self, read_again: Callable[[], Settings]) -> Settings:
-        """What of them needs a disk holds afterwards; on a thread. Raises SettingsError, and nothing has changed."""
+        """Read the settings, and apply those that need a disk; on a thread. Raises SettingsError, and nothing has
+        changed."""
         settings = read_again()
         policies_of(settings)
         if self._parts.log is not None:
@@ -217,7 +218,7 @@ class Broker:
         return settings
 
     def _take_over(self, reading: asyncio.Future[Settings]) -> None:
-        """Of the settings that were read what can change while a broker runs holds from now on."""
+        """Apply those of the new settings that can change while a broker runs."""
         if reading.cancelled():
             return
         try:
@@ -231,15 +232,15 @@ class Broker:
         for change in changed:
             log.warning("SIGHUP: %s", change, extra=log_events.SETTING_CHANGED)
         for key in changed_for_the_next_start(self._parts.settings, settings):
-            log.warning("SIGHUP: %s was changed, and holds from the next start", key, extra=log_events.RESTART_NEEDED)
+            log.warning("SIGHUP: %s was changed and applies from the next start", key, extra=log_events.RESTART_NEEDED)
         self._settings = settings
         self._parts.policies.take_prefetches(policies_of(settings))
-        log.info("SIGHUP: log and prefetches are as the settings say%s", "" if changed else ": nothing new")
+        log.info("SIGHUP: log and prefetches follow the settings%s", "" if changed else ": nothing new")
         if self._engine is not None:
             self._engine.take_prefetches()
 
     def _look_at_files(self) -> None:
-        """Users and certificates that have changed hold from now on."""
+        """Apply changed users and certificates."""
         self._parts.access.look()
         for tls in self._parts.tls:
             tls.look()
@@ -252,17 +253,17 @@ class Broker:
         return [*(each for each in found if each is not None), *self._parts.expiries.sentences()]
 
     def _end_sessions(self, names: frozenset[str]) -> None:
-        """Their passwords, groups or certificates are others, or they are no users any more."""
+        """End the sessions of users whose password, groups or certificate changed, or that were removed."""
         if self._admin is not None:
             self._admin[1].sessions.end_of(names)
 
     def _hang_up_users(self, names: frozenset[str]) -> None:
-        """They are no users any more."""
+        """Hang up on users that were removed."""
         if self._engine is not None:
             self._engine.hang_up_users(names)
 
     async def _live(self) -> None:
-        """The loop's sign of life, and the engine's clock for what expires."""
+        """Give the loop's sign of life, and the engine's clock for expiry."""
         last_tick = time.monotonic()
         lag = self._report.loop_lag
         while True:
@@ -284,7 +285,8 @@ class Broker:
                 self._long_lived.look(self._engine.memory.used)
 
     def _note_firsts(self, confirmed: int) -> None:
-        """An outage is over for clients when the first is back, and when the first has an answer."""
+        """Record when the first client is back and when it has its first answer: then the outage is over for
+        clients."""
         if "first-client" in self._awaited and self._parts.server.connections:
             self._awaited.discard("first-client")
             self._parts.ring.record("first-client")
@@ -292,7 +294,7 @@ class Broker:
             self._awaited.discard("first-receipt")
             self._parts.ring.record("first-receipt")
 
-    # ---- what mastership asks (broker.ha.mastership.Service)
+    # ---- interface to mastership (broker.ha.mastership.Service)
 
     async def bind(self) -> None:
         self._parts.server.bind()
@@ -303,7 +305,7 @@ class Broker:
         self._engine = engine = await self._parts.engine(store, self._slices)
         store.start(engine, asyncio.get_running_loop())
         self._parts.mqtt.begin(engine)
-        await self._parts.pauses.begin(engine)  # before a client takes from what is paused
+        await self._parts.pauses.begin(engine)  # before a client takes from a paused queue
         await self._parts.server.listen(engine, f"ID:{self._parts.name}-{store.epoch}")
         self._parts.bridges.begin(engine, f"ID:bridge-{self._parts.name}-{store.epoch}")
         self._parts.ring.record("listening")
@@ -311,13 +313,13 @@ class Broker:
 
     async def abort(self) -> None:
         engine, self._engine = self._engine, None
-        self._parts.mqtt.end()  # that all clients left is no end of theirs
+        self._parts.mqtt.end()  # the departure of all clients does not end their sessions
         self._parts.bridges.end()
         await self._parts.server.abort()
         self._end(engine)
 
     def _end(self, engine: Engine | None) -> None:
-        """The term is over."""
+        """End the term."""
         self._engine = None
         if engine is not None:
             self._slices.end()
@@ -332,7 +334,7 @@ class Broker:
         self._parts.server.stop_reading()
         store = self._mastership.store
         deadline = time.monotonic() + PENDING_SECONDS_MAX
-        # Polled: an Event would cost every batch what only the last one needs
+        # Polled: an Event would cost time in every batch, and only the last one needs it
         while store is not None and time.monotonic() < deadline:
             if not store.has_pending and self._slices.is_idle:
                 break
@@ -343,7 +345,7 @@ class Broker:
         await self._parts.server.close()
         self._end(self._engine)
 
-    # ---- what it says of itself
+    # ---- report
 
     def _on_role(self, role: Role, reason: str) -> None:
         phase = self._mastership.phase

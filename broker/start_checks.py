@@ -1,7 +1,7 @@
-"""What stops a start and can be seen before it: one list, for `tandemmq run` and `tandemmq config check`.
+"""Checks before a start for errors that would stop it: one list, for `tandemmq run` and `tandemmq config check`.
 
-A check makes nothing, takes no lock, and asks no other program. It yields a sentence for each thing that is only to be
-shown, and an error for each that stops the start, or raises the error. The order is that of the operator's file.
+A check creates nothing, takes no lock, and contacts no other program. It yields a sentence for each warning, and an
+error for each problem that stops the start, or raises the error. The order is that of the operator's file.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tandemmq.store.volume import Concern, UnsafeVolume, demand_safe
 Finding = str | Exception
 Check = Callable[[Settings], Iterator[Finding]]
 
-#: What an operator can mend; all else is a fault of ours.
+#: Errors that an operator can correct; all others are errors of the broker.
 _EXPECTED: Final = (SettingsError, LockSettingsError, UnknownLocker, StoresClash, BelongsToSet, UnsafeVolume, OSError)
-# Of so many files of the store it is looked at, at the start, who may read them.
+# Maximum number of files of the store whose permissions are checked at the start.
 LOOKED_AT_MAX: Final = 1_000
 
 
 def findings(settings: Settings) -> list[Finding]:
-    """All that the checks find. Blocks: reads files and resolves names."""
+    """Return all findings of the checks. Blocks: reads files and resolves names."""
     found: list[Finding] = []
     for check in CHECKS:
         try:
@@ -57,7 +57,7 @@ def findings(settings: Settings) -> list[Finding]:
 
 
 def demand(settings: Settings) -> list[str]:
-    """What is to be shown. Raises what stops the start: SeveralWrong if several settings do."""
+    """Return the warnings. Raises the error that stops the start: SeveralWrong if several settings do."""
     found = findings(settings)
     errors = [each for each in found if isinstance(each, Exception)]
     wrong = [each for error in errors if isinstance(error, SettingsError) for each in error.all]
@@ -69,8 +69,8 @@ def demand(settings: Settings) -> list[str]:
 
 
 def in_use(settings: Settings) -> Iterator[Finding]:
-    """Ports that cannot be bound now. `run` does not ask this beforehand: it binds them. One that is in use is only
-    shown: a broker that runs with these settings has it."""
+    """Yield ports that cannot be bound now. `run` does not check this beforehand: it binds them. A port in use is only
+    a warning: a broker that runs with these settings uses it."""
     for listener in _listeners(settings):
         try:
             for each in bound_sockets(listener.host, listener.port):
@@ -86,7 +86,8 @@ def in_use(settings: Settings) -> Iterator[Finding]:
 
 
 def expiring(settings: Settings) -> list[str]:
-    """Certificates and revocation lists that expired, or soon do. `run` says it, too, and again each day."""
+    """Return a sentence for each certificate and revocation list that expired or soon does. `run` logs them, too, each
+    day."""
     made = [tls_of(each, settings) for each in settings.connectors] + [tls_of_admin(settings)]
     found = expiries_of(settings, [each for each in made if each is not None])
     found.look()
@@ -131,7 +132,7 @@ def _set(settings: Settings) -> Iterator[Finding]:
 
 def _lock(settings: Settings) -> Iterator[Finding]:
     if settings.replication is not None:
-        return  # it has no other lock
+        return  # a set has no other lock
     locker = make_locker(settings.locker, _directory(settings), settings.broker.name)
     if locker.unsafe is not None:
         yield f"unsafe: {locker.unsafe}"
@@ -143,7 +144,7 @@ def _lock(settings: Settings) -> Iterator[Finding]:
 
 
 def _bridges(settings: Settings) -> Iterator[Finding]:
-    """Their files are read at each connect: one that is not there yet keeps a bridge waiting, and not the broker."""
+    """Check the files of bridges. They are read at each connect: a missing file delays a bridge, but not the broker."""
     bridges_of(settings, lambda topic, size: 0)
     for number, each in enumerate(settings.bridges):
         for key, path in (
@@ -168,7 +169,7 @@ def _log(settings: Settings) -> Iterator[Finding]:
 
 
 def _directories(settings: Settings) -> Iterator[Finding]:
-    """Those that a broker cannot do without, and those that only a part of its work needs."""
+    """Check the directories that a broker needs, and those that only a part of its work needs."""
     store = settings.store
     index_root = store.index_directory
     if index_root is None and os.path.lexists(default := os.path.join(store.directory, "index")):
@@ -179,7 +180,7 @@ def _directories(settings: Settings) -> Iterator[Finding]:
     for key, path in needed.items():
         reason = None if path is None else _not_usable(path)
         if reason is not None:
-            # No wrong setting: a volume that is mounted late may be there at the next start.
+            # Not a wrong setting: a volume that is mounted late may be there at the next start.
             yield OSError(f"{key} = {path!r}: {reason}")
     wanted = {
         "store.directory_archive": settings.store.directory_archive if settings.store.archive_data_logs else None,
@@ -192,8 +193,8 @@ def _directories(settings: Settings) -> Iterator[Finding]:
 
 
 def _journal(settings: Settings) -> Iterator[Finding]:
-    """Files of the journal that are there: the newest of each store is synced, the others are read. What is no regular
-    file is left to the store, which waits in some cases until it is gone."""
+    """Check existing files of the journal: the newest of each store is synced, the others are read. A name that is no
+    regular file is left to the store, which in some cases waits until it is gone."""
     directory = _directory(settings)
     if not os.path.isdir(directory) or _not_usable(directory) is not None:
         return
@@ -207,15 +208,15 @@ def _journal(settings: Settings) -> Iterator[Finding]:
 
 
 def _not_open(path: str, access: int) -> str | None:
-    """Why a broker cannot open the file ``path``, which may not be there yet, or may be removed by a master meanwhile;
-    ``access`` as for ``os.access``."""
+    """Return why a broker cannot open the file ``path``; None: it can. The file may not exist yet, or a master may
+    remove it meanwhile. ``access`` as for ``os.access``."""
     if os.access(path, access, effective_ids=True) or not os.path.exists(path):
         return None
     return f"it cannot be {'read and written' if access & os.W_OK else 'read'}: {who_may(path)}"
 
 
 def _not_usable(path: str) -> str | None:
-    """Why a broker cannot keep files in the directory ``path``, which may have to be made."""
+    """Return why a broker cannot keep files in the directory ``path``, which may have to be created; None: it can."""
     found = nearest(path)
     if not os.path.isdir(found):
         return f"{found} is no directory"
@@ -225,7 +226,7 @@ def _not_usable(path: str) -> str | None:
 
 
 class _Listener(NamedTuple):
-    """One that listens: ``is_dual``: an IPv6 socket of all interfaces takes IPv4's, too."""
+    """Address that the broker listens on. ``is_dual``: an IPv6 socket of all interfaces also takes IPv4."""
 
     key: str
     uri: str
@@ -237,7 +238,7 @@ class _Listener(NamedTuple):
     def places(self) -> set[tuple[socket.AddressFamily, str]]:
         """Family and address of each socket. Raises OSError."""
         found = {(family, str(where[0])) for family, _, _, _, where in addresses_of(self.host, self.port)}
-        # It is compared, and not bound here
+        # The address is compared, and not bound here
         if self.is_dual and (socket.AF_INET6, "::") in found:
             found.add((socket.AF_INET, "0.0.0.0"))  # nosec B104
         return found
@@ -255,8 +256,8 @@ def _listeners(settings: Settings) -> Iterator[_Listener]:
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:
-    """Linux lets sockets with SO_REUSEADDR share a port until one listens: two of one broker would be bound, and the
-    second would fail when the broker is master."""
+    """Check that the ports differ. Linux lets sockets with SO_REUSEADDR share a port until one listens: both of a
+    broker would be bound, and the second would fail when the broker is master."""
     places = {}
     for listener in _listeners(settings):
         try:
@@ -293,7 +294,7 @@ def _volume(settings: Settings) -> Iterator[Finding]:
 
 
 def _open_to_others(settings: Settings) -> Iterator[Finding]:
-    """What was there before and is open to more than ``file_mode`` says."""
+    """Check for existing files that are open to more users than ``file_mode`` allows."""
     directory, mode = _directory(settings), settings.store.file_mode
     if not os.path.isdir(directory):
         return
@@ -304,7 +305,7 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
     found = list(dict.fromkeys(wider(names, int(mode, 8))))
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        text = f"{found[0]}{more}: open to more users than store.file_mode {mode} says"
+        text = f"{found[0]}{more}: open to more users than store.file_mode {mode} allows"
         yield f"{text}; to mend it: {mending([directory, *found], int(mode, 8), os.geteuid(), groups())}"
 
 

@@ -1,4 +1,4 @@
-"""Which concrete thing stands where: the only file that names them all."""
+"""Choice of the concrete parts: the only file that names them all."""
 
 from __future__ import annotations
 
@@ -73,22 +73,22 @@ from tandemmq.store.store import Store
 if TYPE_CHECKING:
     from tandemmq.broker.replication.replica import Replica
 
-# What a member of a set is made of is imported where there is one.
+# Modules for members of a set are imported only if there is a set.
 
-# A broker numbers the messages it takes: 2^20 a millisecond, from the moment of its start.
+# Number range of messages: 2^20 a millisecond, from the moment of the broker's start.
 SEQUENCE_BITS = 20
-# Pages of the admin server that read the volume, at the same time.
+# Pages of the admin server that read the volume at the same time.
 ASKING_THREADS = 4
 
 
 class Parts:
-    """What a broker process is made of, by its settings. Nothing is begun here (broker.run)."""
+    """Parts of a broker process, by its settings. Nothing is started here (broker.run)."""
 
     def __init__(self, settings: Settings, log: Log | None = None) -> None:
         self.settings = settings
         self.log = log
         self.name = settings.broker.name
-        # In a set the broker's name is that of all; people call a node by its own.
+        # In a set the broker's name is that of all; a node is addressed by its own.
         self.node = self.name if settings.replication is None else settings.replication.node_name
         self.directory = os.path.abspath(settings.store.directory)
         self._is_directory_made = False
@@ -100,12 +100,12 @@ class Parts:
         self._admin_tls = tls_of_admin(settings)
         self.tls = [each for each in (*tls_of_connectors, self._admin_tls) if each is not None]
         self.expiries = expiries_of(settings, self.tls)
-        self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for what takes too long for the loop
-        # For what takes very long; what it makes is held until it is written, so few at a time.
+        self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for work that takes too long for the loop
+        # For work that takes very long; its results are held until they are written, so few at a time.
         self.preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
         self.asking = ThreadPoolExecutor(ASKING_THREADS, "tandemmq-asking")  # for pages that read the volume
         self._filters = filters_of(settings)
-        # Higher than all that a former term gave, as long as the clock does not go back by months.
+        # Higher than all numbers of a former term, as long as the clock is not set back by months.
         self._sequences = itertools.count(milliseconds() << SEQUENCE_BITS)
         self._told = ToldAddresses(settings.broker.failover_uris)
         self.mqtt = MqttClients(
@@ -151,8 +151,8 @@ class Parts:
             self.locker = make_locker(settings.locker, self.directory, self.name, admin=self._admin_url)
 
     def make_directory(self) -> None:
-        """That of the store, once: one that is gone later is not made anew, for its volume may be gone. A node of a set
-        takes it for itself. Raises OSError, or PromiseFileInUse."""
+        """Create the store's directory, once: if it is gone later, it is not created again, as its volume may be gone.
+        A node of a set takes the directory for itself. Raises OSError, or PromiseFileInUse."""
         if not self._is_directory_made:
             os.makedirs(self.directory, exist_ok=True)
             self._is_directory_made = True
@@ -160,7 +160,7 @@ class Parts:
             self.replica.open()
 
     def mastership(self, service: Service, on_role: Callable[[Role, str], None]) -> Mastership:
-        """``service`` is what a master has running; ``on_role`` is told of each change."""
+        """Make the mastership. ``service`` is what a master runs; ``on_role`` is called at each change."""
         return Mastership(
             self.locker,
             self._open_standby,
@@ -171,7 +171,8 @@ class Parts:
         )
 
     def scrubber(self, mastership: Mastership) -> Scrubber:
-        """Of the process. That of a set belongs to the replica, which begins and ends it."""
+        """Return the scrubber of the process. The scrubber of a set belongs to the replica, which starts and ends
+        it."""
         if self.replica is not None:
             return self.replica.scrubber
         options = self.settings.store
@@ -180,7 +181,7 @@ class Parts:
         )
 
     def _served_volumes(self, mastership: Mastership) -> list[OwnVolume]:
-        """The journals that this broker writes: those of a standby are the master's. Any thread."""
+        """Return the journals that this broker writes: those of a standby are the master's. Any thread."""
         store = mastership.store
         if store is None:
             return []
@@ -189,7 +190,7 @@ class Parts:
         return [self._volumes.setdefault(each, OwnVolume(JournalFiles(each))) for each in directories]
 
     def report(self, mastership: Mastership, engine: Callable[[], Engine | None], scrubber: Scrubber) -> Report:
-        """``engine``: that of this term."""
+        """Make the report. ``engine``: returns the engine of this term."""
         return Report(
             self.node,
             self.directory,
@@ -208,15 +209,15 @@ class Parts:
         )
 
     def _part_in_set(self) -> Mapping[str, Any] | None:
-        """None: it has none, or none yet."""
+        """Return the status of the replica. None: there is none, or it has not started."""
         return self.replica.status() if self.replica is not None and self.replica.is_started else None
 
     def admin(self, report: Report, mastership: Mastership) -> tuple[AdminServer, Guard] | None:
-        """None: there is no admin server."""
+        """Make the admin server. None: there is none."""
         admin = self.settings.admin.address
         if admin is None:
             return None
-        # Other brokers send people to these.
+        # Other brokers link to these addresses.
         told = told_address(admin, self.settings.admin.advertised, hostname_of(self.settings))
         names = [admin.host, told.host, hostname_of(self.settings), *self.settings.admin.hosts]
         access = None if isinstance(self.access, OpenAccess) else self.access
@@ -259,8 +260,8 @@ class Parts:
         return server, guard
 
     def look_at_members(self) -> None:
-        """Clients are told where the members of the set are, when that has changed. On the loop; of no effect where
-        there is no set, or this node has not begun in it."""
+        """Inform clients of the members of the set when they changed. On the loop; no effect without a set, or before
+        this node has started in it."""
         if self.replica is None or not self.replica.is_started:
             return
         members = {
@@ -272,7 +273,7 @@ class Parts:
             self.server.tell_brokers()
 
     async def engine(self, store: AnyStore, slices: Slices) -> Engine:
-        """The engine of a term on ``store``."""
+        """Make the engine of a term on ``store``."""
         return Engine(
             store,
             self.engine_settings,
@@ -349,14 +350,14 @@ class Parts:
                 answers=answers,
             )
 
-        # Of several, the whole is asked for a compaction only.
+        # Of several stores, the whole is only used for a compaction.
         whole = make(ROOT, lambda: cast("Store | None", mastership.store))
         return SeveralStorePages(whole, members, make)
 
     def _open_standby(self) -> AnyStandby:
         self.make_directory()
         if self.replica is not None:
-            self.replica.start()  # where it found no room before
+            self.replica.start()  # if there was no room before
         options = self.settings.store
         store_options = store_settings(options, self.settings)
         if self._filters.entries or has_several(self.directory):
@@ -375,7 +376,7 @@ class Parts:
         return Standby(self.directory, self.index_root, self.name, store_options)
 
     def _make_replica(self) -> Replica | None:
-        """None: this broker has no set."""
+        """Make the replica. None: this broker has no set."""
         options = self.settings.replication
         if options is None:
             return None
@@ -400,7 +401,7 @@ def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Ca
 
 
 def _tracing(settings: Settings) -> Tracing | None:
-    """None: nobody wants spans. Raises RefusedSetting."""
+    """Make the tracing. None: spans are off. Raises RefusedSetting."""
     options = settings.tracing
     if options.endpoint == "off":
         return None
@@ -411,7 +412,7 @@ def _tracing(settings: Settings) -> Tracing | None:
 
 
 def demand_tracing(settings: Settings) -> None:
-    """Raises RefusedSetting where spans are wanted and what makes them is not installed."""
+    """Raise RefusedSetting if spans are enabled and the library for them is not installed."""
     endpoint = settings.tracing.endpoint
     if endpoint != "off":
         try:
@@ -422,7 +423,7 @@ def demand_tracing(settings: Settings) -> None:
 
 
 def bridges_of(settings: Settings, retains: Callable[[Destination, int], int]) -> Bridges:
-    """``retains``: as ``Hooks.may_retain`` of sessions. Raises RefusedSetting."""
+    """Make the bridges. ``retains``: as ``Hooks.may_retain`` of sessions. Raises RefusedSetting."""
     if not settings.bridges:
         return Bridges(())
     names = ", ".join(each.name for each in settings.bridges)
@@ -439,7 +440,7 @@ def bridges_of(settings: Settings, retains: Callable[[Destination, int], int]) -
 
 
 def certificate_files(settings: Settings, tls: Iterable[Tls]) -> Iterator[str]:
-    """Files with certificates that this broker needs; ``tls``: of its connectors and its admin server."""
+    """Yield the files with certificates that this broker needs; ``tls``: of its connectors and its admin server."""
     for each in tls:
         yield from each.certificates
     tables: list[tuple[str | None, ...]] = [(each.tls.certificate, each.tls.ca) for each in settings.bridges]
@@ -450,7 +451,7 @@ def certificate_files(settings: Settings, tls: Iterable[Tls]) -> Iterator[str]:
 
 
 def expiries_of(settings: Settings, tls: Iterable[Tls]) -> Expiries:
-    """Of all files that ``certificate_files`` has, and of the revocation lists that this broker asks."""
+    """Return the expiries of all files of ``certificate_files``, and of the revocation lists that this broker uses."""
     made = list(tls)
     lists = [path for each in made for path in each.revocation_lists]
     if settings.replication is not None and settings.replication.is_tls and settings.tls.check_revocation:
@@ -459,19 +460,19 @@ def expiries_of(settings: Settings, tls: Iterable[Tls]) -> Expiries:
 
 
 def _admin_url(settings: Settings) -> str | None:
-    """Where others find the admin server. None: there is none for them."""
+    """Return the address of the admin server for other hosts. None: there is none."""
     admin, replication = settings.admin.address, settings.replication
     if admin is None:
         return None
     scheme, advertised = "https" if settings.admin.is_tls else "http", settings.admin.advertised
     is_hidden = advertised is None and is_loopback(admin.host)
     if replication is not None and is_hidden and not is_loopback(replication.told_hostname):
-        return None  # whoever followed it on another host would ask another member
+        return None  # on another host this address would lead to another member
     return f"{scheme}://{told_address(admin, advertised, hostname_of(settings))}"
 
 
 def filters_of(settings: Settings) -> Filters:
-    """Which destinations have stores of their own."""
+    """Return the destinations with stores of their own."""
     options = settings.store
     return Filters(
         FilteredStore(each.queue, each.topic, each.per_destination, store_settings(options.of(each), settings))

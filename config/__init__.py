@@ -1,1 +1,1 @@
-"""What the operator may say. Imports nothing of ours."""
+"""Settings of the operator. Imports no other part of the broker."""

@@ -1,4 +1,4 @@
-"""Where a broker listens: HOST:PORT of the command line, and the URIs of connectors with their options."""
+"""Addresses that a broker listens on: HOST:PORT of the command line, and the URIs of connectors with their options."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ EXPECTED_ADVERTISED: Final = "HOST:PORT, as others connect to it"
 STOMP: Final = "stomp"
 OPENWIRE: Final = "openwire"
 MQTT: Final = "mqtt"
-#: STOMP and MQTT: what is spoken says the client, by the subprotocol that it asks for.
+#: STOMP or MQTT: the client chooses by the subprotocol that it requests.
 WEBSOCKET: Final = "websocket"
-#: ActiveMQ's schemes: what is spoken, and whether TLS is below it. The ways to do I/O (nio) are one here.
+#: ActiveMQ's schemes: the protocol, and whether it uses TLS. The variants of I/O (nio) are the same here.
 SCHEMES: Final = {
     "stomp": (STOMP, False),
     "stomp+nio": (STOMP, False),
@@ -42,7 +42,7 @@ SCHEMES: Final = {
     "ws": (WEBSOCKET, False),
     "wss": (WEBSOCKET, True),
 }
-#: Those that this release knows by name only.
+#: Schemes that this release knows only by name.
 LATER: Final = ("amqp", "amqp+ssl", "auto", "auto+ssl")
 PORT_MAX: Final = 65_535
 HEART_BEAT_MS_MAX: Final = 24 * 3_600_000
@@ -61,9 +61,9 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorOptions:
-    """What may stand behind the `?` of a connector's URI; sizes in bytes, times in ms, defaults those of ActiveMQ.
+    """Options behind the `?` of a connector's URI; sizes in bytes, times in ms, defaults those of ActiveMQ.
 
-    ActiveMQ leaves max_frame_size of STOMP open, which is no bound at all: here it is that of its other protocols.
+    ActiveMQ does not bound max_frame_size of STOMP: here it is that of its other protocols.
     """
 
     max_frame_size: int = 100 << 20
@@ -72,16 +72,15 @@ class ConnectorOptions:
     default_heart_beat: tuple[int, int] = (0, 0)
     connect_attempt_timeout: int = 30_000
     maximum_connections: int = 10_000
-    max_inactivity_duration: int = 30_000  # OpenWire: the longest silence; 0: however long
+    max_inactivity_duration: int = 30_000  # OpenWire: the longest silence; 0: no limit
     max_inactivity_duration_initial_delay: int = 10_000
-    update_cluster_clients: bool = True  # OpenWire: clients are told of the other brokers
-    # Who comes with a client id that is in use takes it over. None: in MQTT, whose specification wants it, and in
-    # OpenWire not.
+    update_cluster_clients: bool = True  # OpenWire: clients are informed of the other brokers
+    # A client with a client id in use takes it over. None: in MQTT, as its specification requires, and not in OpenWire.
     allow_link_stealing: bool | None = None
-    default_keep_alive: int = 0  # MQTT: of who asks for none; 0: may be silent however long
-    subscription_prefetch: int | None = None  # MQTT; None: as [broker] says
+    default_keep_alive: int = 0  # MQTT: for clients that request none; 0: no limit
+    subscription_prefetch: int | None = None  # MQTT; None: as in [broker]
     publish_dollar_topics: bool = False  # MQTT: clients may send to topics that begin with "$"
-    client_auth: str | None = None  # of TLS; None: as [tls] says, here and below
+    client_auth: str | None = None  # of TLS; None: as in [tls], here and below
     minimum_version: str | None = None
     certificate: str | None = None
     key: str | None = None
@@ -90,7 +89,7 @@ class ConnectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector's URI, taken apart. ``scheme`` is as it was written, ``protocol`` what is spoken there."""
+    """A parsed connector URI. ``scheme`` is as written, ``protocol`` the protocol spoken there."""
 
     scheme: str
     address: Address
@@ -106,12 +105,12 @@ class Connector:
 
 
 def address(text: str) -> Address:
-    """HOST:PORT, [v6]:PORT. Raises ValueError with what was expected."""
+    """Parse HOST:PORT or [v6]:PORT. Raises ValueError with the expected form."""
     return _address(text, EXPECTED_ADDRESS)
 
 
 def advertised(text: str) -> Address:
-    """An address that others connect to. Raises ValueError with what was expected."""
+    """Parse an address that other hosts connect to. Raises ValueError with the expected form."""
     found = _address(text, EXPECTED_ADVERTISED)
     if not found.port:
         raise ValueError(EXPECTED_ADVERTISED)
@@ -119,7 +118,7 @@ def advertised(text: str) -> Address:
 
 
 def connector(uri: str) -> Connector:
-    """Take a connector's URI apart. Raises ValueError with what was expected."""
+    """Parse a connector's URI. Raises ValueError with the expected form."""
     parts = _split(uri, 'a URI like "stomp://127.0.0.1:61613"')
     if parts.scheme in LATER:
         raise ValueError(f"{_EXPECTED_SCHEME}: {parts.scheme} comes with a later release")
@@ -137,7 +136,7 @@ _EXPECTED_SCHEME: Final = 'a connector of this release: one of stomp, openwire, 
 
 
 def admin(uri: str) -> Address | None:
-    """The address of the admin server; None when it is off. Raises ValueError with what was expected."""
+    """Return the address of the admin server; None when it is off. Raises ValueError with the expected form."""
     if uri == OFF:
         return None
     expected = 'a URI like "http://127.0.0.1:8161" or "https://0.0.0.0:8161", or "off"'
@@ -159,7 +158,7 @@ def _address(text: str, expected: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{expected} (an IPv6 address stands in brackets)")
+        raise ValueError(f"{expected} (an IPv6 address is in brackets)")
     if (
         not (colon and host and port.isascii() and port.isdigit() and int(port) <= PORT_MAX)
         or "@" in host
@@ -206,7 +205,7 @@ def _boolean(value: str) -> bool:
 
 
 def _prefetch(value: str) -> int | None:
-    """ActiveMQ's -1: as for other clients."""
+    """Parse a prefetch; ActiveMQ's -1 means: as for other clients."""
     return None if value.strip() == "-1" else _at_least_one(count)(value)
 
 
@@ -215,7 +214,7 @@ def _client_auth(kind: str) -> Callable[[str], str]:
 
 
 def _protocols(value: str) -> str:
-    """The oldest of ActiveMQ's enabledProtocols: newer ones than it are always spoken."""
+    """Return the oldest of ActiveMQ's enabledProtocols: newer ones are always enabled."""
     text = {part.strip() for part in value.split(",")}
     if not text or not text <= set(TLS_VERSIONS):
         raise ValueError(f"some of {', '.join(TLS_VERSIONS)}")
@@ -236,8 +235,8 @@ TLS: Final = "TLS"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Which field an option sets, how it is read, and in which protocols alone, or with TLS alone, it means something
-    (none: everywhere)."""
+    """Field that an option sets, its parser, and the protocols, or TLS, that it is restricted to (none: valid
+    everywhere)."""
 
     field: str
     read: Callable[[str], object]
@@ -247,7 +246,7 @@ class Option:
 _OF_STOMP: Final = (STOMP, WEBSOCKET)
 _OF_OPENWIRE: Final = (OPENWIRE,)
 _OF_MQTT: Final = (MQTT, WEBSOCKET)
-# ActiveMQ sets a STOMP connector's limits through `wireFormat.` and `transport.` alike.
+# ActiveMQ sets a STOMP connector's limits equally through `wireFormat.` and `transport.`.
 _MAX_FRAME_SIZE: Final = Option("max_frame_size", _at_least_one(size))
 _MAX_DATA_LENGTH: Final = Option("max_data_length", _at_least_one(size), _OF_STOMP)
 _INITIAL_DELAY: Final = Option("max_inactivity_duration_initial_delay", milliseconds, _OF_OPENWIRE)
@@ -280,23 +279,23 @@ OPTIONS: Final[dict[str, Option]] = {
     "tls.ca": Option("ca", _path, (TLS,)),
 }
 
-#: Options of ActiveMQ that hold here with one value, or not at all: the value, and the reason.
+#: Options of ActiveMQ that are valid here with one value only: the value, and the reason.
 ALWAYS: Final[dict[str, tuple[str, str]]] = {
     "wireFormat.maxFrameSizeEnabled": ("true", "a frame without an end takes all memory"),
-    "wireFormat.tightEncodingEnabled": ("false", "messages travel as they stand in the journal, in loose encoding"),
-    "wireFormat.cacheEnabled": ("false", "messages travel as they stand in the journal, without a cache"),
-    "wireFormat.sizePrefixDisabled": ("false", "a frame says how long it is"),
-    "wireFormat.stackTraceEnabled": ("false", "a refusal says what was wrong, and nothing of our inside"),
-    "wireFormat.tcpNoDelayEnabled": ("true", "what is said in one turn is written at once"),
-    "transport.tcpNoDelay": ("true", "what is said in one turn is written at once"),
-    "transport.keepAlive": ("true", "the system finds out who is gone without a word"),
+    "wireFormat.tightEncodingEnabled": ("false", "messages are sent as they are in the journal, in loose encoding"),
+    "wireFormat.cacheEnabled": ("false", "messages are sent as they are in the journal, without a cache"),
+    "wireFormat.sizePrefixDisabled": ("false", "each frame begins with its length"),
+    "wireFormat.stackTraceEnabled": ("false", "an error gives the reason, but no internal details"),
+    "wireFormat.tcpNoDelayEnabled": ("true", "all output of one turn is written at once"),
+    "transport.tcpNoDelay": ("true", "all output of one turn is written at once"),
+    "transport.keepAlive": ("true", "the system detects clients that vanished"),
     "transport.useInactivityMonitor": ("true", "set wireFormat.maxInactivityDuration=0 to allow silence"),
-    "transport.verifyHostName": ("false", "a client's certificate is known by its subject"),
-    "rebalanceClusterClients": ("false", "of a pair the master alone serves: there is nothing to choose"),
+    "transport.verifyHostName": ("false", "a client's certificate is identified by its subject"),
+    "rebalanceClusterClients": ("false", "only the master of a pair serves clients, so there is no choice"),
     "updateClusterClientsOnRemove": ("false", "clients need a broker's address most when it is away"),
     "transport.subscriptionStrategy": (
         "mqtt-default-subscriptions",
-        "queues of virtual topics are read by STOMP and JMS clients; MQTT has shared subscriptions",
+        "queues of virtual topics are for STOMP and JMS clients; MQTT has shared subscriptions",
     ),
     "auditNetworkProducers": ("false", "there are no networks of brokers here"),
 }
@@ -308,20 +307,20 @@ def _options(query: str, protocol: str, is_tls: bool) -> ConnectorOptions:
         if name in ALWAYS:
             only, reason = ALWAYS[name]
             if value.lower() != only:
-                raise ValueError(f"{name}={only}, which alone holds here: {reason}")
+                raise ValueError(f"{name}={only}, the only value here: {reason}")
             continue
         option = OPTIONS.get(name)
         if option is None:
             near = get_close_matches(name, OPTIONS, 1)
             hint = f" (did you mean {near[0]}?)" if near else f" ({', '.join(OPTIONS)})"
-            raise ValueError(f"options that exist, and {name} does not{hint}")
+            raise ValueError(f"a known option, not {name}{hint}")
         if option.only and protocol not in option.only and not (TLS in option.only and is_tls):
-            raise ValueError(f"options of this connector, and {name} is one of {' and '.join(option.only)} alone")
+            raise ValueError(f"options of this connector; {name} is only for {' and '.join(option.only)}")
         try:
             read = option.read(value)
         except ValueError as error:
             raise ValueError(f"for the option {name} {error}") from error
         if option is _WANT and options.client_auth == "need":
-            continue  # ActiveMQ: needed is wanted, in whatever order they stand
+            continue  # ActiveMQ: "need" includes "want", in any order
         options = replace(options, **{option.field: read})  # type: ignore[arg-type]
     return options

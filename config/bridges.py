@@ -1,4 +1,4 @@
-"""The tables [[bridges]]: topics from and to another MQTT broker, as mosquitto's ``connection`` has them.
+"""The tables [[bridges]]: topics from and to another MQTT broker, as in mosquitto's ``connection``.
 
 A topic of a bridge is ``<local_prefix><pattern>`` here and ``<remote_prefix><pattern>`` there.
 """
@@ -18,7 +18,7 @@ from tandemmq.config.units import Count, Milliseconds
 
 MQTT: Final = "mqtt://"
 MQTTS: Final = "mqtts://"
-#: MQTT's strings have 64 KiB; beyond this a client id has no place in a queue's name.
+#: MQTT's strings have up to 64 KiB; a client id longer than this does not fit into a queue's name.
 CLIENT_ID_CHARACTERS_MAX: Final = 100
 SECOND: Final = 1_000
 
@@ -54,7 +54,7 @@ def _pattern(text: str) -> str:
 
 
 def meet(one: str, other: str) -> bool:
-    """Whether there is a topic that both filters match."""
+    """Return whether a topic exists that both filters match."""
     for mine, theirs in zip_longest(one.split("/"), other.split("/")):
         if mine == "#" or theirs == "#":
             return True
@@ -81,12 +81,12 @@ class BridgeTopicSettings(Section):
 
     @property
     def local(self) -> str:
-        """The filter here."""
+        """Topic filter on this broker."""
         return self.local_prefix + self.pattern
 
     @property
     def remote(self) -> str:
-        """The filter there."""
+        """Topic filter on the other broker."""
         return self.remote_prefix + self.pattern
 
     @property
@@ -146,15 +146,15 @@ class BridgeSettings(Section):
         if self.password_given and self.username is None:
             raise ValueError("a username beside the password")
         if self.bridge_mode and self.protocol_version != "3.1.1":
-            raise ValueError('bridge_mode with protocol_version = "3.1.1" alone; MQTT 5 has no need of it')
+            raise ValueError('bridge_mode only with protocol_version = "3.1.1"; MQTT 5 does not need it')
         ins = [each for each in self.topics if each.is_in]
         outs = [each for each in self.topics if each.is_out]
         for one, other in combinations(ins, 2):
             if meet(one.remote, other.remote):
-                raise ValueError(f"no topics that come twice: {one.remote} and {other.remote} both match some")
+                raise ValueError(f"each incoming topic once: {one.remote} and {other.remote} overlap")
         for one, other in combinations(outs, 2):
             if meet(one.local, other.local):
-                raise ValueError(f"no topics that go twice: {one.local} and {other.local} both match some")
+                raise ValueError(f"each outgoing topic once: {one.local} and {other.local} overlap")
         if self.protocol_version == "3.1.1" and not self.bridge_mode:
             for one, other in product(ins, outs):
                 if meet(one.remote, other.remote):
@@ -174,7 +174,7 @@ class BridgeSettings(Section):
 
     @property
     def told_addresses(self) -> tuple[tuple[Address, bool], ...]:
-        """Each with whether TLS is below it."""
+        """Addresses, each with whether TLS is used."""
         return tuple((_address_of(each), each.startswith(MQTTS)) for each in self.addresses)
 
 
@@ -187,6 +187,6 @@ def _different(bridges: tuple[BridgeSettings, ...]) -> tuple[BridgeSettings, ...
     return bridges
 
 
-#: So many bridges there may be.
+#: Maximum number of bridges.
 BRIDGES_MAX: Final = 100
 Bridges = Annotated[tuple[BridgeSettings, ...], AfterValidator(_different), Field(max_length=BRIDGES_MAX)]

@@ -1,4 +1,4 @@
-"""What differs between the settings a broker runs with and those that were read again."""
+"""Differences between the settings of a running broker and those of a new read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tandemmq.config.settings import Settings
 
 _OF_BROKER: Final = frozenset(("queue_prefetch", "topic_prefetch", "durable_topic_prefetch"))
 _OF_DESTINATION: Final = _OF_BROKER | {"queue_browser_prefetch"}
-#: A table that a broker takes over as a whole.
+#: Table that a broker takes over as a whole.
 _LOGGING: Final = "logging"
 
 
 class _Change(NamedTuple):
-    """A key whose values differ. ``name``: the last part of it, for one that stands in a table of its own."""
+    """A key whose values differ. ``name``: its last part, for a key in a table of its own."""
 
     key: str
     name: str
@@ -23,13 +23,13 @@ class _Change(NamedTuple):
 
 
 def changed_for_the_next_start(running: Settings, read: Settings) -> list[str]:
-    """The keys whose values differ and cannot be taken over by a broker that runs: all but prefetches and [logging].
-    Entries of [[destinations]] are compared with those of the same pattern, in whatever order they stand."""
+    """Return the keys whose values differ and that a running broker cannot take over: all but prefetches and [logging].
+    Entries of [[destinations]] are compared by their pattern, in any order."""
     return [change.key for change in _changes(running, read) if not _holds_at_once(change)]
 
 
 def changed_at_once(former: Settings, read: Settings) -> list[str]:
-    """What is taken over by a broker that runs, a sentence each with both values; no secret is among them."""
+    """Return the changes that a running broker takes over, a sentence each with both values; none of them is secret."""
     return [
         f"{change.key} is {change.after!r} now, and was {change.before!r}"
         for change in _changes(former, read)

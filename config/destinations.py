@@ -1,8 +1,7 @@
-"""The tables [[destinations]]: what holds for the destinations that a pattern names, as ActiveMQ's policyEntry has it.
+"""The tables [[destinations]]: policies for the destinations that a pattern matches, as ActiveMQ's policyEntry.
 
-The most specific entry that matches holds, and it alone: what it does not say has its default, also where a less
-specific entry says it. What becomes of those attributes of a policyEntry that are none of ours stands in
-`config.policy_entries`.
+Only the most specific matching entry applies: keys that it omits have their default, even if a less specific entry sets
+them. `config.policy_entries` has the conversion of the other attributes of a policyEntry.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NO_LIMIT: Final = -1
 
 
 def _or_none(parse: Callable[[object], int]) -> BeforeValidator:
-    """-1 is ActiveMQ's word for no limit."""
+    """Make a validator that also accepts -1, ActiveMQ's value for no limit."""
 
     def read(value: object) -> int:
         if value in (NO_LIMIT, str(NO_LIMIT)) and not isinstance(value, bool):
@@ -82,7 +81,7 @@ class DeadLetterSettings(Section):
     def _has_a_name(self) -> Self:
         for key in ("queue_prefix", "topic_prefix"):
             if self.type == "individual" and not getattr(self, key) and not getattr(self, key.replace("pre", "suf")):
-                raise ValueError(f"{key} to be something: a destination cannot be its own dead letter queue")
+                raise ValueError(f"a {key} that is not empty: a destination cannot be its own dead letter queue")
         return self
 
 
@@ -136,7 +135,7 @@ class EvictionSettings(Section):
     @model_validator(mode="after")
     def _has_a_property(self) -> Self:
         if (self.type == "unique_property") != bool(self.property_name):
-            raise ValueError("property_name, of unique_property and of nothing else")
+            raise ValueError("property_name with unique_property, and only with it")
         return self
 
 
@@ -246,12 +245,12 @@ class DestinationSettings(Subject):
 
 
 def different(entries: tuple[Subject, ...]) -> tuple[Subject, ...]:
-    """Entries of different subjects, or the pattern that stands twice is named."""
+    """Return ``entries`` if their subjects differ. ValueError names the pattern that occurs twice."""
     seen: set[tuple[str, str]] = set()
     for entry in entries:
         if entry.subject in seen:
             kind, pattern = entry.subject
-            raise ValueError(f'one entry for each pattern, and {kind} = "{pattern}" stands twice')
+            raise ValueError(f'one entry for each pattern, but {kind} = "{pattern}" is there twice')
         seen.add(entry.subject)
     return entries
 

@@ -1,4 +1,4 @@
-"""What is said about a wrong setting: which key, which value, what was expected, and where it was read."""
+"""Errors of a wrong setting: the key, the value, what was expected, and where it was read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ VALUE_CHARACTERS_MAX: Final = 80
 
 
 class SettingsError(Exception):
-    """A setting is wrong. The message is for the operator and names all four; of a value, no password.
+    """A setting is wrong. The message is for the operator and names all four, but shows no password.
 
-    `key` is dotted ("store.checkpoint_interval"), empty when no single key is to blame; `source` is a file's name, an
+    `key` is dotted ("store.checkpoint_interval"), empty when no single key is wrong; `source` is a file's name, an
     environment variable or an option.
     """
 
@@ -25,7 +25,7 @@ class SettingsError(Exception):
         self.source = source
 
     def facts(self) -> dict[str, object]:
-        """The same for a program."""
+        """Return the same facts for a program."""
         return {
             "key": self.key,
             "value": masked(self.value, self.key),
@@ -36,7 +36,7 @@ class SettingsError(Exception):
 
     @property
     def all(self) -> tuple[SettingsError, ...]:
-        """Everything that is wrong, in the order in which it was read."""
+        """All errors, in the order in which they were read."""
         return (self,)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class SettingsError(Exception):
 
 
 class SeveralWrong(SettingsError):
-    """Several settings are wrong: as the first of them, and the message has a line for each."""
+    """Several settings are wrong. The attributes are those of the first error; the message has a line for each."""
 
     def __init__(self, errors: Sequence[SettingsError]) -> None:
         first = errors[0]
@@ -69,14 +69,14 @@ class SeveralWrong(SettingsError):
 
 
 class UnknownSetting(SettingsError):
-    """There is no such key; `near` is the one that was probably meant."""
+    """The key does not exist; `near` is the most similar existing one."""
 
     def __init__(self, key: str, value: object, near: str | None, source: str | None = None) -> None:
         super().__init__(key, value, near or "no such setting", source)
         self.near = near
 
     def facts(self) -> dict[str, object]:
-        return super().facts() | {"expected": "a setting that there is", "near": self.near}
+        return super().facts() | {"expected": "an existing setting", "near": self.near}
 
     def __str__(self) -> str:
         hint = f" Did you mean {self.near}?" if self.near else ""
@@ -84,7 +84,7 @@ class UnknownSetting(SettingsError):
 
 
 class RefusedSetting(SettingsError):
-    """A setting of ActiveMQ that does not hold here. ``reason`` says why, and what to set instead."""
+    """A setting of ActiveMQ is not available here. ``reason`` is the reason, and the setting to use instead."""
 
     def __init__(self, key: str, value: object, reason: str, source: str | None = None) -> None:
         super().__init__(key, value, "", source)

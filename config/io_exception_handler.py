@@ -1,9 +1,9 @@
-"""What becomes of ActiveMQ's IO exception handlers: DefaultIOExceptionHandler, LeaseLockerIOExceptionHandler and
-JDBCIOExceptionHandler, and of the broker's own settings about its end.
+"""Treatment of ActiveMQ's IO exception handlers: DefaultIOExceptionHandler, LeaseLockerIOExceptionHandler and
+JDBCIOExceptionHandler, and of the broker's own settings for its end.
 
-There is no handler to choose here. One table (broker.ha.states) has the result of each failure, by type, errno and
-SQLSTATE; ``tandemmq doctor errors`` prints it. So nearly every setting is either what that table does anyway, or would
-let a master go on that may be one of two. Properties and defaults are those of ActiveMQ 5.17.
+There is no choice of handlers here. One table (broker.ha.states) has the result of each failure, by type, errno and
+SQLSTATE; ``tandemmq doctor errors`` prints it. So nearly every setting is either already the behaviour of that table,
+or would allow two masters at the same time. Properties and defaults are those of ActiveMQ 5.17.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECTION: Final = "io_exception_handler"
 
 
 class IOExceptionHandlerSettings(Section):
-    """The table [io_exception_handler]: every key in it is one of ActiveMQ's, see HANDLER."""
+    """Table [io_exception_handler]: each key in it is one of ActiveMQ's, see HANDLER."""
 
 
 _HANDLER: Final = {

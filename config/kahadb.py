@@ -1,15 +1,15 @@
-"""What becomes of every setting of ActiveMQ's stores: KahaDB's properties, mKahaDB's, the locker's, the JVM's, and the
+"""Treatment of each setting of ActiveMQ's stores: KahaDB's properties, mKahaDB's, the locker's, the JVM's, and the
 Replicated LevelDB Store's.
 
-Tables by which the settings are read, and from which docs/kahadb-settings.md and docs/replication.md are printed. A
+The settings are read by these tables; docs/kahadb-settings.md and docs/replication.md are generated from them. A
 property is
 
-    ACCEPTED  a setting of ours by the same name in snake_case, and does what it says
-    MAPPED    read as another setting of ours
-    FIXED     taken with the values that hold here anyway, refused with the reason otherwise
-    REFUSED   refused with the reason, and with what to set instead
+    ACCEPTED  a setting here of the same name in snake_case, with the same effect
+    MAPPED    read as another setting
+    FIXED     accepted with the values that are fixed here, refused with the reason otherwise
+    REFUSED   refused with the reason, and the setting to use instead
 
-Nothing is taken and then ignored: who relies on a setting learns at start that it does not hold.
+No setting is accepted and then ignored: the start fails if a setting is not available.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tandemmq.config.kahadb_properties import GROUPS
 from tandemmq.config.kahadb_property import Outcome, Property, read_as
 
 _ALL: Final = [found for groups in (GROUPS, leveldb_properties.GROUPS) for group in groups.values() for found in group]
-#: By key, those that are not plain settings of ours.
+#: Properties that are not plain settings here, by key.
 SPECIAL: Final[Mapping[str, Property]] = {found.key: found for found in _ALL if found.outcome is not Outcome.ACCEPTED}
 FIXED: Final = [found for found in _ALL if found.outcome is Outcome.FIXED]
 
 
 def check(found: Property, value: Any, source: str | None) -> Any:
-    """What is to be read instead: the MAPPED one's value for its target, the FIXED one's own.
+    """Return the value to use: the MAPPED one's value for its target, the FIXED one's own.
 
-    Raises RefusedSetting for a value that does not hold here, SettingsError for one that means nothing.
+    Raises RefusedSetting for a value that is not available here, SettingsError for an invalid one.
     """
     if found.outcome is Outcome.REFUSED:
         raise RefusedSetting(found.key, value, found.here, source)
@@ -52,4 +52,4 @@ def check(found: Property, value: Any, source: str | None) -> Any:
 
 def _values(found: Property) -> str:
     shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in found.values]
-    return f"only {' or '.join(shown)} holds here"
+    return f"only {' or '.join(shown)} is available here"

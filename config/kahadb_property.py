@@ -25,11 +25,11 @@ Values = tuple[bool | int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One of ActiveMQ's settings. ``here`` is its effect here, or why it has none and what to set instead. An empty
-    ``here`` means the same as in ActiveMQ.
+    """Setting of ActiveMQ. ``here`` is its effect here, or the reason why it has none and the setting to use instead.
+    An empty ``here`` means the same as in ActiveMQ.
 
-    ``key`` is ours: the setting by which it is given. For MAPPED, ``target`` is the setting as which it is read, with
-    the value that ``convert`` makes of it. For FIXED, ``values`` are those that are taken, first the one that is shown.
+    ``key`` is its key here. For MAPPED, ``target`` is the setting that it is read as, with the value that ``convert``
+    returns. For FIXED, ``values`` are the accepted values; the first one is shown.
     """
 
     outcome: Outcome
@@ -63,12 +63,12 @@ def fixed(values: Values, here: str, key: str = "") -> Property:
 
 
 def always(here: str, key: str = "") -> Property:
-    """FIXED: true alone."""
+    """Make a FIXED property that accepts only true."""
     return fixed((True,), here, key)
 
 
 def never(here: str, key: str = "") -> Property:
-    """FIXED: false alone."""
+    """Make a FIXED property that accepts only false."""
     return fixed((False,), here, key)
 
 
@@ -86,7 +86,7 @@ _EXPECTED: Final = {bool: "true or false", int: "a whole number", str: "text"}
 
 
 def read_as(kind: type[bool] | type[int] | type[str], value: object) -> bool | int | str:
-    """Return a value as this kind, also from text. ValueError names what was expected."""
+    """Return a value as this kind, also from text. ValueError names the expected form."""
     try:
         read: bool | int | str = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

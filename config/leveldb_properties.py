@@ -1,5 +1,5 @@
-"""The outcome of each property of ActiveMQ's Replicated LevelDB Store: its own, and those of every LevelDB store. They
-are set in [replication]; docs/replication.md has the tables.
+"""Outcome of each property of ActiveMQ's Replicated LevelDB Store: its own, and those of every LevelDB store. They are
+set in [replication]; docs/replication.md has the tables.
 
 Defaults are ActiveMQ's, as its documentation writes them. The texts are for operators, in the documentation and when a
 value is refused: the reason, and the setting to use instead.

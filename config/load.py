@@ -1,7 +1,7 @@
-"""Settings from where operators leave them: a file, then the environment, then `--set`, then the other options.
+"""Settings from their sources: a file, then the environment, then `--set`, then the other options.
 
-What comes later wins, key by key; connectors are a list and win as a whole. Nothing is guessed: a key that does not
-exist, and a value that cannot be meant, raise SettingsError before anything has started.
+A later source overrides an earlier one, key by key; the list of connectors is replaced as a whole. Nothing is guessed:
+a key that does not exist, and an impossible value, raise SettingsError before anything has started.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FILE_BYTES_MAX: Final = 1 << 20
 
 ADAPTERS: Final = "store.filtered_persistence_adapters"
 DESTINATIONS: Final = "destinations"
-#: Lists of tables, which stand in the file alone.
+#: Lists of tables, allowed only in the file.
 TABLE_LISTS: Final[Mapping[str, type[Section]]] = {
     "connectors": ConnectorSettings,
     DESTINATIONS: DestinationSettings,
@@ -47,7 +47,7 @@ TABLE_LISTS: Final[Mapping[str, type[Section]]] = {
     "virtual_destinations": VirtualDestinationSettings,
     "bridges": BridgeSettings,
 }
-#: The options of `run` for connectors: the schemes of those that each takes the place of.
+#: Options of `run` for connectors: the schemes of the connectors that each option replaces.
 CONNECTOR_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "stomp": ("stomp",),
     "openwire": ("openwire", "tcp", "nio"),
@@ -55,7 +55,7 @@ CONNECTOR_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "ws": ("ws",),
 }
 
-#: The tables of one value a key; connectors and destinations are lists of tables.
+#: Tables with one value per key; connectors and destinations are lists of tables.
 SECTIONS: Final[dict[str, type[Section]]] = {
     name: model
     for name, field in Settings.model_fields.items()
@@ -63,17 +63,17 @@ SECTIONS: Final[dict[str, type[Section]]] = {
 }
 
 
-#: By which of ActiveMQ's keys tables of a list are read: those of [store], or of a policyEntry.
+#: Scope of ActiveMQ's keys that the tables of a list accept: those of [store], or of a policyEntry.
 _SCOPES: Final = {ADAPTERS: "store", DESTINATIONS: DESTINATIONS}
 _INSIDE: Final = {**SPECIAL, **policy_entries.SPECIAL}
-#: Settings of ours that have a second key, one of ActiveMQ's.
+#: Settings that have a second key, one of ActiveMQ's.
 _TARGETS: Final = frozenset(found.target for found in SPECIAL.values() if found.target)
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The options of `run` that stand for settings; None: not given. Addresses are HOST:PORT or "off",
-    of the admin server also https://HOST:PORT."""
+    """Options of `run` that are settings; None: not given. Addresses are HOST:PORT or "off", for the admin server also
+    https://HOST:PORT."""
 
     data: str | None = None
     name: str | None = None
@@ -92,9 +92,8 @@ def load(
     *,
     is_again: bool = False,
 ) -> Settings:
-    """The settings that hold, complete and right, or SettingsError, which tells all that is wrong. `environ` is the
-    process's unless given. ``is_again``: a broker runs with them, and takes an empty file for one that is being
-    written."""
+    """Return the complete and valid settings. Raises SettingsError with all errors. `environ` is the process's unless
+    given. ``is_again``: a running broker reads them again, and regards an empty file as one that is being written."""
     values = _Values(is_empty_wrong=is_again)
     if path is not None:
         with values.wrong_kept():
@@ -106,28 +105,28 @@ def load(
 
 
 def load_text(text: str, source: str) -> Settings:
-    """The settings that a file of this text would give alone, or SettingsError; ``source`` is its name in messages."""
+    """Return the settings of a file with only this text. Raises SettingsError; ``source`` is its name in messages."""
     values = _Values()
     values.take_text(text, source)
     return values.settings()
 
 
 class _Values:
-    """Settings as they were read, not yet believed, and where each was read."""
+    """Settings as read, before validation, and the source of each."""
 
     def __init__(self, *, is_empty_wrong: bool = False) -> None:
         self.is_empty_wrong = is_empty_wrong
         self.raw: dict[str, Any] = {}
         self.origins: dict[str, str] = {}
         self.notes: dict[str, str] = {}
-        # What was last said of a setting that has two keys: in which layer, by which key, and the value.
+        # Last value of a setting that has two keys: its layer, its key, and the value.
         self.given: dict[str, tuple[str, str, Any]] = {}
         self.layer = ""
         self.wrong: list[SettingsError] = []
 
     @contextmanager
     def wrong_kept(self) -> Iterator[None]:
-        """What is wrong is told at the end, together with all else."""
+        """Keep an error to report it at the end, together with all others."""
         try:
             yield
         except SettingsError as error:
@@ -140,7 +139,7 @@ class _Values:
             if len(text) > FILE_BYTES_MAX:
                 raise SettingsError("", path, f"a settings file has at most {show_size(FILE_BYTES_MAX)}")
             if self.is_empty_wrong and not text.strip():
-                raise SettingsError("", path, "the settings file is empty; if defaults are meant, write a comment")
+                raise SettingsError("", path, "the settings file is empty; for the defaults, write a comment")
             self.take_text(text.decode(), path)
         except OSError as error:
             reason = f"the settings file cannot be read: {error.strerror}{whose(error)}"
@@ -166,7 +165,7 @@ class _Values:
         elif not isinstance(content, dict):
             raise SettingsError(section, content, f"a table, [{section}]", path)
         else:
-            self.raw.setdefault(section, {})  # an empty [replication] makes a set
+            self.raw.setdefault(section, {})  # an empty [replication] is enough for a set
             for key, value in content.items():
                 with self.wrong_kept():
                     self.put(f"{section}.{key}", value, path)
@@ -174,7 +173,7 @@ class _Values:
     def take_environment(self, environ: Mapping[str, str]) -> None:
         self.layer = "environment"
         for variable in sorted(environ):
-            # TANDEMMQ_ without a section is somebody else's: TANDEMMQ_CONFIG, for one.
+            # TANDEMMQ_ without a section is a variable of another program part: TANDEMMQ_CONFIG, for example.
             if variable.startswith(ENVIRONMENT_PREFIX) and ENVIRONMENT_SEPARATOR in variable:
                 key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace(ENVIRONMENT_SEPARATOR, ".")
                 with self.wrong_kept():
@@ -219,8 +218,8 @@ class _Values:
             self.put("admin.uri", uri, "--admin")
 
     def take_connector(self, scheme: str, text: str) -> None:
-        """That of the option ``--scheme``, instead of those without TLS; STOMP's comes first and gives the broker its
-        default name."""
+        """Replace the connectors without TLS of ``--scheme`` by that of the option; STOMP's is the first and gives the
+        broker its default name."""
         self.drop_connectors(frozenset(CONNECTOR_FLAGS[scheme]), f"--{scheme}")
         if text != OFF:
             made = {"uri": f"{scheme}://{_checked(f'--{scheme}', text)}"}
@@ -239,10 +238,10 @@ class _Values:
         self.put(key, value, origin)
 
     def put(self, key: str, value: Any, origin: str) -> None:
-        """Take a value for a key, ours or ActiveMQ's."""
+        """Take a value for a key of this broker or of ActiveMQ."""
         section = key.partition(".")[0]
         if section in SECTIONS:
-            self.raw.setdefault(section, {})  # also if the key is read as one of another table
+            self.raw.setdefault(section, {})  # also if the key is read as a key of another table
         found = SPECIAL.get(key)
         if found is None:
             if key in _TARGETS:
@@ -265,16 +264,16 @@ class _Values:
         self.notes[found.target] = f"{key} = {value!r} (from {origin}) is read as {found.target} = {read!r}"
 
     def agree(self, target: str, key: str, value: Any, origin: str) -> None:
-        """Two keys for one setting may stand in one file only if they say the same."""
+        """Check that two keys for one setting have the same value if they are in one file."""
         layer, other, before = self.given.get(target, ("", "", None))
         if layer == self.layer and other != key and str(before).lower() != str(value).lower():
-            raise SettingsError(key, value, f"the same as {other}, since both are one setting; leave one out", origin)
+            raise SettingsError(key, value, f"the same as {other}, since both are one setting; remove one", origin)
         self.given[target] = self.layer, key, value
         self.notes.pop(target, None)
 
     def read_table(self, table: dict[str, Any], prefix: str, origin: str, scope: str) -> dict[str, Any]:
-        """A table of a list, or one inside of it, with those of ActiveMQ's keys that are none of ours. ``scope``:
-        behind which keys they are in the tables of ActiveMQ's."""
+        """Read a table of a list, or a table inside it, with ActiveMQ's keys that are not keys here. ``scope``: prefix
+        of the keys in ActiveMQ's tables."""
         root = f"{scope.partition('.')[0]}."
         read: dict[str, Any] = {}
         for name, value in table.items():
@@ -288,7 +287,7 @@ class _Values:
             elif isinstance(value, dict):
                 value = self.read_table(value, f"{prefix}.{name}", origin, f"{scope}.{name}")
             if target in read and read[target] != value:
-                raise SettingsError(f"{prefix}.{name}", value, "to be said once: two keys are one setting", origin)
+                raise SettingsError(f"{prefix}.{name}", value, "a single value: two keys are one setting", origin)
             read[target] = value
         return read
 
@@ -319,7 +318,7 @@ class _Values:
             settings = Settings.model_validate(self.raw)
         except ValidationError as error:
             explained = {each.key: each for each in reversed([self.explain(each) for each in error.errors()])}
-            self.wrong += reversed(explained.values())  # of one key the first thing
+            self.wrong += reversed(explained.values())  # of each key the first error
             raise self.all_wrong() from error
         if self.wrong:
             raise self.all_wrong()
@@ -334,7 +333,7 @@ class _Values:
         return self.wrong[0] if len(self.wrong) == 1 else SeveralWrong(self.wrong)
 
     def explain(self, error: ErrorDetails) -> SettingsError:
-        """What is wrong, in the operator's words."""
+        """Convert a validation error to a SettingsError."""
         key = _dotted(error["loc"])
         origin = self.origins.get(
             next((name for name in self.origins if f"{key}.".startswith((f"{name}.", f"{name}["))), "")
@@ -379,7 +378,7 @@ def _dotted(location: tuple[int | str, ...]) -> str:
 
 
 def _near_key(key: str, location: tuple[int | str, ...]) -> str | None:
-    """The key that was probably meant."""
+    """Return the key that was probably meant."""
     section, name = str(location[0]), str(location[-1])
     tables = next((TABLE_LISTS[each] for each in TABLE_LISTS if key.startswith(f"{each}[")), None)
     table = _inner(tables or SECTIONS[section], [str(part) for part in location[1:-1] if not isinstance(part, int)])
@@ -387,7 +386,7 @@ def _near_key(key: str, location: tuple[int | str, ...]) -> str | None:
     if section in SECTIONS:
         special = [found.key.removeprefix(f"{section}.") for found in SPECIAL.values()]
         fields = [*fields, *special]
-        # In ActiveMQ the lock's settings stand beside the store's.
+        # In ActiveMQ the lock's settings are beside the store's.
         snake = _snake(name)
         elsewhere = [other for other, model in SECTIONS.items() if snake in model.model_fields]
         if elsewhere and snake not in fields:
@@ -397,7 +396,7 @@ def _near_key(key: str, location: tuple[int | str, ...]) -> str | None:
 
 
 def _inner(model: type[Section], path: Sequence[str]) -> type[Section]:
-    """The table inside a table."""
+    """Return the table inside a table."""
     for name in path:
         field = model.model_fields.get(name)
         model = (section_of(field.annotation) if field is not None else None) or model

@@ -1,7 +1,7 @@
-"""The table [locker]: which kind of lock says who is master, and what each kind asks.
+"""The table [locker]: the kind of lock that decides which broker is master, and the settings of each kind.
 
-A key that the chosen kind does not read is refused, by name: who sets one relies on it. What a kind reads reaches it
-through `LockerSettings.kind_options`.
+A key that the chosen kind does not read is refused, by name, since the operator relies on it. A kind gets its settings
+from `LockerSettings.kind_options`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEASE_DATABASE: Final = "lease-database"
 ZOOKEEPER: Final = "zookeeper"
 KUBERNETES: Final = "kubernetes-lease"
 
-#: ActiveMQ's names of its elements, and what they are here.
+#: ActiveMQ's names of its elements, and the kinds that they mean here.
 ALIASES: Final = {
     "shared-file-locker": SHARED_FILE,
     "database-locker": DATABASE,
@@ -39,7 +39,7 @@ _DATABASE_KEYS: Final = (
     "table_prefix",
     "statements",
 )
-#: What each kind reads beside the keys that all kinds read.
+#: Keys of each kind, beside those of all kinds.
 KEYS: Final[dict[str, tuple[str, ...]]] = {
     SHARED_FILE: ("directory",),
     DATABASE: _DATABASE_KEYS,
@@ -48,12 +48,12 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     KUBERNETES: ("kubernetes",),
     "memory": (),
 }
-#: What a kind reads that another package brings.
+#: Keys of a kind that another package provides.
 FOREIGN_KEYS: Final = ("options",)
-#: What one kind or another reads alone.
+#: Keys that only some kinds read.
 OWN_KEYS: Final = sorted({key for keys in KEYS.values() for key in keys} | set(FOREIGN_KEYS))
 
-#: Sleep interval and keep-alive period in ms, where a kind has others than `shared-file`.
+#: Sleep interval and keep-alive period in ms of the kinds that differ from `shared-file`.
 PERIODS: Final = {
     DATABASE: (500, 500),
     LEASE_DATABASE: (2_000, 500),
@@ -78,7 +78,7 @@ def _data_source(value: object) -> object:
 
 
 def _seconds(value: object) -> int:
-    """ActiveMQ's queryTimeout: a plain number is seconds, and one below 1 means none. In ms."""
+    """Parse ActiveMQ's queryTimeout, in ms: a plain number is seconds, and one below 1 means none."""
     try:
         if isinstance(value, str) and re.fullmatch(r"-?\d+", value):
             value = int(value)
@@ -95,7 +95,7 @@ DataSource = Annotated[str, BeforeValidator(_data_source), PlainSerializer(maske
 
 
 class StatementsSettings(Section):
-    """ActiveMQ's `<statements>`: names and SQL of the lock's table. What is not said is as in ActiveMQ."""
+    """ActiveMQ's `<statements>`: names and SQL of the lock's table. Missing values are as in ActiveMQ."""
 
     lock_table_name: str | None = Field(None, min_length=1)
     """As `locker.lock_table_name`."""
@@ -132,7 +132,7 @@ class StatementsSettings(Section):
 
 
 class LockerSettings(Section):
-    # The first field: what the others may say depends on it.
+    # First field: validation of the others depends on it.
     type: Annotated[str, BeforeValidator(_kind)] = Field(SHARED_FILE, min_length=1)
     """Kind of lock: `shared-file`, `database`, `lease-database`, `zookeeper`, `kubernetes-lease`, or an installed one.
     ActiveMQ's names (`lease-database-locker`) are accepted."""
@@ -187,7 +187,7 @@ class LockerSettings(Section):
             given.setdefault("lock_acquire_sleep_interval", sleep)
             given.setdefault("lock_keep_alive_period", keep_alive)
         if kind in (DATABASE, LEASE_DATABASE):
-            given.setdefault("data_source", "")  # which is refused, by its own key
+            given.setdefault("data_source", "")  # an empty one is refused, by its own key
         return given
 
     @field_validator(*OWN_KEYS, mode="before")
@@ -200,11 +200,11 @@ class LockerSettings(Section):
         return value
 
     def reads(self, key: str) -> bool:
-        """Whether this key means something to the chosen kind."""
+        """Return whether the chosen kind reads this key."""
         return key not in OWN_KEYS or key in KEYS.get(self.type, FOREIGN_KEYS)
 
     def kind_options(self) -> dict[str, object]:
-        """What is said to the chosen kind alone: plain values, times in ms; what was not said is left out."""
+        """Return the settings of the chosen kind only: plain values, times in ms, without those that are not set."""
         if self.type == ZOOKEEPER:
             return self.zookeeper.options()
         if self.type == KUBERNETES:

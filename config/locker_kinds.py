@@ -1,6 +1,6 @@
-"""The tables `[locker.zookeeper]` and `[locker.kubernetes]`: what two kinds of lock ask beyond what all ask.
+"""The tables `[locker.zookeeper]` and `[locker.kubernetes]`: settings of two kinds of lock beside those of all kinds.
 
-How long a lease is and how often it is renewed stands in `[locker]`, as for every kind.
+Length and renewal of a lease are in `[locker]`, as for every kind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class KindTable(Section):
     """A table that one kind of lock reads."""
 
     def options(self) -> dict[str, object]:
-        """What the operator said, and the defaults, as plain values; what has neither is left out."""
+        """Return the values of the operator and the defaults, as plain values, without those that have neither."""
         return {key: value for key, value in self.model_dump().items() if value is not None}
 
 

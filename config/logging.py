@@ -1,4 +1,4 @@
-"""The table [logging]: what a broker's log says, in what form, and where to."""
+"""The table [logging]: selection, form and target of log lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOGGER: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def _flat(value: object) -> object:
-    """Names with dots are tables in tables where they stand without quotes."""
+    """Flatten tables: names with dots and without quotes are tables in tables."""
     if not isinstance(value, dict):
         return value
     found: dict[str, Any] = {}
@@ -58,5 +58,5 @@ class LoggingSettings(Section):
 
     @property
     def where(self) -> tuple[object, ...]:
-        """All but levels: what a new one needs another target for."""
+        """All settings except levels: a change of these needs a new target."""
         return self.format, self.target, self.file, self.file_max_size, self.file_max_count

@@ -1,4 +1,4 @@
-"""The table [mqtt]: what clients of MQTT may have. What a connector allows stands in the options of its URI."""
+"""The table [mqtt]: limits for clients of MQTT. Options of a connector are in its URI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from tandemmq.config.section import AnyCase, Section
 from tandemmq.config.units import Bytes, Count, Milliseconds, MillisecondsOrNever
 
-#: Both are two bytes wide (MQTT 5, 3.2.2.3).
+#: Range of both values: two bytes (MQTT 5, 3.2.2.3).
 TWO_BYTES_MAX: Final = 65_535
 
 

@@ -1,8 +1,8 @@
-"""The treatment of each attribute of ActiveMQ's policyEntry and of its strategies.
+"""Treatment of each attribute of ActiveMQ's policyEntry and of its strategies.
 
-The table of ``config.destinations``, as `config.kahadb_properties` is that of the store: an attribute is a setting of
-the same name, is read as another one, is fixed, or is refused with the reason and what to set instead. No attribute is
-ignored. `docs/policies.md` is printed from it.
+This table belongs to ``config.destinations``, as `config.kahadb_properties` does to the store: an attribute is a
+setting of the same name, is read as another one, is fixed, or is refused with the reason and the setting to use
+instead. No attribute is ignored. `docs/policies.md` is generated from it.
 """
 
 from __future__ import annotations
@@ -203,5 +203,5 @@ GROUPS: Final = {
     ),
 }
 ALL: Final = tuple(found for group in GROUPS.values() for found in group)
-#: By key, those that are not plain settings of ours.
+#: Attributes that are not plain settings here, by key.
 SPECIAL: Final[Mapping[str, Property]] = {found.key: found for found in ALL if found.outcome is not Outcome.ACCEPTED}

@@ -1,7 +1,7 @@
 """The table [replication]: a set of brokers, each with a store of its own. Without the table there is no set.
 
-Names are those of ActiveMQ's Replicated LevelDB Store, in snake_case. What does not go together with a set stands in
-`config.replication_conflicts`; what becomes of the LevelDB store's own properties in `config.leveldb_properties`.
+Names are those of ActiveMQ's Replicated LevelDB Store, in snake_case. `config.replication_conflicts` has the settings
+that exclude a set, `config.leveldb_properties` the treatment of the LevelDB store's own properties.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOCAL_MEM: Final = "local_mem"
 LOCAL_DISK: Final = "local_disk"
 REMOTE_MEM: Final = "remote_mem"
 REMOTE_DISK: Final = "remote_disk"
-#: What stands for two words.
+#: Words that mean two other words.
 QUORUM: Final = {"quorum_mem": (LOCAL_MEM, REMOTE_MEM), "quorum_disk": (LOCAL_DISK, REMOTE_DISK)}
 SYNC_WORDS: Final = (LOCAL_MEM, LOCAL_DISK, REMOTE_MEM, REMOTE_DISK, *QUORUM)
 EXPECTED_SYNC: Final = f"some of {', '.join(SYNC_WORDS)}, with commas between them"
@@ -41,15 +41,15 @@ _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Where an update has to be before it is confirmed: on the master's disk, and with the others of a quorum."""
+    """Places that must have an update before it is confirmed: the master's disk, and the other nodes of a quorum."""
 
     local_disk: bool
     remote: Literal["none", "memory", "disk"]
 
 
 def sync_of(text: str) -> Sync:
-    """The words of ActiveMQ's `sync`, with commas between them; of two for one side the stronger holds. Raises
-    ValueError with what was expected."""
+    """Parse the words of ActiveMQ's `sync`, separated by commas; of two for one side the stronger applies. Raises
+    ValueError with the expected form."""
     given = [word.strip().lower() for word in text.split(",")]
     if not set(given) <= set(SYNC_WORDS):
         raise ValueError(EXPECTED_SYNC)
@@ -61,7 +61,7 @@ def sync_of(text: str) -> Sync:
 
 
 def bind_address(text: str) -> Address:
-    """HOST:PORT; as ActiveMQ writes it, with "tcp://" in front. Raises ValueError with what was expected."""
+    """Parse HOST:PORT, also with "tcp://" in front, as in ActiveMQ. Raises ValueError with the expected form."""
     try:
         return addresses.address(text.removeprefix(_TCP).removeprefix(_SSL))
     except ValueError as error:
@@ -151,7 +151,7 @@ class ReplicationSettings(Section):
 
     @property
     def is_tls(self) -> bool:
-        """Whether links are encrypted, by [tls]."""
+        """True if links are encrypted, by [tls]."""
         return self.bind.startswith(_SSL)
 
     @property
@@ -160,7 +160,7 @@ class ReplicationSettings(Section):
 
     @property
     def told_hostname(self) -> str:
-        """By which the others reach this node."""
+        """Name by which the other nodes reach this node."""
         return self.hostname or socket.getfqdn()
 
     @property

@@ -1,4 +1,4 @@
-"""What does not go together with [replication]: each is refused with the reason, before anything has started."""
+"""Conflicts of [replication] with other settings: each is refused with the reason, before anything has started."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tandemmq.config.errors import RefusedSetting, SettingsError
 from tandemmq.config.locker import LockerSettings
 from tandemmq.config.settings import Settings
 
-#: Of [locker], what a set reads: how long a demoted broker waits is no matter of a lock.
+#: Keys of [locker] that a set reads: the pause of a demoted broker does not depend on a lock.
 LOCKER_KEYS: Final = frozenset(("retry_interval",))
 
 
 def check(settings: Settings) -> None:
-    """Raises RefusedSetting, or SettingsError where only a value is missing."""
+    """Check for conflicts. Raises RefusedSetting, or SettingsError if only a value is missing."""
     if settings.replication is None:
         return
     said = settings.locker.model_fields_set - LOCKER_KEYS
@@ -22,7 +22,7 @@ def check(settings: Settings) -> None:
             settings,
             f"locker.{key}",
             "A set chooses its master itself, by a quorum of its nodes: a lock beside it could name another one. "
-            "Leave [locker] out, or [replication].",
+            "Remove [locker] or [replication].",
         )
     if settings.store.filtered_persistence_adapters:
         raise _refused(
@@ -35,15 +35,15 @@ def check(settings: Settings) -> None:
         raise _refused(
             settings,
             "store.ignore_missing_journalfiles",
-            "A node whose journal is damaged gets it from the others. One that stepped over the damage would give up "
-            "what the set has confirmed.",
+            "A node with a damaged journal gets it from the others. A node that skipped the damage would lose "
+            "confirmed messages.",
         )
     if settings.store.journal_disk_sync_strategy != "always":
         raise _refused(
             settings,
             "store.journal_disk_sync_strategy",
-            "In a set, what is said to be on a disk has to be there. Leave it out, and say by replication.sync what a "
-            'receipt waits for: sync = "quorum_mem" does not wait for a disk.',
+            "In a set, data confirmed as on disk must be there. Remove the setting. replication.sync sets what "
+            'a receipt waits for: sync = "quorum_mem" does not wait for a disk.',
         )
     if not settings.broker.name:
         raise SettingsError("broker.name", "", "the name of the set, the same on all of its nodes", None)

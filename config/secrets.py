@@ -1,4 +1,4 @@
-"""Passwords in settings: known by where they stand, and not shown in messages, in `config show` or anywhere else."""
+"""Passwords in settings: recognized by their keys, and not shown in messages, in `config show` or anywhere else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final
 
 MASK: Final = "***"
 
-# user:password@ in a URL. The password may hold any character but '/' and blanks; up to the last '@' of its part.
+# user:password@ in a URL. The password may contain any character except '/' and blanks; it ends at the last '@' of its
+# part.
 _IN_AUTHORITY: Final = re.compile(r"(://[^:/@\s'\"]*):[^/\s'\"]*@")
 # password=… in a URL's query or a connection string.
 _IN_QUERY: Final = re.compile(r"(?i)\b((?=\w*(?:password|passwd|pwd|secret|token))\w+=)[^&;\s'\"]+")
@@ -16,13 +17,14 @@ _KEY: Final = re.compile(r"(?i)password|passwd|pwd|secret|token|digest|credentia
 
 
 def is_secret(key: str) -> bool:
-    """A setting of this name, the last part of its key, is one by its whole value. Files with secrets are none."""
+    """Return whether a setting of this name, the last part of its key, is secret as a whole. Files with secrets are
+    not."""
     name = key.rpartition(".")[2]
     return bool(_KEY.search(name)) and not name.endswith("_file")
 
 
 def secrets_in(value: Any, key: str = "") -> Iterator[str]:
-    """The secrets in the value of a setting, or in all of a table."""
+    """Yield the secrets in the value of a setting, or in a whole table."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from secrets_in(part, str(name))
@@ -34,12 +36,12 @@ def secrets_in(value: Any, key: str = "") -> Iterator[str]:
 
 
 def masked_text(text: str) -> str:
-    """The text without the passwords of URLs that stand in it."""
+    """Return the text without the passwords of URLs in it."""
     return _IN_QUERY.sub(rf"\g<1>{MASK}", _IN_AUTHORITY.sub(rf"\g<1>:{MASK}@", text))
 
 
 def masked(value: Any, key: str = "") -> Any:
-    """The value of a setting as it may be shown: of tables and lists each part."""
+    """Return the value of a setting without secrets; of tables and lists, each part."""
     if key and is_secret(key) and value not in (None, ""):
         return MASK
     if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""What every table of settings is made of.
+"""Base of every table of settings.
 
-What a key means stands below its field, as a text of its own. A validator raises ValueError with what was expected, in
-the operator's words.
+The meaning of a key is the text below its field. A validator raises ValueError with the expected form, in the
+operator's words.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, mod
 
 
 class Section(BaseModel):
-    """A table of the file. Values do not change while the broker runs."""
+    """Table of the file. Values do not change while the broker runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
 
 class Subject(Section):
-    """A table about one thing: one of the keys ``kinds`` is given, and no other of them."""
+    """Table about one subject: exactly one of the keys ``kinds`` is set."""
 
     kinds: ClassVar[tuple[str, ...]] = ("queue", "topic")
 
@@ -34,7 +34,7 @@ class Subject(Section):
 
     @property
     def subject(self) -> tuple[str, str]:
-        """The kind, as the key is called, and the pattern; of what has none, that for all."""
+        """Kind, by the name of the key, and pattern; without a pattern, that for all."""
         (kind,) = self._given()
         value = getattr(self, kind)
         return kind, value if isinstance(value, str) else ">"
@@ -45,7 +45,7 @@ class Subject(Section):
 
 @cache
 def meanings(table: type[Section]) -> dict[str, str]:
-    """What each key of a table means. Read from its source when it is asked for: a broker that starts needs none."""
+    """Return the meaning of each key of a table, read from its source on demand: a starting broker needs none."""
     found: dict[str, str] = {}
     for part in (part for part in reversed(table.__mro__) if issubclass(part, Section)):
         (definition,) = ast.parse(inspect.getsource(part)).body
@@ -58,18 +58,18 @@ def meanings(table: type[Section]) -> dict[str, str]:
 
 
 def section_of(annotation: Any) -> type[Section] | None:
-    """The table that a field is, also one that may be left out; None: it is a value."""
+    """Return the table of a field, also of an optional one; None: the field is a value."""
     kinds = [annotation, *get_args(annotation)]
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
 
 
 def listed(value: object, separator: str = ",") -> object:
-    """A list; as ActiveMQ writes it, and as the environment and --set give it, one text with commas."""
+    """Convert to a list: ActiveMQ's form, and that of the environment and --set, is one text with commas."""
     return [part.strip() for part in value.split(separator) if part.strip()] if isinstance(value, str) else value
 
 
 def without(characters: str, expected: str, *, may_be_empty: bool = False) -> AfterValidator:
-    """A text without blanks and without these characters."""
+    """Make a validator of a text without blanks and without these characters."""
 
     def validate(text: str) -> str:
         if not (text or may_be_empty) or any(each.isspace() or each in characters for each in text):
@@ -91,5 +91,5 @@ def _lower(value: object) -> object:
 
 Listed = BeforeValidator(listed)
 Path = Annotated[str, AfterValidator(_path)]
-#: Before a Literal: ActiveMQ writes its enumerations in capitals.
+#: For a Literal: ActiveMQ writes its enumerations in capitals.
 AnyCase = BeforeValidator(_lower)

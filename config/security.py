@@ -1,4 +1,4 @@
-"""The table [security]: who may connect, and who may do what. Files are named here and read elsewhere."""
+"""The table [security]: logins and rights. Files are named here and read elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandemmq.config.section import Listed, Path, Section, Subject, without
 from tandemmq.config.store import Pattern
 from tandemmq.config.units import Count, Milliseconds
 
-#: Everybody who may connect, in the place of a group (ActiveMQ's wildcard).
+#: All users who may connect, in place of a group (ActiveMQ's wildcard).
 EVERYBODY: Final = "*"
 
 
@@ -37,7 +37,7 @@ def _filter(text: str) -> str:
     return text
 
 
-Group = Annotated[str, without(":,", 'names of groups without blanks, ":" and ",", or "*" for everybody')]
+Group = Annotated[str, without(":,", 'names of groups without blanks, ":" and ",", or "*" for all users')]
 Groups = Annotated[tuple[Group, ...], Listed]
 Filter = Annotated[str, AfterValidator(_filter)]
 
@@ -88,7 +88,7 @@ class LdapSettings(Section):
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if self.connection_url is not None and not self.user_base:
-            raise ValueError("user_base, where users are to be found")
+            raise ValueError("user_base, the DN under which users are")
         return self
 
 
@@ -115,5 +115,5 @@ class SecuritySettings(Section):
 
     @property
     def has_users(self) -> bool:
-        """Whether a name means anything."""
+        """True if users are configured."""
         return self.users_file is not None or self.ldap.connection_url is not None

@@ -1,10 +1,10 @@
-"""Every setting there is: its name, its default, its bounds and what it means.
+"""All settings: name, default, bounds and meaning.
 
-Keys are ActiveMQ's own names in snake_case. The models only say what is right; where values come from, and what is
-said of wrong ones, stands in `config.load`; the tables [store], [locker], [replication], [security], [tls], [mqtt],
-[websocket], [[bridges]], [[destinations]] and [[virtual_destinations]] in modules of their names; what becomes of
-ActiveMQ's settings that are none of ours in `config.kahadb` and `config.policy_entries`. `docs/settings.md` is printed
-from what stands below the fields.
+Keys are ActiveMQ's own names in snake_case. The models only define valid values; `config.load` has the sources of
+values and the errors of wrong ones. The tables [store], [locker], [replication], [security], [tls], [mqtt],
+[websocket], [[bridges]], [[destinations]] and [[virtual_destinations]] are in modules of their names. `config.kahadb`
+and `config.policy_entries` have the treatment of ActiveMQ's settings that do not exist here. `docs/settings.md` is
+generated from the texts below the fields.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def _broker_name(name: str) -> str:
 
 
 def _failover_uri(uri: str) -> str:
-    """As a client writes it: what the broker's own connectors are called does not matter."""
+    """Check a URI as a client writes it: the names of the broker's own connectors do not matter."""
     if not re.fullmatch(r"(tcp|nio|ssl|auto)://[^\s,/?#]+:[0-9]{1,5}(\?[^\s,]*)?", uri):
         raise ValueError('a client\'s URI like "tcp://HOST:61616"')
     return uri
 
 
 def _read_by(read: Callable[[str], object]) -> AfterValidator:
-    """A text that this can read."""
+    """Make a validator of a text that ``read`` accepts."""
 
     def validate(text: str) -> str:
         read(text)
@@ -119,7 +119,7 @@ class ConnectorSettings(Section):
 
     @property
     def protocol(self) -> str:
-        """What is spoken there: one of `config.addresses`."""
+        """Protocol spoken there: a constant of `config.addresses`."""
         return self._parts.protocol
 
     @property
@@ -172,7 +172,7 @@ class AdminSettings(Section):
 
     @property
     def address(self) -> Address | None:
-        """None: off."""
+        """Address of the admin server; None: off."""
         return addresses.admin(self.uri)
 
     @property
@@ -181,7 +181,7 @@ class AdminSettings(Section):
 
 
 class Settings(Section):
-    """All settings of a broker. `config.load.load` is the way to one: it fills in the broker's name, too."""
+    """All settings of a broker. `config.load.load` makes them, and fills in the broker's name."""
 
     broker: BrokerSettings = Field(default_factory=BrokerSettings)  # type: ignore[arg-type]
     connectors: tuple[ConnectorSettings, ...] = (
@@ -207,21 +207,21 @@ class Settings(Section):
     _notes: tuple[str, ...] = PrivateAttr(default=())
 
     def origin(self, key: str) -> str | None:
-        """Where the value of this dotted key was read; None: it is the default."""
+        """Return the source of this dotted key's value; None: it is the default."""
         return self._origins.get(key)
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where every value was read that is not a default, by dotted key."""
+        """Sources of all values that are not defaults, by dotted key."""
         return self._origins
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the operator should know of how the settings were read, a sentence each."""
+        """Notes for the operator about the reading of the settings, a sentence each."""
         return self._notes
 
     def with_level(self, level: str) -> Self:
-        """With another ``logging.level``, as the option of `run` says."""
+        """Return the settings with another ``logging.level``, that of the option of `run`."""
         return self.model_copy(update={"logging": self.logging.model_copy(update={"level": level})})
 
     def with_origins(self, origins: dict[str, str], notes: Sequence[str] = ()) -> Self:
@@ -232,6 +232,6 @@ class Settings(Section):
 
 
 def default_name(connectors: tuple[ConnectorSettings, ...]) -> str:
-    """`<hostname>-<port of the first connector>`: two brokers of one host differ, and each keeps its name."""
+    """Return `<hostname>-<port of the first connector>`: two brokers of one host differ, and each keeps its name."""
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:90] or "tandemmq"
     return f"{host}-{connectors[0].address.port}" if connectors else host

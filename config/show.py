@@ -1,4 +1,4 @@
-"""Settings printed: as a file that reads back as the same, and for a machine."""
+"""Output of settings: as a file that reads back as the same, and for a program."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tandemmq.config.units import show_milliseconds, show_size, unit_of
 
 
 def show(settings: Settings) -> str:
-    """The settings as a TOML file that reads back as the same but for passwords, which are not shown; each line with
-    where its value was read."""
+    """Return the settings as a TOML file that reads back as the same except for passwords, which are not shown; each
+    line has the source of its value."""
     lines: list[str] = []
     for section in Settings.model_fields:
         if getattr(settings, section) is None:
@@ -34,13 +34,13 @@ def show(settings: Settings) -> str:
             for entry in attrgetter(name)(settings):
                 lines += [*_entry(name, entry, settings), ""]
     if not settings.connectors:
-        # A list without tables can stand in front of all tables only.
+        # A list without tables can only be in front of all tables.
         lines.insert(0, f"connectors = []  # {settings.origin('connectors') or 'default'}\n")
     return "\n".join(lines)
 
 
 def lists_in(section: str) -> list[str]:
-    """The lists of tables that a section is, or that are in it."""
+    """Return the lists of tables that a section is, or that are in it."""
     return [name for name in TABLE_LISTS if name.partition(".")[0] == section]
 
 
@@ -61,7 +61,7 @@ def _lines(section: str, values: Section, settings: Settings) -> Iterator[str]:
 
 
 def _tables(section: str, values: Section, settings: Settings) -> Iterator[str]:
-    """The tables inside a table that mean something and say something."""
+    """Yield the tables inside a table that are read and have values."""
     for key in type(values).model_fields:
         value = getattr(values, key)
         if isinstance(value, Section) and _is_read(values, key, settings):
@@ -69,24 +69,24 @@ def _tables(section: str, values: Section, settings: Settings) -> Iterator[str]:
 
 
 def _is_read(values: Section, key: str, settings: Settings) -> bool:
-    """What the chosen kind of lock does not read is refused in a file, so it is not shown as one; nor is in a set what
-    a lock reads alone."""
+    """Return whether the key is read. A key that the chosen kind of lock does not read is refused in a file, so it is
+    not shown; nor are the keys of a lock in a set."""
     if not isinstance(values, LockerSettings):
         return True
     return key in LOCKER_KEYS if settings.replication is not None else values.reads(key)
 
 
 def _fixed_lines(section: str, settings: Settings) -> Iterator[str]:
-    """What ActiveMQ lets one choose and is always so here."""
+    """Yield the settings of ActiveMQ that have a fixed value here."""
     for found in FIXED:
         table, _, key = found.key.rpartition(".")
         if table == section:
             origin = settings.origin(found.key)
-            yield f"{key} = {toml(found.values[0])}  # always{f', as {origin} says' if origin else ''}"
+            yield f"{key} = {toml(found.values[0])}  # always{f', as in {origin}' if origin else ''}"
 
 
 def _entry(name: str, values: Section, settings: Settings) -> Iterator[str]:
-    """A table of a list, with what was said in it, and the tables inside of it."""
+    """Yield a table of a list, with its given values, and the tables inside it."""
     origin = settings.origin(name) or "default"
     yield f"[[{name}]]"
     given = [(key, field) for key, field in type(values).model_fields.items() if key in values.model_fields_set]
@@ -102,7 +102,7 @@ def _entry(name: str, values: Section, settings: Settings) -> Iterator[str]:
 
 
 def value_of(value: object, field: FieldInfo) -> str:
-    """As it is written in a file, with its unit."""
+    """Return the value in the form of a file, with its unit."""
     unit = unit_of(field)
     if unit is not None and unit.is_time and isinstance(value, int) and value >= 0:
         return toml(show_milliseconds(value))
@@ -112,22 +112,22 @@ def value_of(value: object, field: FieldInfo) -> str:
 
 
 def toml(value: object) -> str:
-    """As TOML."""
+    """Return the value as TOML."""
     if isinstance(value, tuple | list) and value and isinstance(value[0], Section):
         return f"[{', '.join(map(_inline, value))}]"
-    # A JSON string, number or boolean is a TOML one, but for the character DEL.
+    # A JSON string, number or boolean is a TOML one, except for the character DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _inline(values: Section) -> str:
-    """A table in one line, of what was said in it."""
+    """Return a table in one line, with its given values."""
     given = (key for key in type(values).model_fields if getattr(values, key) is not None)
     return f"{{{', '.join(f'{key} = {toml(getattr(values, key))}' for key in given)}}}"
 
 
 def as_json(settings: Settings) -> dict[str, Any]:
-    """The settings for a machine: plain numbers in ms and bytes, the origins of what is not a default, and what is
-    always so. A store among several shows what was said of it; of a password, that there is one."""
+    """Return the settings for a program: plain numbers in ms and bytes, the sources of values that are not defaults,
+    and the fixed values. A store among several has only its given values; a password is masked."""
     shown: dict[str, Any] = masked(settings.model_dump(mode="json"))
     shown["store"]["filtered_persistence_adapters"] = [
         adapter.model_dump(mode="json", exclude_unset=True) for adapter in settings.store.filtered_persistence_adapters

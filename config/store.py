@@ -1,7 +1,7 @@
-"""The table [store]: where messages are kept, with which bounds and options.
+"""The table [store]: places, bounds and options of the stored messages.
 
-Several stores in one broker (ActiveMQ's mKahaDB) have a table each, [[store.filtered_persistence_adapters]]: which
-destinations go there, and the keys in which that store differs from [store].
+Several stores in one broker (ActiveMQ's mKahaDB) have a table each, [[store.filtered_persistence_adapters]]: its
+destinations, and the keys in which that store differs from [store].
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 #: Offsets in the journal are 32-bit signed numbers (KahaDB's Location).
 JOURNAL_FILE_LENGTH_MAX: Final = (1 << 31) - 1
-#: Journal files that fit the reserve, unless ``disk_reserve`` says otherwise: the next one, and what is on its way.
+#: Journal files that fit into the default reserve: the next one, and the data on its way.
 RESERVE_FILES: Final = 2
 
 
 def _pattern(pattern: str) -> str:
     if any(character.isspace() for character in pattern) or not all(pattern.split(".")):
-        raise ValueError('words with "." between them; "*" is any word, ">" at the end any that follow')
+        raise ValueError('words with "." between them; "*" is any word, ">" at the end all following words')
     return pattern
 
 
@@ -32,7 +32,7 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class StorePlaces(Section):
-    """What there is once, however many stores a broker has."""
+    """Settings that exist once, whatever the number of stores."""
 
     directory: Path = "./tandemmq-data"
     """KahaDB's `directory`: journal files, the lock file and `index/`. A pair shares it; each node of a replicated set
@@ -48,7 +48,7 @@ class StorePlaces(Section):
 
 
 class StoreOptions(Section):
-    """What may differ from store to store."""
+    """Settings that may differ from store to store."""
 
     journal_max_file_length: Bytes = Field(32 * MIB, ge=64 * KIB, le=JOURNAL_FILE_LENGTH_MAX)
     """Length of a journal file."""
@@ -110,12 +110,12 @@ class StoreOptions(Section):
 
     @property
     def disk_reserve_bytes(self) -> int:
-        """The reserve that holds, ``disk_reserve`` or its default."""
+        """Effective reserve: ``disk_reserve`` or its default."""
         return RESERVE_FILES * self.journal_max_file_length if self.disk_reserve is None else self.disk_reserve
 
 
 class FilteredStoreSettings(StoreOptions):
-    """One of several stores; what was not said of it is as in [store] (``StoreSettings.of``)."""
+    """Store among several; missing values are as in [store] (``StoreSettings.of``)."""
 
     queue: Pattern | None = None
     """Queues of this pattern use this store."""
@@ -127,16 +127,16 @@ class FilteredStoreSettings(StoreOptions):
     @model_validator(mode="after")
     def _one_filter(self) -> Self:
         if self.queue is not None and self.topic is not None:
-            raise ValueError("queue or topic, not both: a store more takes the other")
+            raise ValueError("queue or topic, not both: use another store for the other")
         if self.per_destination and (self.queue is not None or self.topic is not None):
-            raise ValueError("per_destination without queue and topic: there it has no effect in ActiveMQ, either")
+            raise ValueError("per_destination without queue and topic: with them it has no effect, as in ActiveMQ")
         return self
 
 
 def _no_twins(adapters: tuple[FilteredStoreSettings, ...]) -> tuple[FilteredStoreSettings, ...]:
     filters = [(adapter.queue, adapter.topic) for adapter in adapters]
     if len(set(filters)) < len(filters):
-        raise ValueError("a filter of its own in each table; one of them may have neither queue nor topic")
+        raise ValueError("a different filter in each table; one of them may have neither queue nor topic")
     return adapters
 
 
@@ -156,7 +156,7 @@ class StoreSettings(StoreOptions, StorePlaces):
         return self.scrub_interval / 1_000 or math.inf
 
     def of(self, adapter: FilteredStoreSettings) -> StoreSettings:
-        """[store] with what ``adapter`` says laid over it."""
+        """Return [store] with the values of ``adapter`` in place of its own."""
         values: dict[str, Any] = {
             key: getattr(adapter, key) for key in adapter.model_fields_set if key in StoreOptions.model_fields
         }

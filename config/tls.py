@@ -1,4 +1,4 @@
-"""TLS: the table [tls], and what a connector's own options say differently. Files are named here and read elsewhere."""
+"""TLS: the table [tls], which a connector's own options override. Files are named here and read elsewhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Times and sizes as operators write them.
+"""Times and sizes in settings.
 
-A plain number has ActiveMQ's unit, milliseconds or bytes; with a unit behind it, it says so itself: "5s", "250ms",
-"32mb", "64kb". Sizes count in powers of two, as ActiveMQ's do: "1kb" is 1,024 bytes.
+A plain number has ActiveMQ's unit, milliseconds or bytes; a number can also have a unit: "5s", "250ms", "32mb", "64kb".
+Sizes count in powers of two, as ActiveMQ's do: "1kb" is 1,024 bytes.
 """
 
 from __future__ import annotations
@@ -30,40 +30,39 @@ _QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Marks a field's unit. ``unlimited``: the number by which the operator says that there is no such bound, or of an
-    interval that it never ends."""
+    """Mark of a field's unit. ``unlimited``: the number that means no bound, or an interval without an end."""
 
     name: str
     unlimited: int | None = None
 
     @property
     def is_time(self) -> bool:
-        """Whether the field holds milliseconds; as "s" it is only read."""
+        """True if the field holds milliseconds; "s" is only the unit of input."""
         return self.name in ("ms", "s", "ms or -1")
 
 
 def milliseconds(value: object) -> int:
-    """A time in whole milliseconds. Raises ValueError with what was expected."""
+    """Parse a time to whole milliseconds. Raises ValueError with the expected form."""
     return _quantity(value, TIMES, EXPECTED_TIME)
 
 
 def size(value: object) -> int:
-    """A size in bytes. Raises ValueError with what was expected."""
+    """Parse a size to bytes. Raises ValueError with the expected form."""
     return _quantity(value, SIZES, EXPECTED_SIZE)
 
 
 def count(value: object) -> int:
-    """A whole number, also as text. Raises ValueError with what was expected."""
+    """Parse a whole number, also from text. Raises ValueError with the expected form."""
     return _quantity(value, {}, EXPECTED_COUNT)
 
 
 def show_milliseconds(value: int) -> str:
-    """The shortest way to write this time that reads back as the same: "5s", "250ms", "0ms"."""
+    """Return the shortest text of this time that reads back as the same: "5s", "250ms", "0ms"."""
     return _show(value, (("h", 3_600_000), ("min", 60_000), ("s", 1_000)), "ms")
 
 
 def show_size(value: int) -> str:
-    """The shortest way to write this size that reads back as the same: "32mb", "100b"."""
+    """Return the shortest text of this size that reads back as the same: "32mb", "100b"."""
     return _show(value, (("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10)), "b")
 
 
@@ -75,7 +74,7 @@ def _show(value: int, units: tuple[tuple[str, int], ...], smallest: str) -> str:
 
 
 def _quantity(value: object, units: dict[str, int], expected: str) -> int:
-    # bool is an int to Python, and a mistake to an operator.
+    # bool is an int in Python, but an error in a setting.
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
@@ -89,8 +88,8 @@ def _quantity(value: object, units: dict[str, int], expected: str) -> int:
 
 
 def unit_of(field: FieldInfo) -> Unit | None:
-    """The unit of a setting."""
-    # Of a key that may be left out, the mark stands inside the union with None.
+    """Return the unit of a setting."""
+    # For an optional key, the mark is inside the union with None.
     inner = (mark for one in get_args(field.annotation) for mark in getattr(one, "__metadata__", ()))
     return next((mark for mark in (*field.metadata, *inner) if isinstance(mark, Unit)), None)
 

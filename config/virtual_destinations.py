@@ -1,8 +1,8 @@
-"""The tables [[virtual_destinations]]: destinations that send on what they are sent, as ActiveMQ's compositeQueue,
+"""The tables [[virtual_destinations]]: destinations that forward messages, as ActiveMQ's compositeQueue,
 compositeTopic, virtualTopic and mirroredQueue.
 
-As soon as one table says which topics are virtual, those of ActiveMQ's default, ``VirtualTopic.>``, are not by
-themselves any more (VirtualDestinationInterceptor).
+If a table defines virtual topics, ActiveMQ's default, ``VirtualTopic.>``, no longer applies
+(VirtualDestinationInterceptor).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class VirtualDestinationSettings(Subject):
     def _means_something(self) -> Self:
         kind, _ = self.subject
         if kind.startswith("composite") != bool(self.forward_to):
-            raise ValueError("forward_to, of composite destinations and of no others")
+            raise ValueError("forward_to with composite destinations, and only with them")
         if kind == "mirrored_queue" and "*" in f"{self.prefix}{self.postfix}":
             raise ValueError("prefix and postfix of one topic, without *")
         if kind in DEFAULT_PREFIXES and not self.named_prefix and not self.postfix:

@@ -1,4 +1,4 @@
-"""The table [websocket]: who may connect by WebSocket, and how one that is silent is noticed."""
+"""The table [websocket]: allowed clients of WebSocket, and the detection of silent ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.config.section import Listed, Section
 from tandemmq.config.units import Milliseconds, MillisecondsOrNever
 
 ANY: Final = "*"
-#: The origin of a page that a browser read from a file.
+#: Origin of a page that a browser read from a file.
 FROM_A_FILE: Final = "null"
 
 

@@ -1,4 +1,4 @@
-"""``python -m tandemmq`` and the ``tandemmq`` command: hands over to cli."""
+"""``python -m tandemmq`` and the ``tandemmq`` command: starts cli."""
 
 
 def main() -> None:

@@ -1,16 +1,16 @@
-"""Opens files that are to be regular ones, and reads and writes them to the end: once, for all rooms.
+"""Functions to open regular files, and to read and write them completely: one implementation for all packages.
 
-Imports no room, so that rooms which do not know each other share it.
+The module imports no package, so that independent packages can share it.
 
-Under the name of a file of the store anybody who may write into its directory can put something else. To open a FIFO
-waits for a peer, a device may be read for ever, and a symbolic link leads to a file that is not the store's. So the
-last part of a path is never followed, no opening waits, and what was opened is asked whether it is a regular file. The
-directory of a path is the operator's to choose, and may be reached by links.
+A program that can write into the store's directory can replace a file there by something else. Opening a FIFO waits for
+a peer, reading a device may never end, and a symbolic link leads to a file outside the store. So the last part of a
+path is never followed, opening never waits, and the opened object is checked to be a regular file. The directory of a
+path is chosen by the operator, and may be reached through links.
 
-A call may transfer less than it was asked to. That is no failure yet: the next call transfers the rest, or says why
-not. Every call moves at least one byte or ends the loop, so there are never more calls than bytes, and one more.
-Nothing is tried again after an error, EAGAIN and EINTR included: ``os`` itself repeats what a signal interrupted
-(PEP 475), and a disk that is not ready for a blocking descriptor has failed.
+A call may transfer less than requested. That is no failure: the next call transfers the rest, or raises the reason.
+Each call moves at least one byte or ends the loop, so there is at most one call more than bytes. No call is repeated
+after an error, EAGAIN and EINTR included: ``os`` itself repeats a call that a signal interrupted (PEP 475), and a disk
+that is not ready for a blocking descriptor has failed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Final, Protocol
 from tandemmq.modes import NEW_FILE
 
 Bytes = bytes | bytearray | memoryview
-# (st_dev, st_ino): which file it is, whatever its name
+# (st_dev, st_ino): identity of a file, whatever its name
 Identity = tuple[int, int]
 
-# So that an opening neither waits nor leaves the directory; of no effect on regular files.
+# Opening neither waits nor leaves the directory; no effect on regular files.
 _ONLY_HERE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# What the system says of links, of sockets and FIFOs without a reader, and of directories that are to be written
+# Errors of the system for links, for sockets and FIFOs without a reader, and for directories opened to write
 _NOT_TO_BE_OPENED: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
 _KINDS: Final = {
     stat.S_IFIFO: "a FIFO",
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 
 class NotRegular(OSError):
-    """What has the name of a file is something else: ``kind`` ("a FIFO", "a symbolic link", ...)."""
+    """The name of a file belongs to something else: ``kind`` ("a FIFO", "a symbolic link", ...)."""
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(errno.EINVAL, f"is {kind}, no regular file", path)
@@ -54,7 +54,7 @@ class NotRegular(OSError):
 
 
 class Openable(Protocol):
-    """The verbs of ``os`` by which files are opened."""
+    """Calls of ``os`` that open files."""
 
     def open(self, path: str, flags: int, mode: int = ..., /) -> int: ...
 
@@ -64,25 +64,25 @@ class Openable(Protocol):
 
 
 class Readable(Protocol):
-    """The verb of ``os`` by which files are read."""
+    """Call of ``os`` that reads files."""
 
     def pread(self, fd: int, length: int, offset: int, /) -> bytes: ...
 
 
 class Seekable(Protocol):
-    """The verb of ``os`` by which holes are found."""
+    """Call of ``os`` that finds holes."""
 
     def lseek(self, fd: int, position: int, how: int, /) -> int: ...
 
 
 class Writable(Protocol):
-    """The verb of ``os`` by which files are written."""
+    """Call of ``os`` that writes files."""
 
     def pwrite(self, fd: int, data: Bytes, offset: int, /) -> int: ...
 
 
 class Entry(Protocol):
-    """A name in a directory, as ``os.scandir`` finds it."""
+    """Name in a directory, as ``os.scandir`` returns it."""
 
     @property
     def name(self) -> str: ...
@@ -91,7 +91,7 @@ class Entry(Protocol):
 
 
 class FileDisk(Openable, Readable, Writable, Protocol):
-    """The verbs of ``os`` by which whole files are kept, and their names."""
+    """Calls of ``os`` for whole files and their names."""
 
     def fsync(self, fd: int, /) -> None: ...
 
@@ -109,9 +109,9 @@ class FileDisk(Openable, Readable, Writable, Protocol):
 
 
 class Disk(FileDisk, Seekable, Protocol):
-    """All that journal, index and store ask of a disk: verbs of ``os``, with the meaning, the exceptions and the
+    """Interface of journal, index and store to a disk: calls of ``os``, with the meaning, the exceptions and the
     threading of their namesakes. ``os`` itself is the disk of a running broker; tests pass one that records, tears or
-    refuses. They touch files in no other way, so whatever a test does to these verbs happens to all of a store.
+    refuses. Files are accessed in no other way, so a test controls all accesses of a store through these calls.
     """
 
     def ftruncate(self, fd: int, length: int, /) -> None: ...
@@ -130,21 +130,22 @@ class Disk(FileDisk, Seekable, Protocol):
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """Which file this is the status of."""
+    """Return the identity of the file with this status."""
     return status.st_dev, status.st_ino
 
 
 def identity_now(disk: Openable, path: str) -> Identity:
-    """Of the file that has this name, as the server has it and not as this host caches it: a host may trust a cached
-    name for long (NFS, acdirmin); an open asks the server (close-to-open). Raises as ``open_with_status``."""
+    """Return the identity of the file that has this name, as on the server and not as cached on this host: a host may
+    trust a cached name for long (NFS, acdirmin); an open queries the server (close-to-open). Raises as
+    ``open_with_status`` does."""
     fd, status = open_with_status(disk, path, os.O_RDONLY)
     disk.close(fd)
     return identity_of(status)
 
 
 def has_name(disk: Openable, fd: int, path: str) -> bool:
-    """Whether ``path`` is a name of the file that is open as ``fd``: it was neither renamed nor replaced. The open
-    descriptor keeps its inode from being used again (safety.md 9)."""
+    """Return whether ``path`` is a name of the file that is open as ``fd``: it was neither renamed nor replaced. The
+    open descriptor keeps its inode from being used again (safety.md 9)."""
     try:
         return identity_now(disk, path) == identity_of(disk.fstat(fd))
     except FileNotFoundError:
@@ -152,7 +153,7 @@ def has_name(disk: Openable, fd: int, path: str) -> bool:
 
 
 def open_regular(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> int:
-    """Open a regular file, never waiting; ``flags`` and ``mode`` as for ``os.open``. The descriptor.
+    """Open a regular file without waiting, and return the descriptor; ``flags`` and ``mode`` as for ``os.open``.
 
     Raises NotRegular for a symbolic link, FIFO, socket, directory or device, else OSError as the system does.
     """
@@ -161,7 +162,7 @@ def open_regular(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) ->
 
 @contextmanager
 def opened(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> Iterator[int]:
-    """As ``open_regular``; closed when the block ends."""
+    """Open as ``open_regular`` does; close when the block ends."""
     fd = open_regular(disk, path, flags, mode)
     try:
         yield fd
@@ -170,7 +171,7 @@ def opened(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> Itera
 
 
 def open_with_status(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> tuple[int, os.stat_result]:
-    """As ``open_regular``; the descriptor, and what ``fstat`` says of it."""
+    """Open as ``open_regular`` does; return the descriptor and its status."""
     try:
         fd = disk.open(path, flags | _ONLY_HERE, mode)
     except OSError as error:
@@ -188,20 +189,21 @@ def open_with_status(disk: Openable, path: str, flags: int, mode: int = NEW_FILE
 
 
 def _not_regular(path: str, error: int | None) -> NotRegular | None:
-    """Why an opening failed with ``error``, if that is because of what is there."""
+    """Return the reason for ``error`` of an opening, if it is the kind of the file."""
     kind = kind_of(path) if error in _NOT_TO_BE_OPENED else None
     return None if kind is None else NotRegular(path, kind)
 
 
 def not_opened(path: str, error: int) -> OSError:
-    """What ``open_with_status`` raises: the system said ``error``, or opened something else than a file (0)."""
+    """Return the exception of ``open_with_status``: for the system's ``error``, or for an opened object that is no file
+    (0)."""
     if not error:
         return NotRegular(path, kind_of(path) or "something unknown")
     return _not_regular(path, error) or OSError(error, os.strerror(error), path)
 
 
 def demand_directory(disk: Openable, path: str) -> None:
-    """Raises NotRegular when ``path`` is a link, else OSError as the system does when it is no directory."""
+    """Raise NotRegular when ``path`` is a link, else OSError of the system when it is no directory."""
     try:
         disk.close(disk.open(path, os.O_RDONLY | os.O_DIRECTORY | _ONLY_HERE))
     except NotADirectoryError as error:
@@ -211,8 +213,8 @@ def demand_directory(disk: Openable, path: str) -> None:
 
 
 def kind_of(path: str) -> str | None:
-    """What a name stands for ("a FIFO", "a symbolic link", ...), without opening it. None: a regular file, or nothing
-    that can be looked at."""
+    """Return the kind of a name's object ("a FIFO", "a symbolic link", ...), without opening it. None: a regular file,
+    or not accessible."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -221,7 +223,7 @@ def kind_of(path: str) -> str | None:
 
 
 def exists(disk: FileDisk, path: str) -> bool:
-    """Whether there is anything by that name. Any answer but yes and no is raised."""
+    """Return whether the name exists. Raises every error except "not found"."""
     try:
         disk.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -230,7 +232,7 @@ def exists(disk: FileDisk, path: str) -> bool:
 
 
 def unlink_if_there(disk: FileDisk, path: str) -> None:
-    """Remove a name; that there is none is no error."""
+    """Remove a name; a missing name is no error."""
     try:
         disk.unlink(path)
     except FileNotFoundError:
@@ -247,7 +249,7 @@ def sync_directory(disk: FileDisk, directory: str) -> None:
 
 
 def irregular(paths: Iterable[str]) -> list[NotRegular]:
-    """What is there under one of these names and is no regular file."""
+    """Return the errors for those of ``paths`` that exist and are no regular files."""
     return [NotRegular(path, kind) for path in paths if (kind := kind_of(path)) is not None]
 
 
@@ -256,7 +258,7 @@ def _kind(mode: int) -> str:
 
 
 def read_fully(disk: Readable, fd: int, length: int, offset: int) -> bytes:
-    """``length`` bytes from ``offset``; fewer only where the file ends. Errors are the system's own."""
+    """Return ``length`` bytes from ``offset``; fewer only at the end of the file. Raises the system's errors."""
     data = disk.pread(fd, length, offset)
     if len(data) == length or not data:
         return data
@@ -272,12 +274,12 @@ def read_fully(disk: Readable, fd: int, length: int, offset: int) -> bytes:
 
 
 def data_from(disk: Seekable, fd: int, offset: int) -> int:
-    """Where the next byte from ``offset`` on is that may be other than zero: the length of the file if there is none,
-    ``offset`` where the file system does not tell its holes. Moves the position of the descriptor."""
+    """Return the position of the next byte from ``offset`` on that may not be zero: the length of the file if there is
+    none, ``offset`` if the file system does not report holes. Moves the position of the descriptor."""
     try:
         return disk.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a hole as far as the end, or the end
+        if error.errno == errno.ENXIO:  # a hole up to the end, or the end
             return max(offset, disk.lseek(fd, 0, os.SEEK_END))
         if error.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY):
             return offset
@@ -285,10 +287,10 @@ def data_from(disk: Seekable, fd: int, offset: int) -> int:
 
 
 def write_fully(disk: Writable, fd: int, data: Bytes, offset: int) -> None:
-    """All of ``data`` is in the file on return; not durable before a sync. Errors are the system's own.
+    """Write all of ``data``; it is not durable before a sync. Raises the system's errors.
 
-    A call that takes no bytes and names no reason raises EIO. Not ENOSPC: a full disk says so itself, and there are
-    callers that wait for space. After an error any part of ``data`` may be in the file.
+    A call that writes no bytes without an error raises EIO. Not ENOSPC: a full disk reports that itself, and some
+    callers wait for space. After an error any part of ``data`` may be in the file.
     """
     rest = memoryview(data)
     while rest:

@@ -1,6 +1,7 @@
-"""Log lines that a stranger can cause: one a minute for each port and kind of fault, with the count of the others.
+"""Rate limit for log lines that a stranger can cause: one a minute for each port and kind of fault, with the count of
+the others.
 
-Without a limit each connection of an attacker writes a line, and the lines of everything else are lost among them.
+Without a limit each connection of an attacker writes a line, and all other lines are lost among them.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-#: Between two lines of one kind.
+#: Interval between two lines of one kind.
 AGAIN_SECONDS: Final = 60.0
 SHOWN_CHARACTERS_MAX: Final = 300
-#: Kinds are words of the program. What is beyond this number shares one line.
+#: Maximum number of kinds, which are words of the program; further ones share one line.
 KINDS_MAX: Final = 256
 _OTHERS: Final = ("", "")
 
 
 class LimitedLog:
-    """``clock``: seconds that only grow. Where several threads write, a line may come twice."""
+    """``clock``: seconds that never decrease. If several threads write, a line may come twice."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
-        self._told: dict[tuple[str, str], list[float]] = {}  # -> [when its line was written, how many since]
+        self._told: dict[tuple[str, str], list[float]] = {}  # -> [time of its last line, count since]
 
     def warning(
         self,
@@ -36,7 +37,7 @@ class LimitedLog:
         error: BaseException | None = None,
         level: int = logging.WARNING,
     ) -> None:
-        """Write ``text``, cut at SHOWN_CHARACTERS_MAX, or count it. ``kind``: what is wrong, without anything that the
+        """Write ``text``, cut at SHOWN_CHARACTERS_MAX, or count it. ``kind``: the fault, without any text that the
         client chose. ``error``: its traceback is shown with the line."""
         key = (port, kind)
         if key not in self._told and len(self._told) >= KINDS_MAX:

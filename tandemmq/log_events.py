@@ -1,8 +1,8 @@
-"""The names of log events that operators act on, and their meanings.
+"""Names of log events that operators act on, and their meanings.
 
 A name does not change when the words of its line do: alerts and searches use it. It is the field ``event`` of lines in
-logfmt and JSON. The caller passes it: ``log.warning("…", extra=log_events.LOCK_LOST)``. docs/logging.md is printed
-from here. Imports nothing of ours.
+logfmt and JSON. The caller passes it: ``log.warning("…", extra=log_events.LOCK_LOST)``. docs/logging.md is generated
+from this module. It imports no other module of the broker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-#: Each name, and what it means; in the order of the page.
+#: Meaning of each name, in the order of the page.
 MEANINGS: dict[str, str] = {}
 
 

@@ -1,7 +1,7 @@
-"""Who may read and write what a broker keeps: permissions of files and directories, by the umask of the process.
+"""Permissions of a broker's files and directories, by the umask of the process.
 
-Files are made with NEW_FILE and directories with 0777; the umask takes away what was not asked for. Imports nothing of
-ours.
+Files are created with NEW_FILE and directories with 0777; the umask removes the other permissions. The module imports
+no other module of the broker.
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from contextlib import contextmanager
 
 NEW_FILE = 0o666
 
-_CLASSES = (6, 3, 0)  # where the bits of owner, group and others begin
+_CLASSES = (6, 3, 0)  # first bits of owner, group and others
 _OTHERS = (("g", 3), ("o", 0))
 _BITS = (("r", 4), ("w", 2), ("x", 1))
 
 
 def directory_mode(file_mode: int) -> int:
-    """Of a directory with files of that mode: whoever may read them may look for them."""
+    """Return the mode of a directory with files of that mode: users that may read them may also search it."""
     return sum((each | bool(each & 4)) << at for at in _CLASSES for each in [file_mode >> at & 7])
 
 
 def umask_of(file_mode: int) -> int:
-    """The umask under which new files get ``file_mode``, and new directories ``directory_mode`` of it."""
+    """Return the umask for which new files get ``file_mode``, and new directories its ``directory_mode``."""
     return 0o777 & ~directory_mode(file_mode)
 
 
 def narrowing(file_mode: int, classes: str = "go") -> str:
-    """What chmod(1) takes away from files that are to be open to no more than ``file_mode`` says; of these
-    ``classes``."""
+    """Return the mode of chmod(1) that removes all permissions of files beyond ``file_mode``, for these ``classes``."""
     allowed = directory_mode(file_mode)
     taken = [(name, "".join(bit for bit, value in _BITS if not allowed >> at & value)) for name, at in _OTHERS]
     return ",".join(f"{name}-{bits}" for name, bits in taken if bits and name in classes)
 
 
 def mending(paths: Sequence[str], file_mode: int, user: int, groups: Collection[int]) -> str:
-    """What makes ``paths``, the first of which is the directory of all others, open to no more than ``file_mode`` says,
-    and leaves ``user`` in ``groups`` its access: a user who is not their owner may have it by the bits that would be
-    taken away. Raises OSError."""
+    """Return the command that restricts ``paths``, the first of which is the directory of all others, to ``file_mode``,
+    and keeps the access of ``user`` in ``groups``: a user who is not their owner may have it by the bits that would be
+    removed. Raises OSError."""
     directory = paths[0]
     others = [status for status in map(os.lstat, paths) if user not in (0, status.st_uid)]
     if not others:
@@ -54,18 +53,20 @@ def mending(paths: Sequence[str], file_mode: int, user: int, groups: Collection[
 
 
 def groups() -> frozenset[int]:
-    """Of this process."""
+    """Groups of this process."""
     return frozenset((os.getegid(), *os.getgroups()))
 
 
 def whose(error: OSError) -> str:
-    """Of a refusal for permissions, for the end of its sentence: whose the path is and who asks. Else nothing."""
+    """Return the end of a sentence about a permission error: owner of the path and user of the process. Otherwise
+    ""."""
     is_refusal = isinstance(error, PermissionError) and isinstance(error.filename, str)
     return f": {who_may(error.filename)}" if is_refusal else ""
 
 
 def who_may(path: str) -> str:
-    """Whose ``path`` is, or the directory nearest above it that is there, and who asks: for a refusal."""
+    """Return the owner of ``path``, or of the nearest existing directory above it, and the user of this process, for an
+    error text."""
     found = nearest(path)
     status = os.stat(found)
     owner = f"{_name(status.st_uid, _user_name)}:{_name(status.st_gid, _group_name)}"
@@ -74,7 +75,7 @@ def who_may(path: str) -> str:
 
 
 def nearest(path: str) -> str:
-    """``path``, or if it is not there, the directory nearest above it that is."""
+    """Return ``path``, or if it does not exist, the nearest existing directory above it."""
     path = os.path.abspath(path)
     while not os.path.lexists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
@@ -98,7 +99,8 @@ def _group_name(number: int) -> str:
 
 @contextmanager
 def made_like(directory: str) -> Iterator[None]:
-    """What this process makes meanwhile is open to those to whom ``directory`` is. OSError: it is not there."""
+    """Make new files of this process readable and writable for the users of ``directory``. OSError: it does not
+    exist."""
     former = os.umask(0o777 & ~stat.S_IMODE(os.stat(directory).st_mode))
     try:
         yield
@@ -107,8 +109,8 @@ def made_like(directory: str) -> Iterator[None]:
 
 
 def wider(paths: Iterable[str], file_mode: int) -> list[str]:
-    """Those of ``paths`` that are open to more than files of ``file_mode``, and their directories, are to be. What is
-    not there, or cannot be looked at, is left out."""
+    """Return those of ``paths`` with more permissions than ``file_mode``, or its ``directory_mode``, allows. Missing
+    and inaccessible ones are omitted."""
     found = []
     for path in paths:
         try:

@@ -1,11 +1,12 @@
-"""Who a client is, and what it may do. Pure: the interface that the broker uses, and the one that allows everything.
+"""Define what a client may do: the interface to login and rights that the broker uses, and the implementation that
+allows everything. Pure.
 
-Every client may subscribe to the advisory topics that tell of destinations: a Java client subscribes to those of
-temporary ones on every connection. The topics that tell of the consumers and producers of a destination are for users
-who may read that destination; the topics that show connections or messages need a right of their own. Which advisories
-of a topic a client then gets is decided for each of them (broker.engine.advisory_rights). Temporary destinations are
-for everybody, too: who knows the name of one was given it as a reply's address, and that only its owner may consume
-from it is no matter of rights either (the engine sees to it).
+Every client may subscribe to the advisory topics about destinations: a Java client subscribes to those for temporary
+destinations on every connection. The topics about the consumers and producers of a destination are for users who may
+read that destination. The topics that show connections or messages need a right of their own. Which advisories of a
+topic a client then receives is decided for each advisory (broker.engine.advisory_rights). Every client may also use
+temporary destinations: a client that knows the name of one received it as a reply address. Only the owner may consume
+from it; the engine enforces that, not the rights.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tandemmq.broker.core.names import ADVISORY_TOPICS, is_wildcard
 from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.store.records.message import Destination, DestinationKind
 
-#: Advisory topics that tell of a destination's users and state, by the words behind which its kind and name stand.
+#: Advisory topics about the users and the state of a destination; kind and name of the destination follow these words.
 _USE_ADVISORIES: Final = ("Consumer", "Producer", "SlowConsumer", "FastProducer")
 _FOR_EVERYBODY: Final = frozenset(
     f"{ADVISORY_TOPICS}{word}" for word in ("Queue", "Topic", "TempQueue", "TempTopic", "MasterBroker")
@@ -32,10 +33,10 @@ LOGIN_SHOWN_MAX: Final = 255
 
 
 class Operation(Enum):
-    """What is done with a destination; the values are the words of ActiveMQ's refusals (AuthorizationBroker).
+    """Operation on a destination. The values are the words of ActiveMQ's refusals (AuthorizationBroker).
 
-    A pattern may be read if some destination that it matches may be read (READ). For every other operation, and for
-    READ_ALL, one grant must cover all destinations that the pattern matches.
+    A pattern may be read if at least one destination that it matches may be read (READ). For every other operation, and
+    for READ_ALL, one grant must cover all destinations that the pattern matches.
     """
 
     READ = "read from"
@@ -48,8 +49,8 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client shows. ``peer`` is the other end of its connection, HOST:PORT; ``certificate`` the subject of its
-    certificate, which TLS has verified; ``is_wanted`` whether it still waits for the answer."""
+    """Credentials that a client presents. ``peer`` is the other end of its connection, HOST:PORT; ``certificate`` the
+    subject of its certificate, which TLS has verified; ``is_wanted`` whether the client still waits for the answer."""
 
     peer: str
     login: str | None = None
@@ -58,7 +59,7 @@ class Credentials:
     is_wanted: Callable[[], bool] = field(default=lambda: True, compare=False)
 
     def __repr__(self) -> str:
-        return f"Credentials({self.peer!r}, {self.login!r})"  # a passcode is never shown, in no traceback either
+        return f"Credentials({self.peer!r}, {self.login!r})"  # a passcode is never shown, not even in a traceback
 
     @property
     def host(self) -> str:
@@ -68,7 +69,7 @@ class Credentials:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the client runs on this machine."""
+        """True if the client runs on this machine."""
         try:
             address = ip_address(self.host.partition("%")[0])
         except ValueError:
@@ -81,48 +82,49 @@ Known = Callable[["Principal | ClientError"], None]
 
 
 class Access(Protocol):
-    """Who may connect, and who may do what. All on the loop's thread."""
+    """Decide which clients may connect, and what each may do. All methods run on the loop's thread."""
 
     def connect(self, credentials: Credentials, then: Known) -> None:
-        """Log the client in, and call ``then`` with the result, exactly once: at once when it is known, else in a later
-        turn of the loop. A refusal is a ClientError that is fatal: of kind LOGIN, the name or the passcode is wrong; of
-        kind SECURITY, clients like this one are not served, or not now. Until then the client has no identity, and what
-        else it says has to wait; when it hung up meanwhile, the answer is of no use and does no harm."""
+        """Log the client in, and call ``then`` with the result, exactly once: at once when the result is known, else in
+        a later turn of the loop. A refusal is a fatal ClientError. Kind LOGIN: the name or the passcode is wrong. Kind
+        SECURITY: clients like this one are not served, or not now. Until then the client has no identity, and its
+        further commands wait. If the client hangs up meanwhile, the result is unused and harmless."""
 
     def identify(self, user: str | None) -> Principal:
-        """Return whom a name means now, with the groups of now: for what the broker does later for that user. None: a
-        client whose name was not proved. Raises ClientError, not fatal: of kind SECURITY, there is no such user any
-        more; of kind TIMEOUT, it is being found out, so ask again soon; of kind RESOURCE, it cannot be found out now.
+        """Return the principal of ``user`` with its present groups, for what the broker does later for that user. None:
+        a client whose name was not proved. Raises ClientError, not fatal. Kind SECURITY: the user no longer exists.
+        Kind TIMEOUT: the look-up is in progress, so call again soon. Kind RESOURCE: the look-up is not possible now.
         """
 
     def holds(self, principal: Principal) -> bool:
-        """Whether the user still exists, with the groups that it had at its login. A thread asks the directory of the
-        user, once a minute at most; until the directory answers, the result is True. For a user of the users file it
-        always is: the broker acts on changes when it reads that file."""
+        """Return whether the user still exists, with the groups that it had at its login. A thread queries the
+        directory of the user, at most once a minute; until the directory answers, the result is True. It is always True
+        for a user of the users file: the broker acts on changes when it reads that file."""
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
-        """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
-        part, and each match, is to be asked for by itself. Costs one dictionary look-up."""
+        """Raise ClientError of kind SECURITY, not fatal, when ``principal`` lacks the right. Call it separately for
+        each part of a composite and each match of a pattern. Costs one dictionary look-up."""
 
     def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        """As ``check``, without an error, which costs more than the answer."""
+        """Return whether ``check`` would pass, without the cost of an error."""
 
     @property
     def has_rights(self) -> bool:
-        """Whether anything has to be granted."""
+        """True if operations need rights."""
 
     def look(self) -> None:
-        """Read again what changed on disk; to be called now and then."""
+        """Read again the files that changed on disk. Call it now and then."""
 
     def reload(self) -> None:
-        """Read again what is on disk."""
+        """Read all files again."""
 
     def close(self) -> None:
-        """No login is answered any more."""
+        """Stop answering logins."""
 
 
 class OpenAccess:
-    """Everybody may everything: security was not set up. From other machines only when ``is_everywhere``."""
+    """Allow everything: security is not configured. Clients of other machines are served only with
+    ``is_everywhere``."""
 
     def __init__(self, *, is_everywhere: bool = False) -> None:
         self._is_everywhere = is_everywhere
@@ -153,29 +155,30 @@ class OpenAccess:
     problem: str | None = None
 
     def look(self) -> None:
-        """Nothing changes."""
+        """Do nothing: no file can change."""
 
     def reload(self) -> None:
-        """Nothing is read."""
+        """Do nothing: there is no file."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 REMOTE_DETAIL: Final = (
-    "No users are set up, and without them clients of this machine alone are served: set security.users_file, or "
+    "No users are configured, so only clients on this machine are served: set security.users_file, or "
     'security.allow_anonymous = "true".'
 )
 
 
 def refused_login(login: str | None, detail: str = "", kind: ErrorKind = ErrorKind.LOGIN) -> ClientError:
-    """The text does not say whether the name or the passcode was wrong (SimpleAuthenticationBroker's words)."""
+    """Make the error of a failed login. Its text does not say whether the name or the passcode was wrong (text of
+    SimpleAuthenticationBroker)."""
     shown = (login or "")[:LOGIN_SHOWN_MAX]
     return ClientError(f"User name [{shown}] or password is invalid.", detail, kind=kind)
 
 
 def refused_operation(principal: Principal, operation: Operation, destination: Destination) -> ClientError:
-    """The words of AuthorizationBroker."""
+    """Make the error of an operation without the right (text of AuthorizationBroker)."""
     text = f"User {principal.name} is not authorized to {operation.value}: {destination}"
     return refusal(text, kind=ErrorKind.SECURITY)
 
@@ -187,14 +190,14 @@ class Decides(Protocol):
 
 
 def is_admin(access: Decides, principal: Principal) -> bool:
-    """Whether ``principal`` has the right ``admin`` on all queues and topics: nothing is hidden from such a user. Where
-    there are no rights, every user has it."""
+    """Return whether ``principal`` has the right ``admin`` on all queues and topics: nothing is hidden from such a
+    user. Without configured rights every user has it."""
     return all(access.may(principal, Operation.CREATE, everything) for everything in _EVERYTHING)
 
 
 def is_for_everybody(operation: Operation, destination: Destination) -> bool:
-    """Temporary destinations need no right, nor do advisories about destinations. All patterns of advisory topics are
-    allowed: rights are asked for each topic that they match."""
+    """Return whether the operation needs no right: on temporary destinations, and on advisories about destinations. All
+    patterns of advisory topics are allowed: rights are checked for each topic that they match."""
     kind, name = destination
     if operation is Operation.NETWORK:
         return False
@@ -204,11 +207,12 @@ def is_for_everybody(operation: Operation, destination: Destination) -> bool:
         return False
     if operation is Operation.READ:
         return name in _FOR_EVERYBODY or is_wildcard(name)
-    return operation is Operation.CREATE  # by the first who listens
+    return operation is Operation.CREATE  # the first listener creates it
 
 
 def used(destination: Destination) -> Destination | None:
-    """Of whose consumers, producers or state that advisory topic tells; None of every other destination."""
+    """Return the destination whose consumers, producers or state this advisory topic reports; None for other
+    destinations."""
     kind, name = destination
     if kind is not DestinationKind.TOPIC or not name.startswith(ADVISORY_TOPICS):
         return None

@@ -1,14 +1,14 @@
-"""What the broker tells those who listen to its advisory topics: the facts, and who is listening. Pure.
+"""Facts that the broker publishes on its advisory topics, and the set of listeners. Pure.
 
-The engine says what happened as a plain fact, and only if ``Audience.is_there``; an :class:`Advisor` knows on which
-topic that gets it, and builds the message only if that topic has a listener::
+The engine reports an event as a plain fact, and only if ``Audience.is_there``. An :class:`Advisor` knows the topic of
+the fact, and builds the message only if that topic has a listener::
 
     if audience.is_there:
         topic = advisor.topic(fact)
-        if topic is not None and audience.hears(topic.name):
+        if topic is not None and audience.has_listener(topic.name):
             publish(advisor.message(fact, topic))
 
-A new subscription to the topic of a :class:`Subject` gets the present state at once; other subscriptions do not.
+A new subscription to the topic of a :class:`Subject` receives the present state at once; other subscriptions do not.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tandemmq.store.records.message import Destination, Message
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFact:
-    """A client came (``is_there``) or went. ``connection_id`` is the client's own name of it, if it has one; ``user``
-    the user that it is, which no message shows."""
+    """A client connected (``is_there``) or left. ``connection_id`` is the client's own name of it, if it has one;
+    ``user`` the logged-in user, which no message shows."""
 
     connection_id: str
     is_there: bool
@@ -40,7 +40,7 @@ class ConnectionFact:
 
 @dataclass(frozen=True, slots=True)
 class DestinationFact:
-    """A destination came into being or was deleted. ``connection_id``: whose it is, if it is temporary."""
+    """A destination was created or deleted. ``connection_id``: the owner, if the destination is temporary."""
 
     destination: Destination
     is_there: bool
@@ -49,7 +49,7 @@ class DestinationFact:
 
 @dataclass(frozen=True, slots=True)
 class ProducerFact:
-    """A producer came or went. ``count``: so many has its destination now."""
+    """A producer started or ended. ``count``: producers that its destination has now."""
 
     connection_id: str
     id: str
@@ -60,7 +60,7 @@ class ProducerFact:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFact:
-    """A consumer came or went. ``count``: so many has its destination now."""
+    """A consumer started or ended. ``count``: consumers that its destination has now."""
 
     connection_id: str
     id: str
@@ -90,7 +90,7 @@ class DurableFact:
 
 
 class MessageEvent(Enum):
-    """What may happen to a message; the values are the names of the advisory topics (AdvisorySupport)."""
+    """Event of a message; the values are the names of the advisory topics (AdvisorySupport)."""
 
     EXPIRED = "Expired"
     NO_CONSUMER = "NoConsumer"
@@ -103,10 +103,10 @@ class MessageEvent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageFact:
-    """Something happened to ``message`` of ``destination``. ``has_body``: the advisory carries its body, too.
+    """An event of ``message`` on ``destination``. ``has_body``: the advisory includes its body.
 
-    ``consumer``: connection id and subscription id of the consumer it is about; ``discarded``: how many of that
-    consumer's were dropped so far.
+    ``consumer``: connection id and subscription id of the consumer concerned; ``discarded``: number of that consumer's
+    messages dropped so far.
     """
 
     event: MessageEvent
@@ -126,7 +126,7 @@ class SlowConsumerFact:
 
 @dataclass(frozen=True, slots=True)
 class FastProducerFact:
-    """A producer is held back: what it sends to is full."""
+    """A producer is held back because its destination is full."""
 
     connection_id: str
     id: str
@@ -135,7 +135,7 @@ class FastProducerFact:
 
 @dataclass(frozen=True, slots=True)
 class FullFact:
-    """``destination`` reached the limit called ``limit``; ``used`` is what it uses of it."""
+    """``destination`` reached the limit called ``limit``; ``used`` is its present use."""
 
     destination: Destination
     limit: str
@@ -144,7 +144,7 @@ class FullFact:
 
 @dataclass(frozen=True, slots=True)
 class MasterFact:
-    """This broker is the master now."""
+    """The broker became the master."""
 
 
 Fact = (
@@ -162,8 +162,8 @@ Fact = (
 
 
 class Subject(Enum):
-    """What a new listener gets the present state of (AdvisoryBroker.addConsumer); the values are the words of its
-    topic."""
+    """Topic that sends the present state to a new listener (AdvisoryBroker.addConsumer); the values are the words of
+    the topic."""
 
     CONNECTIONS = "Connection"
     QUEUES = "Queue"
@@ -175,7 +175,7 @@ class Subject(Enum):
     MASTER = "MasterBroker"  # no client is connected yet when a broker becomes master: later subscribers get it
 
 
-# Their topics have further words behind theirs.
+# The topics of these have further words behind their own.
 _OF_DESTINATIONS = frozenset((Subject.PRODUCERS, Subject.CONSUMERS))
 
 
@@ -183,17 +183,18 @@ class Advisor(Protocol):
     """Makes messages of facts."""
 
     def topic(self, fact: Fact) -> Destination | None:
-        """The topic for ``fact``; None: there is none (see ``names.is_told_of``)."""
+        """Return the topic for ``fact``; None: there is none (see ``names.is_told_of``)."""
 
     def message(self, fact: Fact, topic: Destination) -> Message:
-        """What is published there. Not persistent; consumers of all protocols may have it."""
+        """Return the message to publish on the topic: not persistent; consumers of all protocols may receive it."""
 
 
-# ---- who listens
+# ---- listeners
 
 
 class Audience:
-    """The subscriptions that may receive advisories. ``is_there``: is there any? Read it directly, on hot paths too."""
+    """Subscriptions that may receive advisories. ``is_there``: True if there is one. Read it directly, on hot paths
+    too."""
 
     __slots__ = ("_names", "_patterns", "is_there")
 
@@ -203,7 +204,7 @@ class Audience:
         self._patterns: dict[str, Pattern] = {}
 
     def joined(self, parts: Iterable[Destination]) -> None:
-        """A subscription of ``parts`` (what a composite name names; each may have wildcards) begins."""
+        """Add a subscription of ``parts`` (the parts of a composite name; each may have wildcards)."""
         for name in _advisory_names(parts):
             self._names[name] += 1
             if is_wildcard(name):
@@ -211,7 +212,7 @@ class Audience:
         self.is_there = bool(self._names)
 
     def left(self, parts: Iterable[Destination]) -> None:
-        """It ends."""
+        """Remove a subscription that ``joined`` added."""
         for name in _advisory_names(parts):
             self._names[name] -= 1
             if self._names[name] <= 0:
@@ -220,21 +221,21 @@ class Audience:
         self.is_there = bool(self._names)
 
     def names(self, topic: str) -> bool:
-        """Whether somebody asks for the topic by its name."""
+        """Return whether a subscription names the topic without wildcards."""
         return topic in self._names
 
     def has_listener(self, topic: str) -> bool:
-        """Whether somebody listens to the topic of that name."""
+        """Return whether a subscription, by name or pattern, listens to the topic."""
         return topic in self._names or any(pattern.matches(topic) for pattern in self._patterns.values())
 
 
 def subjects(part: Destination) -> frozenset[Subject]:
-    """Whose present state a new subscription of ``part``, which may have wildcards, is to get. Which of the
-    facts are on its topics the listener's pattern says, as for any other message."""
+    """Return the subjects whose present state a new subscription of ``part``, which may have wildcards, receives. The
+    listener's pattern selects the facts, as it selects other messages."""
     if not any(_advisory_names((part,))):
         return frozenset()
     words = part.name.split(".")
-    # A pattern matches some producer or consumer topic if its first words allow for theirs.
+    # A pattern matches some producer or consumer topic if its first words allow for those of the topic.
     head = Pattern(".".join(words[:3])) if len(words) > 3 or is_wildcard(part.name) else None
     deep = () if head is None else (each for each in _OF_DESTINATIONS if head.matches(ADVISORY_TOPICS + each.value))
     whole = Pattern(part.name)
@@ -243,7 +244,7 @@ def subjects(part: Destination) -> frozenset[Subject]:
 
 
 def _advisory_names(parts: Iterable[Destination]) -> list[str]:
-    """Those names among ``parts`` that may be of advisory topics."""
+    """Return the names in ``parts`` that may be advisory topics."""
     found = []
     for part in parts:
         if part.is_topic:

@@ -1,7 +1,7 @@
-"""The time of the event loop that a client causes, counted for that client (``Holder.busy``).
+"""Charge the event loop's time to the client that causes it (``Holder.busy``).
 
-A selector counts for the client that has it, and not for the one whose message it is asked about: that one has its own
-time less what was counted apart (``CLOCK.apart``).
+The time of a selector is charged to the client that owns the selector, not to the client whose message it examines: the
+sender pays its own time less what was charged separately (``CLOCK.apart``).
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from tandemmq.store.records.message import Message
 
 T = TypeVar("T")
 
-#: Of each PERIOD_SECONDS, that publishers together wait for expensive selectors of subscribers, and for one more.
+#: Of each PERIOD_SECONDS, the time that all publishers together wait for expensive selectors of subscribers, and for
+#: one selector more.
 ASKED_SECONDS = STEP_SECONDS / 2
 PERIOD_SECONDS = 0.005
 
 
 def charged(work: Work[T], holder: Holder) -> Work[T]:
-    """``work``, whose steps count for ``holder``."""
+    """Return ``work`` with its steps charged to ``holder``."""
     while True:
         began = CLOCK.now() - CLOCK.apart
         try:
@@ -35,8 +36,8 @@ def charged(work: Work[T], holder: Holder) -> Work[T]:
 
 
 def takes(selector: Selector, message: Message, holder: Holder | None) -> bool:
-    """What an expensive selector says of ``message``. That counts for ``holder``, whose selector it is, and for nobody
-    else. None: its client is away."""
+    """Return whether an expensive selector takes ``message``. The time is charged only to ``holder``, which owns the
+    selector. None: its client is away."""
     began = CLOCK.now()
     found = selector.matches(message)
     took = CLOCK.now() - began
@@ -47,7 +48,7 @@ def takes(selector: Selector, message: Message, holder: Holder | None) -> bool:
 
 
 class Asking:
-    """What is asked at once, of all that publishers have to wait for."""
+    """Budget for the expensive selectors that publishers must wait for."""
 
     __slots__ = ("_began", "_spent")
 
@@ -55,7 +56,7 @@ class Asking:
         self._began = self._spent = 0.0
 
     def takes(self, selector: Selector, message: Message, holder: Holder) -> bool | None:
-        """As the function; None: ask later, for enough was asked lately."""
+        """Return the result of the function ``takes``; None: the budget of this period is spent, call again later."""
         now = CLOCK.now()
         if not 0.0 <= now - self._began < PERIOD_SECONDS:
             self._began = now

@@ -1,12 +1,13 @@
-"""One connected client, as core and engine see it: who it is, what it has open, and where it is in its life.
+"""State of one connected client for core and engine: its identity, its open subscriptions and transactions, and its
+life cycle.
 
-A client's life is a table: ``TRANSITIONS`` has each event that is legal in each state, and the state that follows. Work
-that was begun for a client ends before the client does, and the client ends once. Each client ends in ``State.GONE``:
+``TRANSITIONS`` lists each event that is legal in each state, and the state that follows. Work that was begun for a
+client ends before the client does, and the client ends once. Each client ends in ``State.GONE``:
 
     READY <-> ASKING, READY <-> WORKING             its commands are carried out, or wait
     READY -> DISCONNECTING -> DISCONNECTED -> GONE  the client leaves in order
     any -> LOST -> GONE                             its connection closes
-    WORKING -> LOST_AT_WORK -> LOST -> GONE         its connection closes while work goes on for it
+    WORKING -> LOST_AT_WORK -> LOST -> GONE         its connection closes during work for it
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class State(Enum):
 
     READY = "its commands are carried out as they come"
     ASKING = "an answer is being waited for, and its commands wait"
-    WORKING = "work goes on for it in steps, and its commands wait"
-    DISCONNECTING = "it left in order, and what it had ends"
+    WORKING = "work for it runs in steps, and its commands wait"
+    DISCONNECTING = "it left in order, and its state ends"
     DISCONNECTED = "all that it had is over, and its receipt is due"
-    LOST_AT_WORK = "its connection closed, and its work goes on"
-    LOST = "its connection closed, and what it had ends"
+    LOST_AT_WORK = "its connection closed, and its work continues"
+    LOST = "its connection closed, and its state ends"
     GONE = "all of it is over"
 
 
@@ -50,14 +51,14 @@ class Event(Enum):
     ANSWER = "a question has one answer"
     WORK = "work begins for an open client that waits for nothing"
     WORK_END = "work ends once"
-    DISCONNECT = "a client disconnects once, when all that it said before is carried out"
+    DISCONNECT = "a client disconnects once, after all its earlier commands"
     CLOSE = "a connection may close at any time"
-    END = "what a client had ends once, after its work"
+    END = "the state of a client ends once, after its work"
     RECEIPT = "a disconnect has one receipt, after the end"
 
 
 _OPEN: Final = (State.READY, State.ASKING, State.WORKING)
-# What can be sent something: the connection is not over.
+# The client can be sent something: the connection is not over.
 _THERE: Final = (*_OPEN, State.DISCONNECTING, State.DISCONNECTED)
 
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
@@ -79,14 +80,14 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.LOST, Event.CLOSE): State.LOST,
     (State.GONE, Event.RECEIPT): State.GONE,
     (State.GONE, Event.CLOSE): State.GONE,
-    # An answer may come late: nobody needs it any more.
+    # An answer may come late, when it is no longer needed.
     (State.LOST, Event.ANSWER): State.LOST,
     (State.GONE, Event.ANSWER): State.GONE,
 }
 
 
 class Connection(Outlet, Protocol):
-    """What the engine uses of a connection. ``client`` is the engine's own slot in it."""
+    """Part of a connection that the engine uses. ``client`` is the engine's own slot in it."""
 
     client: Any
 
@@ -98,11 +99,12 @@ class Connection(Outlet, Protocol):
 
     @property
     def certificate(self) -> str | None:
-        """The subject of the certificate that the client showed."""
+        """Subject of the certificate that the client presented."""
 
     @property
     def has_hung_up(self) -> bool:
-        """Whether the peer's end of the connection closed before its client said so, and before we closed ours."""
+        """True if the peer closed the connection before the client announced it, and before the broker closed its
+        end."""
 
     def await_hang_up(self) -> None: ...
 
@@ -115,34 +117,35 @@ class Connection(Outlet, Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Client:
-    """The engine's view of one connection. ``state`` is its state of life, and from it follow ``is_ready``
-    (commands are carried out at once), ``is_open`` (commands count) and ``is_there`` (it can be sent something): plain
-    values, because they are read for each message. ``move`` alone writes them."""
+    """State of one connection in the engine. ``state`` is its state of life. It determines ``is_ready`` (commands are
+    carried out at once), ``is_open`` (commands count) and ``is_there`` (the client can be sent something): plain
+    values, because they are read for each message. Only ``move`` writes them."""
 
     connection: Connection
     holder: Holder = field(init=False)
     session: Session = field(init=False)
     id: str | None = field(default=None, init=False)
-    connection_id: str | None = field(default=None, init=False)  # its own name for its connection (OpenWire)
-    # Which of the broker's own queues is its, as its session said; None: none is.
+    connection_id: str | None = field(default=None, init=False)  # the client's own name for its connection (OpenWire)
+    # The broker's own queue that belongs to this client, as its session named it; None: there is none.
     private: Destination | None = field(default=None, init=False)
-    # The broker acts for a client that is away: it gives way when that comes itself.
+    # The broker acts for a client that is away, and gives way when that client connects.
     is_stand_in: bool = field(default=False, init=False)
-    # It has no socket: the broker acts, or the admin server for one of its users.
+    # The client has no socket: the broker acts, or the admin server for one of its users.
     is_inside: bool = field(default=False, init=False)
-    # An operator, connected with the client id of another user: it makes no state under that (engine.client_ids).
+    # An operator, connected with the client id of another user: it creates no state under that id (engine.client_ids).
     is_guest: bool = field(default=False, init=False)
-    # The broker does something later for its user: it has no connection.
+    # The broker acts later for the user, which has no connection.
     is_acting: bool = field(default=False, init=False)
-    is_due: bool = field(default=False, init=False)  # that was allowed when its user asked for it
+    is_due: bool = field(default=False, init=False)  # the action was allowed when its user requested it
     principal: Principal = field(default=NOBODY, init=False)
-    user_id: str | None = field(default=None, init=False)  # what its messages say of who sent them
+    user_id: str | None = field(default=None, init=False)  # the sender that its messages name
     # The commands that wait: for an answer, for the end of work, or, behind a disconnect, for the end of the client.
     waiting: list[Command] = field(default_factory=list, init=False)
-    is_held: bool = field(default=False, init=False)  # nothing is read from its connection meanwhile
-    _unread: int = field(default=0, init=False)  # how many asked for that
-    is_lost: bool = field(default=False, init=False)  # it did not leave in order, and was not hung up on
-    # Where it may send, and of those what takes whatever comes: looked up once, for each message.
+    is_held: bool = field(default=False, init=False)  # reading from its connection is stopped
+    _unread: int = field(default=0, init=False)  # callers that stopped it
+    is_lost: bool = field(default=False, init=False)  # it left without a disconnect, and the broker did not hang up
+    # Destinations that it may send to, and of those the targets that take every message: looked up once, used for each
+    # message.
     may_send: set[Destination] = field(default_factory=set, init=False)
     targets: dict[Destination, Target] = field(default_factory=dict, init=False)
     producers: dict[str, Destination | None] = field(default_factory=dict, init=False)
@@ -160,7 +163,8 @@ class Client:
         self.session = self.connection.session
 
     def move(self, event: Event) -> State:
-        """``event`` happens. Returns the state that follows. For its owner alone (broker.engine.clients)."""
+        """Apply ``event`` and return the state that follows. Only the client's owner calls it
+        (broker.engine.clients)."""
         state = TRANSITIONS.get((self.state, event))
         assert state is not None, f"{event.value}; of this client {self.state.value}"
         self.state = state
@@ -170,7 +174,7 @@ class Client:
         return state
 
     def stop_reading(self) -> None:
-        """Stop reading from its connection until each caller of this has called ``resume_reading``."""
+        """Stop reading from the connection until each caller has called ``resume_reading``."""
         self._unread += 1
         if self._unread == 1:
             self.connection.stop_reading()
@@ -182,35 +186,35 @@ class Client:
             self.connection.resume_reading()
 
     def owns(self, destination: Destination) -> bool:
-        """Whether that is the queue of its session's state: no rights are asked for."""
+        """Return whether ``destination`` is the queue of the session's state, which needs no rights."""
         return destination == self.private
 
     def may_feed(self, destination: Destination) -> bool:
-        """Whether its session sends there on the broker's behalf: likewise."""
+        """Return whether the session sends to ``destination`` on the broker's behalf, which needs no rights."""
         return self.private is not None and destination in (self.private, MQTT_RETAINED)
 
     def send_receipt(self, receipt: Receipt | None) -> None:
-        """The command that asked for ``receipt`` (None: no receipt) holds. Sent only while the client is there."""
+        """Confirm the command with ``receipt`` (None: no receipt). Sent only while the client is there."""
         if receipt is not None and self.is_there:
             tell(self.connection, self.session.receipt, receipt)
 
     def send_prepared(self, receipt: Receipt | None, *, is_read_only: bool) -> None:
-        """A branch is prepared, or had nothing to prepare."""
+        """Report that a branch is prepared, or had nothing to prepare."""
         if receipt is not None and self.is_there:
             tell(self.connection, self.session.prepared, receipt, is_read_only)
 
     def send_recovered(self, receipt: Receipt | None, branches: Sequence[XaTransactionId]) -> None:
-        """Those branches are prepared."""
+        """Report the branches that are prepared."""
         if receipt is not None and self.is_there:
             tell(self.connection, self.session.recovered, receipt, branches)
 
     def send_failure(self, error: ClientError) -> None:
-        """What was asked for, and was under way, came to nothing."""
+        """Report that a requested operation failed."""
         if self.is_there:
             tell(self.connection, self.session.fail, error)
 
     def client_id(self) -> str:
-        """The client id that CONNECT gave. ClientError if it gave none."""
+        """Return the client id that CONNECT gave. ClientError if it gave none."""
         if self.id is None:
             raise refusal(
                 "A durable subscription needs a client id", "CONNECT with the header client-id.", ErrorKind.CLIENT_ID
@@ -219,7 +223,8 @@ class Client:
 
 
 class ReceiptDue:
-    """Who waits until an operation holds that the store was given, and for which receipt (None: for none)."""
+    """Client that waits until the store has made an operation durable, and the receipt to send then (None: no
+    receipt)."""
 
     __slots__ = ("client", "receipt")
 
@@ -228,8 +233,8 @@ class ReceiptDue:
         self.receipt = receipt
 
     def durable(self, operation: object) -> None:
-        """It holds."""
+        """Send the receipt: the operation is durable."""
         client = self.client
-        if self.receipt is not None and client.is_there:  # as ``send_receipt``: what it raises is the caller's affair
+        if self.receipt is not None and client.is_there:  # as ``send_receipt``: the caller handles its errors
             client.session.receipt(self.receipt)
             client.connection.touch()

@@ -1,4 +1,4 @@
-"""The clock of messages."""
+"""Clock of the messages."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import time
 
 
 def milliseconds() -> int:
-    """Now, in milliseconds since 1970."""
+    """Return the present time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000

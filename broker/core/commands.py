@@ -1,8 +1,9 @@
-"""What a client may ask for, as values: every protocol turns its bytes into these, the engine carries them out.
+"""Commands that a client may send, as values: every protocol converts its bytes to these, and the engine carries them
+out.
 
-A ``receipt`` (None: none was asked for) is given back to the session unread once the command holds: for a
-persistent message, once it is durable. What it is only the session knows: a text in STOMP, a number in OpenWire.
-``transaction`` is the name of an open transaction: the client's own, or the key of an XA branch.
+A ``receipt`` (None: no receipt requested) is returned to the session unread once the command holds: for a persistent
+message, once it is durable. Only the session knows its type: a text in STOMP, a number in OpenWire. ``transaction`` is
+the name of an open transaction: the client's own, or the key of an XA branch.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ _UNKNOWN = Principal(ANONYMOUS, is_proved=False)
 
 
 class AckMode(Enum):
-    """How a subscription acknowledges (STOMP 1.2, SUBSCRIBE ack header)."""
+    """Acknowledgement mode of a subscription (STOMP 1.2, SUBSCRIBE ack header)."""
 
     AUTO = "auto"
-    CLIENT = "client"  # cumulative: everything delivered up to the one named
+    CLIENT = "client"  # cumulative: everything delivered up to the named delivery
     INDIVIDUAL = "client-individual"
     RANGE = "range"  # each Ack names its first and last (OpenWire)
 
 
 class Command:
-    """What a client may ask for: one of the following."""
+    """Base of all commands of a client."""
 
     __slots__ = ()
 
@@ -41,15 +42,15 @@ def _nothing(destination: Destination) -> bool:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Connect(Command):
-    """``connection_id`` names the client's connection across sockets (OpenWire): a later one takes over from an
-    earlier one of the same. ``steals_client_id``: so it does from another one of the same user with its client id,
-    which is told so first (ErrorKind.TAKEN_OVER). ``is_client_id_assigned``: the broker made up its client id.
-    ``state``: the queue in which the broker keeps what it knows of that
-    client while it is away (MQTT); it need not be there yet, and the connection may do everything with it.
+    """``connection_id`` names the client's connection across sockets (OpenWire): a later connection replaces an earlier
+    one with the same name. ``steals_client_id``: the connection also replaces another connection of the same user with
+    its client id, which is notified first (ErrorKind.TAKEN_OVER). ``is_client_id_assigned``: the broker chose the
+    client id. ``state``: the queue in which the broker keeps the state of that client while it is away (MQTT); the
+    queue need not exist yet, and the connection may do everything with it.
 
-    Filled in before ``session.connected``: ``has_state``, whether that queue is there; ``principal``, who it is;
-    ``may_read``, whether he may read from a destination, as his rights are when it is called; ``durable_names``, the
-    names of the durable subscriptions that the client id has, where ``state`` was asked for.
+    Filled in before ``session.connected``: ``has_state``, whether that queue exists; ``principal``, the logged-in user;
+    ``may_read``, whether the user may read from a destination, by its rights at the time of the call;
+    ``durable_names``, the names of the durable subscriptions that the client id has, if ``state`` was given.
     """
 
     client_id: str | None = None
@@ -70,7 +71,7 @@ class Connect(Command):
 class Send(Command):
     """Store and route ``message``. The session has already given it its id, timestamp and destination.
 
-    ``translate`` sets the body of the message, where that takes long: a thread calls it first. None: the body is set.
+    ``translate`` sets the body of the message, if that takes long: a thread calls it first. None: the body is set.
     """
 
     __slots__ = ("message", "receipt", "transaction", "translate")
@@ -93,17 +94,18 @@ class Subscribe(Command):
     """Open a subscription named ``id`` (unique within the connection) on ``destination``, which may be composite or
     have wildcards.
 
-    ``prefetch`` None means the default for the kind of destination; 0: it gets one message for each Pull.
+    ``prefetch`` None means the default for the kind of destination; 0: it receives one message for each Pull.
     ``durable_name`` makes it a durable topic subscription of the connection's client id. ``is_browser``: it is shown
-    what a queue holds, holds back no message from others, and gets ``nothing`` at the end. ``priority``: the consumers
-    of the highest one that has room are served first (OpenWire, -128 to 127). ``takes_paused``: it is given messages of
-    queues that are paused, too; for operators.
+    the messages of a queue, holds back no message from others, and gets ``nothing`` at the end. ``priority``: the
+    consumers of the highest priority that have room are served first (OpenWire, -128 to 127). ``takes_paused``: it also
+    receives messages of paused queues; for operators.
 
-    ``share`` names a group, which has no slash: of all that name the same group and the same ``destination``, one topic
-    or pattern, each message goes to one, as of a queue. With ``durable_name`` the connection's client id holds that
-    also while it is away, until it unsubscribes with that name; the last one that leaves and does not hold it ends it.
+    ``share`` names a group, without a slash: of all subscriptions that name the same group and the same
+    ``destination``, one topic or pattern, each message goes to one, as from a queue. With ``durable_name`` the
+    connection's client id keeps the membership while it is away, until it unsubscribes with that name. The group ends
+    when no subscription is in it and no client id keeps a membership.
 
-    Filled in before the receipt: ``held``, how many messages a durable one held when it began, by name of the topic.
+    Filled in before the receipt: ``held``, the messages that a durable subscription held when it began, by topic name.
     """
 
     id: str
@@ -126,10 +128,10 @@ class Subscribe(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Unsubscribe(Command):
-    """Close the subscription ``id``. With ``durable_name`` also delete that durable one (``id`` may be None).
+    """Close the subscription ``id``. With ``durable_name`` also delete that durable subscription (``id`` may be None).
 
-    ``seen``: the tag of the last delivery that the application was shown; those up to it count as delivered once
-    more when they come again. None: unknown, so all of them count. 0: none was.
+    ``seen``: tag of the last delivery that reached the application; deliveries up to it count as delivered once more
+    when they are redelivered. None: unknown, so all of them count. 0: none reached it.
     """
 
     id: str | None
@@ -141,8 +143,8 @@ class Unsubscribe(Command):
 
 class Ack(Command):
     """Acknowledge the delivery ``tag`` of subscription ``id``; with AckMode.CLIENT also all before it, with
-    AckMode.RANGE all from ``first`` on (0: from the oldest). ``count``: in a transaction, at least so many (0: any
-    number), with what that transaction acknowledged before.
+    AckMode.RANGE all from ``first`` on (0: from the oldest). ``count``: in a transaction, the minimum number of
+    deliveries (0: any number), including those that the transaction acknowledged before.
 
     A delivery's tag is a number that grows by one with each delivery of a subscription.
     """
@@ -169,8 +171,9 @@ class Ack(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AckOfNothing(Command):
-    """Acknowledge what this connection was not given, or has no more: it is confirmed and changes nothing. ``error``
-    says what is missing; a ``transaction`` can only be rolled back then, as another one may take that message."""
+    """Acknowledge a delivery that this connection did not receive, or no longer has: the command is confirmed and
+    changes nothing. ``error`` describes what is missing; a ``transaction`` can then only be rolled back, as another
+    consumer may take that message."""
 
     error: ClientError
     transaction: str | None = None
@@ -179,7 +182,7 @@ class AckOfNothing(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Nack(Command):
-    """Refuse the delivery ``tag``, with the mode CLIENT all up to it."""
+    """Refuse the delivery ``tag``; with AckMode.CLIENT also all before it."""
 
     id: str
     tag: int
@@ -189,8 +192,8 @@ class Nack(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AckOfMessage(Command):
-    """As Ack, or as Nack, for the delivery of the message with this id, if this connection has exactly one that waits
-    for an acknowledgement. ``subscription``, if it is open, says of which."""
+    """Acknowledge or refuse (``is_nack``) the delivery of the message with this id, if exactly one delivery of it on
+    this connection waits for an acknowledgement. ``subscription``, if it is open, selects the subscription."""
 
     message_id: str
     is_nack: bool
@@ -201,8 +204,9 @@ class AckOfMessage(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class GiveUp(Command):
-    """The deliveries from ``first`` to ``tag`` are dead letters, by their client's decision (OpenWire POISON), or have
-    expired by its clock (``is_expired``: then they only go to the dead letters if they expired by ours too)."""
+    """Make dead letters of the deliveries from ``first`` to ``tag``: by the client's decision (OpenWire POISON), or
+    because they expired by the client's clock (``is_expired``: then only if they also expired by the broker's
+    clock)."""
 
     id: str
     first: int
@@ -215,8 +219,8 @@ class GiveUp(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Redelivered(Command):
-    """The client delivered those from ``first`` to ``tag`` to its application once more, and holds them still (OpenWire
-    REDELIVERED)."""
+    """Count one more delivery of those from ``first`` to ``tag`` to the client's application, which still holds them
+    (OpenWire REDELIVERED)."""
 
     id: str
     first: int
@@ -226,9 +230,9 @@ class Redelivered(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Move(Command):
-    """Have ``message`` stored where it belongs in the place of the delivery ``tag``: both hold or neither does.
+    """Store ``message`` at its destination in place of the delivery ``tag``: both hold or neither does.
 
-    Filled in before the receipt: ``added``, what the store was given for it.
+    Filled in before the receipt: ``added``, what the store received for it.
     """
 
     id: str
@@ -240,7 +244,7 @@ class Move(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Delivered(Command):
-    """``count`` deliveries reached the application, which acknowledges them later: so many more may be given."""
+    """Grant ``count`` more deliveries: that many reached the application, which acknowledges them later."""
 
     id: str
     count: int
@@ -249,8 +253,8 @@ class Delivered(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Pull(Command):
-    """A subscription of prefetch 0 wants one message. ``timeout_ms``: 0 waits for ever, below 0 not at all; when it is
-    over, and nothing came, the session gets ``nothing``."""
+    """Request one message for a subscription with prefetch 0. ``timeout_ms``: 0 waits without limit, below 0 not at
+    all; if no message comes in time, the session gets ``nothing``."""
 
     id: str
     timeout_ms: int
@@ -266,7 +270,8 @@ class SetPrefetch(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class SetNoLocal(Command):
-    """Whether that subscription takes what its own connection sends from now on. What is there for it stays."""
+    """Set whether the subscription skips messages of its own connection from now on. Messages that it already holds
+    stay."""
 
     id: str
     no_local: bool
@@ -275,7 +280,7 @@ class SetNoLocal(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Hold(Command):
-    """The session keeps ``bytes`` more as long as the connection lasts. Refused (ErrorKind.RESOURCE) where connections,
+    """Reserve ``bytes`` more for the session while the connection lasts. Refused (ErrorKind.RESOURCE) if connections,
     subscriptions and destinations fill their memory."""
 
     bytes: int
@@ -284,7 +289,7 @@ class Hold(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AddProducer(Command):
-    """A producer begins. ``destination`` None: it names one with each message."""
+    """Start a producer. ``destination`` None: each message names its own."""
 
     id: str
     destination: Destination | None
@@ -299,7 +304,7 @@ class RemoveProducer(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AddDestination(Command):
-    """Create ``destination``. A temporary one belongs to this connection, and ends with it."""
+    """Create ``destination``. A temporary one belongs to this connection and ends with it."""
 
     destination: Destination
     receipt: Receipt | None = None
@@ -315,7 +320,7 @@ class RemoveDestination(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Begin(Command):
-    """Open a transaction. ``xa``: it is that branch of a distributed one; begun already is no mistake then."""
+    """Open a transaction. ``xa``: the branch of a distributed transaction; opening it again is then no error."""
 
     transaction: str
     receipt: Receipt | None = None
@@ -325,7 +330,7 @@ class Begin(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Prepare(Command):
-    """Make an XA branch survive until it is decided; the session gets ``prepared``."""
+    """Make an XA branch survive until its commit or rollback; the session gets ``prepared``."""
 
     transaction: str
     xa: XaTransactionId
@@ -334,7 +339,8 @@ class Prepare(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Commit(Command):
-    """``xa``: of an XA branch, on whatever connection it was prepared. ``is_two_phase``: it must have been prepared."""
+    """``xa``: the XA branch, which any connection may have prepared. ``is_two_phase``: the branch must have been
+    prepared."""
 
     transaction: str
     receipt: Receipt | None = None
@@ -353,16 +359,16 @@ class Abort(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Recover(Command):
-    """Which XA branches are prepared: the session gets ``recovered``."""
+    """List the prepared XA branches: the session gets ``recovered``."""
 
     receipt: Receipt | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Disconnect(Command):
-    """The client leaves in order: receipts of everything before it, then this one's, then the end.
+    """Disconnect in order: receipts of all commands before, then the receipt of this command, then the end.
 
-    ``is_awaited``: the client hangs up itself once it has its receipt, or comes again on the same socket.
+    ``is_awaited``: the client closes the connection when it has the receipt, or connects again on the same socket.
     """
 
     receipt: Receipt | None = None
@@ -372,10 +378,10 @@ class Disconnect(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProtocolFailure(Command):
-    """The session cannot carry out what its peer asked: tell it why (``error``), and close if that is fatal.
+    """Report that the session cannot carry out a request of its peer (``error``), and close if the error is fatal.
 
-    After a fatal one nothing counts. One that is not refuses a single frame (something not supported, say);
-    ``transaction``: that frame was a part of it, which can only be rolled back now.
+    After a fatal error no command counts. An error that is not fatal refuses a single frame (an unsupported one, for
+    example). ``transaction``: that frame was a part of it, so it can only be rolled back.
     """
 
     error: ClientError
@@ -386,10 +392,10 @@ class ProtocolFailure(Command):
 
 
 class ErrorKind(Enum):
-    """What a mistake is about: protocols that tell kinds apart (JMS) say each in their own way."""
+    """Kind of an error; protocols that distinguish kinds (JMS) map each in their own way."""
 
     GENERAL = auto()
-    SECURITY = auto()  # what it may do, or whether it may be here at all
+    SECURITY = auto()  # a missing right, or a client that is not served
     LOGIN = auto()  # a wrong name or password
     CLIENT_ID = auto()
     TAKEN_OVER = auto()  # another connection of the same client took its place
@@ -400,7 +406,7 @@ class ErrorKind(Enum):
     ROLLED_BACK = auto()
     STATE = auto()  # not now, or not any more
     FORMAT = auto()  # a property of a message has no value that can be kept
-    XA = auto()  # ``xa_code`` says it (javax.transaction.xa.XAException)
+    XA = auto()  # ``xa_code`` is the code (javax.transaction.xa.XAException)
 
 
 XAER_NOTA = -4
@@ -410,14 +416,14 @@ XA_RBROLLBACK = 100
 
 
 class Undeliverable(Exception):
-    """A message that cannot be delivered because it is damaged. The text says how."""
+    """A message is damaged and cannot be delivered. The text describes the damage."""
 
 
 class ClientError(Exception):
-    """The peer's mistake, with the reply in it.
+    """An error of the peer, with the reply to send.
 
-    ``message`` is one line for a header, ``detail`` what to do about it. ``is_fatal`` closes the connection.
-    ``refused_id`` is that of a Subscribe that came to nothing.
+    ``message`` is one line for a header, ``detail`` the advice what to do. ``is_fatal`` closes the connection.
+    ``refused_id`` is the id of a Subscribe that was refused.
     """
 
     def __init__(
@@ -441,13 +447,13 @@ class ClientError(Exception):
 
 
 def forget_frames(error: ClientError) -> None:
-    """Its traceback is shown nowhere. The frames hold the command and its client, and the command may hold the error:
-    a cycle, which would keep all of them in memory."""
+    """Drop the traceback, which is never shown. Its frames hold the command and its client, and the command may hold
+    the error: a cycle, which would keep all of them in memory."""
     error.__traceback__ = error.__context__ = None
 
 
 class Undecided(ClientError):
-    """No password was found wrong: there were too many logins, or who decides does not answer. Try again."""
+    """A login without a result: there were too many logins, or the directory does not answer. Try again."""
 
 
 def refusal(
@@ -457,5 +463,5 @@ def refusal(
     xa_code: int = 0,
     receipt: Receipt | None = None,
 ) -> ClientError:
-    """One command is refused, and the connection goes on."""
+    """Make the error that refuses one command; the connection stays open."""
     return ClientError(message, detail, is_fatal=False, kind=kind, xa_code=xa_code, receipt=receipt)

@@ -1,8 +1,8 @@
-"""An error while a client is served ends that client alone.
+"""Contain an error: it ends only the client that is served when it occurs.
 
-A session is told in the middle of what others asked for: a receipt with those of the same write, a message while its
-sender is served, room that somebody else made. An error in it ends its connection, as if its client had gone at this
-moment; the client that is served, and all others that get the same, notice nothing.
+The broker calls a session while it serves other clients: a receipt with those of the same write, a message while its
+sender is served, room that another client made. An error in the session ends its connection, as if its client had left
+at this moment. The client that is served, and all other receivers, notice nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tandemmq.broker.core.delivery import Outlet
 
 log = logging.getLogger(__name__)
 
-#: The end of each log line about a contained failure; tests search the log for it.
+#: End of each log line about a contained failure; tests search the log for it.
 ERROR_OF_BROKER = "led to an error of the broker"
 
 
 def tell(outlet: Outlet, say: Callable[..., object], *what: object) -> None:
-    """Have a session say something (``say``, a method of it), at the end of this turn. Never raises."""
+    """Call ``say``, a method of the session, and write its output at the end of this turn. Never raises."""
     try:
         say(*what)
     except Exception:
@@ -29,6 +29,6 @@ def tell(outlet: Outlet, say: Callable[..., object], *what: object) -> None:
 
 
 def hang_up(outlet: Outlet) -> None:
-    """From an ``except``: what was being done for that client failed, and its connection ends."""
-    log.exception("%r: hung up, for what it is told or waits for %s", outlet, ERROR_OF_BROKER)
+    """Log the present exception and close the connection of that client. Call it from an ``except``."""
+    log.exception("%r: hung up: its session %s", outlet, ERROR_OF_BROKER)
     outlet.close(after_flush=False)

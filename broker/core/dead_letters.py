@@ -1,7 +1,7 @@
-"""What becomes of a message that no consumer could take. The policy names the queue (core.policies).
+"""Make the copy of a message that no consumer could take. The policy names its queue (core.policies).
 
-Copies are as RegionBroker.sendToDeadLetterQueue makes them: the original destination is kept, expiration is taken off,
-the cause stands in a property.
+Copies are as RegionBroker.sendToDeadLetterQueue makes them: the original destination is kept, the expiration is
+removed, a property states the cause.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
 def dead_letter(
     message: Message, target: Destination, cause: str, message_id: str | None = None, expiration: int = 0
 ) -> Message:
-    """The copy that goes to the queue ``target``.
+    """Return the copy for the queue ``target``.
 
-    It keeps its id, or gets ``message_id``: several durable subscriptions may each give up the same message, and
-    the store knows a message of one queue by its id.
+    The copy keeps its id, or gets ``message_id``: several durable subscriptions may each give up the same message, and
+    the store identifies a message of a queue by its id.
     """
     added: dict[str, PropertyValue] = {CAUSE_PROPERTY: cause}
     if message.expiration:

@@ -1,9 +1,9 @@
-"""The types of a delivery: a message in memory (Entry), the queue that it is of (QueueBase), whom it is for
-(Subscription), and where it goes (Outlet, Session).
+"""Types of a delivery: a message in memory (Entry), the queue that holds it (QueueBase), its receiver (Subscription),
+and its way out (Outlet, Session).
 
-Tags grow by one with each delivery, so ``unacked`` is ordered by them. A subscription never looks into a
-connection: it asks its outlet whether more may be written, and that is all. Prefetch counts what is delivered and
-not acknowledged; AUTO acknowledges at delivery, so only the outlet slows it down.
+Tags grow by one with each delivery, so ``unacked`` is ordered by them. A subscription never looks into a connection: it
+only reads whether the outlet accepts more. Prefetch counts deliveries that are not acknowledged; AUTO acknowledges at
+delivery, so only the outlet slows it down.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tandemmq.store.records.transactions import XaTransactionId
 
 
 class Selector(Protocol):
-    """A condition on messages."""
+    """Condition on messages."""
 
     @property
     def text(self) -> str: ...
 
     @property
     def is_cheap(self) -> bool:
-        """Whether some hundred messages may be asked about without a look at the clock."""
+        """True if some hundred messages may be tested without a look at the clock."""
 
     def matches(self, message: Message) -> bool:
-        """Never raises."""
+        """Return whether the message satisfies the condition. Never raises."""
 
 
 class Session(Protocol):
-    """What the broker says to a client.
+    """Interface through which the broker replies to a client.
 
-    ``survives_errors``: its protocol goes on after any refusal but one of the connection itself (OpenWire).
-    ``can_pull``: a client that is given nothing ahead asks for each message; it hears of another prefetch than it asked
-    for (``tell_prefetch``).
+    ``survives_errors``: the protocol continues after any refusal except one of the connection itself (OpenWire).
+    ``can_pull``: a client with prefetch 0 requests each message; it is informed if the broker chooses another prefetch
+    (``tell_prefetch``).
     """
 
     @property
@@ -50,40 +50,41 @@ class Session(Protocol):
     def can_pull(self) -> bool: ...
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
-        """``user`` is the client's name; None: it has none."""
+        """Confirm the connection. ``user`` is the client's name; None: it has none."""
 
     def receipt(self, receipt: Any) -> None:
-        """What asked for ``receipt`` holds. It is what the session itself put into the command."""
+        """Confirm the command with ``receipt``, a value that the session itself put into the command."""
 
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        """``redeliveries``: how often it was delivered before, and came back. Returns None when it is delivered. Else
-        the returned function is to be run off the loop, because it takes long, and then this called again. Raises
+        """Deliver a message. ``redeliveries``: number of earlier deliveries that came back. Returns None when it is
+        delivered. Otherwise run the returned function off the loop, because it takes long, and call this again. Raises
         Undeliverable."""
 
     def nothing(self, subscription_id: str) -> None:
-        """A Pull came to its end without a message, or a browser has seen all there is."""
+        """Report that a Pull ended without a message, or that a browser has seen all messages."""
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
-        """The prefetch that the broker decided on. For subscriptions that ``can_pull``."""
+        """Report the prefetch that the broker chose. For subscriptions that ``can_pull``."""
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
-        """The broker ended that subscription; ``error`` says why. Nothing is delivered to it any more."""
+        """Report that the broker ended the subscription; ``error`` gives the reason. Nothing is delivered to it any
+        more."""
 
     def prepared(self, receipt: Any, is_read_only: bool) -> None:
-        """A Prepare holds; ``is_read_only``: there was nothing to do, and the branch is forgotten."""
+        """Confirm a Prepare; ``is_read_only``: there was nothing to do, and the branch is forgotten."""
 
     def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
-        """The XA branches that are prepared."""
+        """Report the prepared XA branches."""
 
     def fail(self, error: ClientError) -> None: ...
 
 
 class Outlet(Protocol):
-    """Where deliveries go. The core only asks ``is_writable``; the engine speaks to the session, and may hang up.
+    """Way out for deliveries. The core only reads ``is_writable``; the engine calls the session, and may hang up.
 
-    ``holder``: what is held in memory for it. ``is_held``: a delivery is being made ready; ``is_writable`` is false
+    ``holder``: counts the memory held for it. ``is_held``: a delivery is being prepared; ``is_writable`` is false
     meanwhile.
     """
 
@@ -107,9 +108,9 @@ class Entry:
     """A message in memory. ``order_key``, ``location`` and ``size`` are the store's (0 when the message is not
     persistent).
 
-    ``position`` orders what is in memory, stored or not. ``redeliveries`` counts how often it was delivered and came
-    back, ``refusals`` how often because a client said so; of what another master delivered it is not known why.
-    ``queue`` is the one that holds it; None: no queue does.
+    ``position`` orders the messages in memory, stored or not. ``redeliveries`` counts deliveries that came back,
+    ``refusals`` those that a client refused; both count all deliveries by an earlier master, as their reason is
+    unknown. ``queue`` is the queue that holds it; None: no queue does.
     """
 
     __slots__ = (
@@ -136,16 +137,16 @@ class Entry:
 
 
 def volatile_entry(message: Message) -> Entry:
-    """A message that only memory holds."""
+    """Make the entry of a message that only memory holds."""
     return Entry(message, 0, 0, 0, message.size + ENTRY_OVERHEAD_BYTES)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class QueueBase:
-    """What those know of a queue who hold its messages. ``owner`` is the store's id; 0 when nothing of this queue is
-    ever stored. ``subscription_key``: of a durable subscription, the store's key for it.
+    """View of a queue for the holders of its messages. ``owner`` is the store's id; 0 when nothing of this queue is
+    ever stored. ``subscription_key``: the store's key of a durable subscription.
 
-    The class is abstract, and no ``ABC``: with that ``isinstance`` takes longer, which is asked for each message.
+    The class is abstract without ``ABC``, which would slow down ``isinstance``, used for each message.
     """
 
     destination: Destination
@@ -165,46 +166,47 @@ class QueueBase:
     @property
     @abstractmethod
     def has_work(self) -> bool:
-        """Whether there may be something to give to a consumer that has room again."""
+        """True if there may be messages for a consumer that has room again."""
 
     @abstractmethod
     def settle(self, entry: Entry) -> None:
-        """A delivery was acknowledged: the message is gone."""
+        """Remove the message: its delivery was acknowledged."""
 
     @abstractmethod
     def give_back(self, entry: Entry, *, is_seen: bool = True) -> None:
-        """A delivery came back: the message waits again, at its old place. A dropped queue has none any more.
+        """Take a delivery back: the message waits again, at its old place. Nothing happens if the queue was dropped.
 
-        ``is_seen``: an application may have been shown it, and it counts as redelivered.
+        ``is_seen``: the message may have reached an application, and counts as redelivered.
         """
 
     @abstractmethod
     def untold(self, entry: Entry) -> None:
-        """A delivery to an AUTO subscription, settled with it, was never made: the message waits again."""
+        """Take back a delivery to an AUTO subscription, settled but never made: the message waits again."""
 
     @abstractmethod
     def comes_back(self, entry: Entry, *, is_seen: bool) -> None:
-        """``entry`` of a subscription that is to be closed: what can be done of that before ``close``."""
+        """Prepare the return of ``entry`` from a subscription that is about to close, as far as possible before
+        ``close``."""
 
     @abstractmethod
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
-        """``subscription`` ends; what it has not acknowledged goes back to its place, all at once. ``came_back``: who
-        closes it in many queues has taken that out of ``unacked``, told ``comes_back`` of each, put them in order, and
-        gives them away.
+        """End ``subscription``; its unacknowledged deliveries go back to their places, all at once. ``came_back``: a
+        caller that closes it in many queues has taken these deliveries out of ``unacked``, called ``comes_back`` for
+        each, put them in order, and gives them away.
 
-        What it acknowledged in an open transaction stays with that transaction. The steps of what is returned give the
-        memory of its groups back.
+        Deliveries acknowledged in an open transaction stay with that transaction. The steps of the returned work free
+        the memory of its groups.
         """
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Subscription:
-    """One subscription of one connection. ``queues`` are those it takes part in (a wildcard's are several).
+    """Subscription of one connection. ``queues`` are those it takes part in (several for a wildcard).
 
-    ``credit`` is what may be delivered now. ``extension`` is what a client was given beyond its prefetch, because it
-    said that so many deliveries reached the application and are acknowledged later (OpenWire, DELIVERED). With
-    ``is_pull`` (prefetch 0) each Pull gives credit for one, and nothing else does. ``enlisted`` holds what was
-    acknowledged in a transaction that is still open.
+    ``credit`` is the number of messages that may be delivered now. ``extension`` is the number granted beyond the
+    prefetch because the client reported deliveries that reached the application and are acknowledged later (OpenWire,
+    DELIVERED). With ``is_pull`` (prefetch 0) each Pull gives credit for one, and nothing else does. ``enlisted`` holds
+    the deliveries acknowledged in a transaction that is still open.
     """
 
     id: str
@@ -222,19 +224,19 @@ class Subscription:
     is_cumulative: bool = field(init=False)
     credit: int = field(init=False)
     extension: int = field(default=0, init=False)
-    # It may be given more than its prefetch, once it says what it was shown.
+    # It may receive more than its prefetch, once its client reports deliveries to the application.
     has_extension: bool = field(default=True, init=False)
     is_pull: bool = field(init=False)
-    pulled: int = field(default=0, init=False)  # how often it pulled: tells a pull that has ended from the next one
+    pulled: int = field(default=0, init=False)  # number of its pulls: distinguishes an ended pull from the next
     tag: int = field(default=0, init=False)
     unacked: dict[int, Entry] = field(default_factory=dict, init=False)
     enlisted: dict[int, Entry] = field(default_factory=dict, init=False)
-    # With each, in what its place there counts; None: it has none yet.
+    # Each with the budget in which its place there counts; None: it has no place yet.
     queues: dict[QueueBase, Holder | Memory | None] = field(default_factory=dict, init=False)
-    # What its prefetch would be if it came now; None: its client changed it, and that holds.
+    # Prefetch that it would get if it subscribed now; None: its client changed it, and that value holds.
     prefetch_now: Callable[[], int] | None = field(default=None, init=False)
     is_open: bool = field(default=True, init=False)
-    bytes: int = field(default=0, init=False)  # what it counts for by itself
+    bytes: int = field(default=0, init=False)  # memory that it counts for by itself
     holder: Holder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -245,7 +247,7 @@ class Subscription:
         self.holder = self.outlet.holder
 
     def hand(self, entry: Entry) -> int:
-        """``entry`` is its next delivery: the tag of that. The caller has checked credit and outlet."""
+        """Make ``entry`` the next delivery and return its tag. The caller has checked credit and outlet."""
         self.tag = tag = self.tag + 1
         if not self.is_auto:
             self.unacked[tag] = entry
@@ -262,40 +264,41 @@ class Subscription:
 
     @property
     def is_expensive(self) -> bool:
-        """Whether its selector is."""
+        """True if its selector is expensive."""
         return self.selector is not None and not self.selector.is_cheap
 
     def retry(self) -> None:
-        """Its client goes on if it may."""
+        """Resume its client if that is allowed."""
         self.holder.retry()
 
     def keep(self, entry: Entry, place: int = SHARED_ENTRY_BYTES) -> None:
-        """``entry`` is held for its client. ``place``: as Memory has it."""
+        """Count ``entry`` as held for its client. ``place``: as in Memory."""
         holder = self.holder
         holder.hold(entry.weight)
         if entry.queue is None:
             holder.memory.take(entry.message, entry.weight, place)
 
     def let_go(self, entry: Entry, place: int = SHARED_ENTRY_BYTES) -> None:
-        """It is not any more."""
+        """Stop counting ``entry`` as held."""
         holder = self.holder
         holder.bytes -= entry.weight
         if entry.queue is None:
             holder.memory.give(entry.message, place)
 
     def clear(self) -> None:
-        """It ends, with all that was not acknowledged and is in no queue."""
+        """Release all unacknowledged deliveries that are in no queue."""
         for entry in self.unacked.values():
             self.let_go(entry)
         self.unacked.clear()
 
     def end(self) -> None:
-        """Nothing is delivered to it any more, wherever it still takes part."""
+        """End the deliveries, in every queue that it still takes part in."""
         self.is_open = False
         self.credit = 0
 
     def take(self, tag: int) -> list[tuple[int, Entry]]:
-        """What an acknowledgement of ``tag`` covers, oldest first; nothing if it was not waiting for one."""
+        """Return the deliveries that an acknowledgement of ``tag`` covers, oldest first; none if ``tag`` was not
+        waiting."""
         unacked = self.unacked
         entry = unacked.get(tag)
         if entry is None:
@@ -306,7 +309,8 @@ class Subscription:
         return self.take_range(0, tag)
 
     def take_range(self, first: int, last: int) -> list[tuple[int, Entry]]:
-        """The deliveries from ``first`` (0: the oldest) to ``last`` that wait for an acknowledgement, oldest first."""
+        """Return the deliveries from ``first`` (0: the oldest) to ``last`` that wait for an acknowledgement, oldest
+        first."""
         unacked = self.unacked
         covered = []
         for pair in unacked.items():
@@ -321,7 +325,7 @@ class Subscription:
         return covered
 
     def take_one(self, tag: int) -> Entry | None:
-        """The delivery ``tag`` alone, whatever the mode."""
+        """Take out the delivery ``tag`` alone, whatever the mode."""
         entry = self.unacked.pop(tag, None)
         if entry is not None:
             if entry.queue is None:
@@ -335,7 +339,7 @@ class Subscription:
         return entry
 
     def _credit(self, count: int) -> None:
-        """``count`` deliveries were settled. What was widened for them is given back first."""
+        """Return the credit of ``count`` settled deliveries; it reduces ``extension`` first."""
         if self.is_pull:
             return
         if not self.extension:
@@ -346,13 +350,13 @@ class Subscription:
         self.credit += count - covered
 
     def widen(self, count: int) -> None:
-        """So many deliveries reached the application: as many more may be given before it acknowledges them."""
+        """Grant ``count`` more deliveries: that many reached the application and are not acknowledged yet."""
         if not self.is_pull and self.has_extension:
             self.extension += count
             self.credit += count
 
     def set_prefetch(self, prefetch: int) -> None:
-        """A client changes its mind (OpenWire, ConsumerControl)."""
+        """Change the prefetch (OpenWire, ConsumerControl)."""
         was_pull, self.is_pull = self.is_pull, prefetch == 0
         if self.is_pull:
             self.credit = self.extension = 0
@@ -363,7 +367,7 @@ class Subscription:
         self.prefetch = prefetch
 
     def restore(self, entries: list[tuple[int, Entry]]) -> None:
-        """Those acknowledgements never happened: the deliveries wait for one again, in their old order."""
+        """Undo those acknowledgements: the deliveries wait for one again, in their old order."""
         if not self.is_pull:
             self.credit -= len(entries)
         for _, entry in entries:
@@ -371,5 +375,5 @@ class Subscription:
         self.unacked = dict(sorted([*self.unacked.items(), *entries]))
 
 
-# To whom, its tag, and what.
+# Receiver, tag and message.
 Delivery = tuple[Subscription, int, Entry]

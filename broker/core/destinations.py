@@ -1,4 +1,4 @@
-"""All queues, topics and durable subscriptions of one engine, by name and by the store's id."""
+"""Index of all queues, topics and durable subscriptions of one engine, by name and by the store's id."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ from tandemmq.store.records.message import Destination, DestinationKind
 log = logging.getLogger(__name__)
 
 NO_POLICIES = Policies(())
-# What it takes to wake a queue and have somebody take part in it, in items of a step.
+# Cost of waking a queue and adding a subscription to it, in items of a step.
 _OPENED = 4
-# What it takes to have a durable subscription of the store take part in its topic, likewise.
+# Cost of adding a durable subscription of the store to its topic, in items of a step.
 _BEGUN = 8
-# Names of destinations that ended because nobody used them; beyond it the one that ended first is forgotten.
+# Maximum number of remembered names of unused destinations that ended; beyond it the oldest is forgotten.
 IDLE_REMEMBERED_MAX = 10_000
 
 
 def _bytes_of(destination: Destination) -> int:
-    """What it takes by itself."""
+    """Memory of the destination itself, in bytes."""
     own = TOPIC_BYTES if destination.is_topic else DESTINATION_BYTES
     return own + NAME_BYTES * len(destination.name)
 
 
 def _bytes_of_durable(durable: DurableSubscriber) -> int:
-    """What it takes without its parts."""
+    """Memory of the durable subscription without its parts, in bytes."""
     names = len(durable.client_id) + len(durable.name) + len(durable.subscribed.name)
     return DURABLE_BYTES + NAME_BYTES * names + len(durable.selector_text or "")
 
@@ -72,25 +72,26 @@ def _take_part(queue: Queue, watch: Watch, payer: Memory | None = None) -> None:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Destinations:
-    """Queues and topics come into being when they are first named. ``new_queue`` gives a queue's id in the store.
+    """Queues and topics begin when they are first named. ``new_queue`` returns a queue's id in the store.
 
-    That holds for queues that the store has from before, too: clients wait while a master takes over, and there may be
-    ten thousand (``asleep``). ``by_name`` and ``by_owner`` have those that were named; they are read directly on hot
-    paths, and only this class changes them.
+    That also holds for queues that the store already has: clients wait while a master takes over, and there may be ten
+    thousand queues (``asleep``). ``by_name`` and ``by_owner`` hold the named ones; they are read directly on hot paths,
+    and only this class changes them.
 
-    Where a method takes a ``user``, what begins counts for that user until it ends; None: for no user, because names
-    prove nothing. Nobody may have more than are left for all. ``existing`` and ``queue`` begin nothing.
+    If a method takes a ``user``, a destination that begins counts for that user until it ends; None: for no user,
+    because names prove nothing. No user may have more destinations than are left for all. ``existing`` and ``queue``
+    begin nothing.
 
-    ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is what is to be done, in steps, when a topic
-    begins, before its first message; ``on_new`` is called with each new destination; neither is for advisory topics;
-    ``on_pause_ended`` with a queue that was deleted while its consumers or producers were paused. A
-    subscription with wildcards (``watch``) takes part in what matches now, and in what begins later; of a queue very
-    many do so in steps, and ``on_joined`` is called with each. ``pending`` is where the store keeps what waits for its
-    time, if it does.
+    ``shares`` count the messages of destinations with a ``memory_limit``. ``on_topic`` is the work, in steps, that
+    follows when a topic begins, before its first message; ``on_new`` is called with each new destination; neither is
+    called for advisory topics. ``on_pause_ended`` is called with a queue that was deleted while its consumers or
+    producers were paused. A subscription with wildcards (``watch``) takes part in the destinations that match now and
+    in later ones. Very many subscriptions join a queue in steps, and ``on_joined`` is called after each step.
+    ``pending`` is where the store keeps delayed messages, if it does.
     """
 
     _settings: EngineSettings
-    memory: Memory  # what all of them count in
+    memory: Memory  # the budget that all of them count in
     _new_queue: Callable[[Destination], int]
     _policies: Policies = NO_POLICIES
     _start: Callable[[Work[None]], object] = at_once
@@ -100,7 +101,7 @@ class Destinations:
     on_topic: Callable[[Topic], Work[None]] = field(default=lambda topic: nothing(), init=False)
     on_joined: Callable[[Queue], object] = field(default=lambda queue: None, init=False)
     on_pause_ended: Callable[[Destination], object] = field(default=lambda queue: None, init=False)
-    # Milliseconds since 1970, as soon as an engine has said so.
+    # Milliseconds since 1970, once an engine has set it.
     clock: Callable[[], int] = field(default=int, init=False)
     durables: dict[str, DurableSubscriber] = field(default_factory=dict, init=False)
     holdings: Holdings = field(default_factory=Holdings, init=False)  # of shared ones among these
@@ -110,7 +111,7 @@ class Destinations:
     _makers: dict[Destination, str] = field(default_factory=dict, init=False)
     _made_by: Counter[str] = field(default_factory=Counter, init=False)
     _asleep: dict[Destination, Owner] = field(default_factory=dict, init=False)
-    # Of the kinds that a pattern was asked for: a take-over of many queues does not wait for it.
+    # Kinds for which a pattern was looked up: a take-over of many queues does not wait for it.
     _names: dict[DestinationKind, NameTrie[Destination]] = field(default_factory=dict, init=False)
     _named: set[DestinationKind] = field(default_factory=set, init=False)  # of which all names are there
     # Patterns of the subscriptions with wildcards, in the order in which they came; and the patterns of each.
@@ -118,9 +119,10 @@ class Destinations:
     _watched: dict[Subscription, list[tuple[Destination, Watch]]] = field(default_factory=dict, init=False)
     _virtual: VirtualTopics = field(init=False)
     pending: Owner | None = field(default=None, init=False)
-    # Whose producers wait until somebody lets them go on; of most brokers none.
+    # Destinations whose producers wait until an operator resumes them; most brokers have none.
     closed_to_producers: set[Destination] = field(default_factory=set, init=False)
-    # What ended because nobody used it: it may begin again by a client that may send there. No operator deleted it.
+    # Destinations that ended because they were unused: a client that may send there may begin them again. No operator
+    # deleted them.
     idle: dict[Destination, None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -128,8 +130,8 @@ class Destinations:
         self._virtual = VirtualTopics(self._settings.virtual_destinations.virtual_topics)
 
     def take_over(self, owners: Iterable[Owner]) -> Work[None]:
-        """What the store has from before is there, too. To be done before ``on_new`` and ``on_topic`` are set: nothing
-        of it begins now."""
+        """Add the owners that the store already has. Call it before ``on_new`` and ``on_topic`` are set: none of them
+        begins now."""
         pace = Pace()
         for owner in owners:
             items = 1
@@ -174,7 +176,7 @@ class Destinations:
         self._enter(queue)
         watches = self._watching[destination.kind].of(destination.name)
         for watch in watches[:ITEMS]:
-            _take_part(queue, watch, self.memory)  # who makes the queue makes these places, too
+            _take_part(queue, watch, self.memory)  # the queue's maker pays for these places, too
         if len(watches) > ITEMS:
             self._start(self._join_rest(queue, watches))
         if is_new:
@@ -183,7 +185,7 @@ class Destinations:
         return queue
 
     def _join_rest(self, queue: Queue, watches: list[Watch]) -> Work[None]:
-        """All but the first ITEMS take part in a queue that began."""
+        """Let all watches except the first ITEMS take part in a queue that began."""
         pace = Pace()
         for watch in islice(watches, ITEMS, None):
             if queue.is_dropped:
@@ -195,7 +197,8 @@ class Destinations:
         self.on_joined(queue)
 
     def _share_of(self, destination: Destination) -> Share:
-        """What a queue of it counts in: those of one topic's durable subscriptions in the same, if it has a limit."""
+        """Return the share of a queue of ``destination``. The durable subscriptions of one topic use the same, if it
+        has a limit."""
         limit = self._policies.of(destination).memory_limit
         if limit is None:
             return Share(self.memory)
@@ -205,35 +208,35 @@ class Destinations:
         return share
 
     def virtual_queues(self, topic: str) -> Collection[Destination]:
-        """The queues that get a copy of what is sent to the topic of that name."""
+        """Return the queues that get a copy of each message to the topic of that name."""
         return self._virtual.queues(topic)
 
     def is_fed(self, queue: Destination, topic: str) -> bool:
-        """As VirtualTopics.is_fed."""
+        """Return VirtualTopics.is_fed for this queue."""
         return self._virtual.is_fed(queue, topic)
 
     def is_selector_aware(self, queue: Destination, topic: str) -> bool:
-        """Whether that one gets only what its consumers take."""
+        """Return whether the queue receives only messages that its consumers take."""
         return self._virtual.is_selector_aware(queue, topic)
 
     def needs_queue(self, destination: Destination) -> bool:
-        """Whether a consumer of that name with wildcards has a queue of the same name."""
+        """Return whether a consumer of that name with wildcards has a queue of the same name."""
         return self._virtual.needs_queue(destination)
 
     def asleep(self) -> Collection[Owner]:
-        """The store's queues that no client has named yet, as they were when it was opened."""
+        """Queues of the store that no client has named yet, as they were when the store was opened."""
         return self._asleep.values()
 
     def sleeping(self, destination: Destination) -> Owner:
-        """One of ``asleep``. KeyError: it is not."""
+        """Return the owner among ``asleep``. KeyError: there is none."""
         return self._asleep[destination]
 
     def names(self) -> list[Destination]:
-        """Of everything there is, named since the start or not."""
+        """Names of all destinations, named since the start or not."""
         return [*self.by_name, *self._asleep]
 
     def is_empty(self, destination: Destination) -> bool:
-        """Whether that is one of those that no client has named yet, and the store has no message of it."""
+        """Return whether no client has named the queue yet, and the store has no message for it."""
         owner = self._asleep.get(destination)
         return owner is not None and not owner.count
 
@@ -241,14 +244,15 @@ class Destinations:
         return destination in self.by_name or destination in self._asleep
 
     def _wake(self, destination: Destination) -> Queue | None:
-        """The queue of that name, if the store has it and no client has named it yet."""
+        """Return the queue of that name, if the store has it and no client has named it yet."""
         owner = self._asleep.pop(destination, None)
         if owner is None:
             return None
         return self._add_queue(destination, owner.id, unread=owner.count, is_new=False)
 
     def wake_owner(self, owner: int) -> Queue | None:
-        """The store's queue of that id, if no client has named it yet. Searches all of those: for rare occasions."""
+        """Return the store's queue of that id, if no client has named it yet. Searches all of them: for rare
+        occasions."""
         for destination, each in self._asleep.items():
             if each.id == owner:
                 return self._wake(destination)
@@ -264,12 +268,12 @@ class Destinations:
     def queue(self, destination: Destination) -> Queue:
         """Return the queue of that name, which is there."""
         found = self.existing(destination)
-        assert isinstance(found, Queue), "only a queue that is there is asked for without a user"
+        assert isinstance(found, Queue), "a queue without a user must exist"
         return found
 
     def begin_queue(self, destination: Destination, user: str | None) -> Queue:
-        """The queue of that name, a new one if there is none. ClientError when there are too many destinations, when
-        no client may make it by naming it, and for a temporary one that is not there (any more)."""
+        """Return the queue of that name, a new one if there is none. ClientError if there are too many destinations, if
+        naming it does not create it (``auto_create``), or if it is a temporary queue that does not exist."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             self._check_may_begin(destination, user)
@@ -282,12 +286,12 @@ class Destinations:
         return self._new_queue(destination) if destination.kind is DestinationKind.QUEUE else 0
 
     def maker(self, destination: Destination) -> str | None:
-        """The user for whom ``destination`` counts."""
+        """Return the user that ``destination`` counts for."""
         return self._makers.get(destination)
 
     def has_room_for(self, destination: Destination, user: str | None) -> bool:
-        """Whether ``destination`` is there, or ``user`` may have one more; None: it is not known who, and nobody may
-        fill more than half of the room that way."""
+        """Return whether ``destination`` exists, or ``user`` may create one more. None: the user is unknown; all
+        unknown users together may fill at most half of the room."""
         if self.exists(destination):
             return True
         most, there = self._settings.destinations_max, len(self.by_name) + len(self._asleep)
@@ -295,7 +299,8 @@ class Destinations:
         return there < most // 2 if user is None else self._made_by[user] < most - there
 
     def dead_letter_queue(self, destination: Destination, user: str | None) -> Queue:
-        """As ``begin_queue``, but there is always room: a message must not be lost for want of a name."""
+        """Return the queue as ``begin_queue`` does, but without a limit: a message must not be lost for lack of a
+        name."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             found = self._add_queue(destination, self._new_queue(destination))
@@ -306,7 +311,7 @@ class Destinations:
         return found
 
     def dead_letter_topic(self, destination: Destination, user: str | None) -> Topic:
-        """Likewise."""
+        """Return the topic of that name without a limit, as ``dead_letter_queue`` does."""
         found = self.by_name.get(destination)
         if found is None:
             found = self._add_topic(destination)
@@ -315,7 +320,7 @@ class Destinations:
         return found
 
     def topic(self, destination: Destination, user: str | None) -> Topic:
-        """As ``begin_queue``."""
+        """Return the topic of that name, a new one if there is none. Raises as ``begin_queue`` does."""
         found = self.by_name.get(destination)
         if found is None:
             self._check_may_begin(destination, user)
@@ -343,12 +348,12 @@ class Destinations:
             topic.beginning = None
 
     def route(self, destination: Destination, user: str | None) -> Queue | Topic:
-        """Where a message to ``destination`` goes."""
+        """Return the queue or topic that receives a message to ``destination``."""
         return self.topic(destination, user) if destination.is_topic else self.begin_queue(destination, user)
 
     def listeners_of(self, topic: Destination) -> tuple[Topic, Sequence[TopicSubscription]]:
-        """An advisory topic, and its listeners. One that no client named is there for this alone, for those who
-        subscribed to a pattern."""
+        """Return an advisory topic and its listeners. A topic that no client named is made for this call alone, for
+        subscribers of patterns."""
         found = self.by_name.get(topic)
         if found is not None:
             assert isinstance(found, Topic), "a queue has another kind in its name"
@@ -358,7 +363,7 @@ class Destinations:
         return Topic(topic, watching), [each for each in listeners if isinstance(each, TopicSubscription)]
 
     def is_listened_to(self, topic: Destination, prefix: str) -> bool:
-        """Whether somebody is there who subscribed to ``topic``, by its name or by a pattern that begins so."""
+        """Return whether a client subscribes to ``topic``, by its name or by a pattern that begins with ``prefix``."""
         _, listeners = self.listeners_of(topic)
         if any(pattern.name.startswith(prefix) for each in listeners for pattern in self._asked_by(each, topic)):
             return True
@@ -371,11 +376,12 @@ class Destinations:
         )
 
     def _asked_by(self, subscription: Subscription, topic: Destination) -> list[Destination]:
-        """Its patterns, or, where it has none, that topic."""
+        """Return the patterns of ``subscription``, or ``topic`` if it has none."""
         return self.patterns_of(subscription) or [topic]
 
     def create(self, destination: Destination, user: str | None) -> None:
-        """It begins, if it is not there: also where naming it is not enough. ClientError when there are too many."""
+        """Create ``destination`` if it does not exist, even with ``auto_create`` off. ClientError if there are too
+        many."""
         if self.exists(destination):
             return
         self._check_is_not_ours(destination)
@@ -386,7 +392,8 @@ class Destinations:
             self._add_queue(destination, self._new_owner(destination))
 
     def add_temporary(self, destination: Destination, user: str | None) -> None:
-        """A temporary one begins; again, after a failover, is no mistake. ClientError when there are too many."""
+        """Create a temporary destination; a repeated call, after a failover, is no error. ClientError if there are too
+        many."""
         if destination not in self.by_name:
             self._check_quota(destination, user)
             if destination.is_topic:
@@ -395,13 +402,14 @@ class Destinations:
                 self._add_queue(destination, 0)
 
     def remove_unasked(self, topic: Destination) -> None:
-        """No client uses that topic by its name any more, unless a durable subscription does."""
+        """Remove the topic that no client names any more, unless a durable subscription uses it."""
         found = self.by_name.get(topic)
         if isinstance(found, Topic) and not found.durables:
             self.remove(found)
 
     def remove(self, target: Queue | Topic) -> None:
-        """It is deleted with all it held. It has no consumers any more but those with wildcards, which let go of it."""
+        """Delete ``target`` with all its messages. Its only remaining consumers are those with wildcards, which are
+        closed."""
         destination = target.destination
         del self.by_name[destination]
         self.memory.add(Kind.STATE, -_bytes_of(destination))
@@ -430,7 +438,7 @@ class Destinations:
         self._start(target.drop())
 
     def remember_idle(self, destination: Destination) -> None:
-        """It ended because nobody used it."""
+        """Remember that ``destination`` ended because it was unused."""
         if len(self.idle) >= IDLE_REMEMBERED_MAX:
             del self.idle[next(iter(self.idle))]
         self.idle[destination] = None
@@ -446,7 +454,7 @@ class Destinations:
         if not self._policies.of(destination).auto_create:
             raise refusal(
                 f"There is no destination {destination}",
-                "auto_create is off for it: somebody with the right to must create it first.",
+                "auto_create is off for it: a user with the right to create it must do so first.",
                 ErrorKind.DESTINATION,
             )
         self._check_quota(destination, user)
@@ -458,7 +466,7 @@ class Destinations:
             )
 
     def _check_quota(self, destination: Destination, user: str | None) -> None:
-        """There is room for it. ``user`` makes it now, and it counts for that user."""
+        """Check that there is room for ``destination``, and count it for ``user``, which creates it."""
         limit = self._settings.destinations_max
         left = limit - len(self.by_name) - len(self._asleep)
         if left <= 0:
@@ -474,7 +482,7 @@ class Destinations:
         if user is not None and self._made_by[user] >= left:
             raise refusal(
                 f"User {user} made {self._made_by[user]} destinations, and {left} are left for all",
-                f"Of the {limit} that there may be (destinations_max) nobody has more than are left: remove some.",
+                f"Of all {limit} (destinations_max), no user can have more than are left: remove some.",
                 ErrorKind.RESOURCE,
             )
         memory = self.memory
@@ -486,7 +494,7 @@ class Destinations:
             )
         entry = self._policies.entry(destination)
         most = None if entry is None else entry.policy.max_destinations
-        # Counted anew for each: it begins once, and those that have such a limit are few.
+        # Counted again for each destination: it begins once, and few have such a limit.
         if (
             entry is not None
             and most is not None
@@ -512,9 +520,9 @@ class Destinations:
         pattern: Destination,
         may_read: Callable[[Destination], bool] = lambda destination: True,
     ) -> Work[None]:
-        """``subscription`` takes part in all that match, now and later, until ``unwatch``; but for what ``may_read``
-        keeps from it. Topics find that out by themselves when they are next used; of queues, those that there are
-        take some steps. ClientError when its client would hold more than it may: ``unwatch`` is to follow."""
+        """Let ``subscription`` take part in all matching destinations, now and later, until ``unwatch``, except those
+        that ``may_read`` excludes. Topics apply that by themselves when they are next used; existing queues take some
+        steps. ClientError when its client would hold more than it may: call ``unwatch`` then."""
         watch = Watch(subscription, may_read)
         matching = Pattern(pattern.name)
         holder = subscription.outlet.holder
@@ -529,7 +537,7 @@ class Destinations:
             for destination in destinations:
                 if not subscription.is_open:
                     return
-                queue = self.by_name.get(destination) or self._wake(destination)  # which opens it
+                queue = self.by_name.get(destination) or self._wake(destination)  # ``_wake`` opens it
                 if queue is None:
                     continue  # it ended meanwhile
                 assert isinstance(queue, Queue), "a topic has another kind in its name"
@@ -546,7 +554,7 @@ class Destinations:
                 yield
 
     def _enter(self, target: Queue | Topic) -> None:
-        """It is found by its name from now on."""
+        """Make ``target`` findable by its name."""
         destination = target.destination
         self.by_name[destination] = target
         self.memory.add(Kind.STATE, _bytes_of(destination))
@@ -554,13 +562,13 @@ class Destinations:
             self._name(self._names[destination.kind], destination)
 
     def _name(self, names: NameTrie[Destination], destination: Destination) -> None:
-        """Patterns find ``destination`` from now on."""
+        """Make ``destination`` findable by patterns."""
         nodes = names.count
         names.add(destination.name, destination)
         self.memory.add(Kind.STATE, NODE_BYTES * (names.count - nodes))
 
     def _names_of(self, kind: DestinationKind, pace: Pace) -> Work[NameTrie[Destination]]:
-        found = self._names.setdefault(kind, NameTrie())  # what begins or ends meanwhile is entered or taken away
+        found = self._names.setdefault(kind, NameTrie())  # later destinations are added, ended ones removed
         if kind not in self._named:
             for destination in self.names():
                 if destination.kind is kind and self.exists(destination):
@@ -571,11 +579,11 @@ class Destinations:
         return found
 
     def patterns_of(self, subscription: Subscription) -> list[Destination]:
-        """Its patterns."""
+        """Patterns of ``subscription``."""
         return [pattern for pattern, _ in self._watched.get(subscription, ())]
 
     def unwatch(self, subscription: Subscription) -> Work[None]:
-        """``subscription``, which is not open any more, has no patterns, and takes part in no topic by them."""
+        """Remove all patterns of ``subscription``, which is closed, and its part in the topics that they match."""
         watched = self._watched.pop(subscription, ())
         for pattern, watch in watched:
             self._watching[pattern.kind].remove(Pattern(pattern.name), watch)
@@ -586,7 +594,7 @@ class Destinations:
     # ---- durable subscriptions
 
     def _durable_of(self, owner: Owner, name: str) -> DurableSubscriber:
-        """Whose part the store's ``owner`` is."""
+        """Return the durable subscriber that the store's ``owner`` is a part of."""
         key = subscription_key(owner.client_id or "", name)
         durable = self.durables.get(key)
         if durable is None:
@@ -601,7 +609,7 @@ class Destinations:
         return durable
 
     def add_durable(self, durable: DurableSubscriber) -> None:
-        """It begins, without parts."""
+        """Add a durable subscriber without parts."""
         self.memory.add(Kind.STATE, _bytes_of_durable(durable))
         self.durables[subscription_key(durable.client_id, durable.name)] = durable
         self._durable_names.setdefault(durable.client_id, {})[durable.name] = None
@@ -617,9 +625,9 @@ class Destinations:
         *,
         unread: int = 0,
     ) -> DurableSubscription:
-        """``durable`` is of this topic, too, from now on or (``unread``) from before. What was stored under a selector
-        that is none to us takes every message: its subscriber can do without one, and nobody can bring back what was
-        passed over."""
+        """Add ``destination`` to ``durable``: new or (``unread``) from before. If its stored selector is not valid
+        here, it takes every message: its subscriber can do without a selector, but skipped messages cannot be
+        recovered."""
         key = subscription_key(durable.client_id, durable.name)
         selector = None
         if selector_text is not None:
@@ -650,20 +658,20 @@ class Destinations:
         return part
 
     def durable_names(self, client_id: str) -> tuple[str, ...]:
-        """The names under which that client id has durable subscriptions."""
+        """Names of the durable subscriptions of that client id."""
         return tuple(self._durable_names.get(client_id, ()))
 
     def of_patterns(self) -> list[DurableSubscriber]:
-        """The durable subscribers who are for topics that begin later, too."""
+        """Durable subscribers that also take part in topics that begin later."""
         return list(self._of_patterns)
 
     def is_there(self, topic: Topic, durable: DurableSubscriber) -> bool:
-        """Whether neither of them is deleted."""
+        """Return whether neither of them is deleted."""
         key = subscription_key(durable.client_id, durable.name)
         return self.by_name.get(topic.destination) is topic and self.durables.get(key) is durable
 
     def remove_durable(self, durable: DurableSubscriber) -> None:
-        """It is deleted; each of its parts is to be removed, too. Its consumer was closed before."""
+        """Delete ``durable``. The caller has closed its consumer, and removes each of its parts, too."""
         del self.durables[subscription_key(durable.client_id, durable.name)]
         self.memory.add(Kind.STATE, -_bytes_of_durable(durable))
         names = self._durable_names[durable.client_id]
@@ -674,7 +682,7 @@ class Destinations:
             self._of_patterns.remove(durable)
 
     def remove_part(self, part: DurableSubscription) -> None:
-        """It is deleted with all it held."""
+        """Delete ``part`` with all its messages."""
         topic = self.by_name[part.destination]
         assert isinstance(topic, Topic), "a queue has another kind in its name"
         topic.remove_durable(part)
@@ -683,7 +691,7 @@ class Destinations:
         self._start(part.drop())
 
     def parts(self) -> Iterator[DurableSubscription]:
-        """Of all durable subscribers; what begins or ends meanwhile may be among them or not."""
+        """Parts of all durable subscribers; those that begin or end meanwhile may be included or not."""
         return (part for durable in list(self.durables.values()) for part in list(durable.parts.values()))
 
     def queues(self) -> list[Queue]:

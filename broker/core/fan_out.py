@@ -1,4 +1,4 @@
-"""What becomes of messages that go to very many queues and subscriptions, while it is made in steps."""
+"""Copies of one message for very many queues and subscriptions, made in steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Target = Queue | Topic
 
 
 class Made:
-    """For each copy the queue or topic, the durable subscriptions that this had then, and what the store is to do: None
-    if it is not stored. The copies of one message that take more than a step count for ``holder``."""
+    """Copies of messages: for each the queue or topic, its durable subscriptions at that time, and the operation for
+    the store (None: not stored). The copies of a message that takes more than one step count for ``holder``."""
 
     __slots__ = ("_counted", "_held", "_holder", "parts")
 
@@ -24,11 +24,11 @@ class Made:
         self._counted = self._held = 0
 
     def begin(self) -> None:
-        """The copies of a message follow."""
+        """Start the copies of a message."""
         self._counted = len(self.parts)
 
     def count(self) -> None:
-        """A step of theirs ends. ClientError when its client may not hold so much."""
+        """Count the copies of a step that ends. ClientError when the client may not hold so much."""
         holder = self._holder
         if holder is None:
             return
@@ -41,12 +41,12 @@ class Made:
         if holder.by_kind[Kind.TRANSACTIONS] > holder.memory.held_max:
             raise refusal(
                 f"The copies of message {first.message_id} take more than {self._held} bytes",
-                f"Nobody may hold more than what is left of memory_limit ({holder.memory.limit} bytes, of the broker).",
+                f"No client may hold more than is left of memory_limit ({holder.memory.limit} bytes, of the broker).",
                 ErrorKind.RESOURCE,
             )
 
     def give_back(self) -> None:
-        """It is no longer counted."""
+        """Stop counting the copies."""
         if self._holder is not None:
             self._holder.add(Kind.TRANSACTIONS, -self._held)
             self._held = 0

@@ -1,11 +1,11 @@
-"""One budget for what clients have a broker hold: messages that wait, those that were delivered and are not
-acknowledged, transactions, frames on their way in and out, and what connections, subscriptions and destinations take.
+"""Memory budget of one broker for its clients: messages that wait, delivered messages that are not acknowledged,
+transactions, frames on their way in and out, and connections, subscriptions and destinations.
 
-No holder may have more than what is left (``Memory.free``). So a large holder leaves as much again to the others: of
-n who take all they can get, each has one part in n + 1, and the last part stays for who comes later (the dynamic
-threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). The
-largest holders are held back first by that: a connection is delivered nothing more until it acknowledges, what is not
-stored waits with its sender when its destination holds so much, and frames that are not whole are read one by one.
+No holder may have more than is left (``Memory.free``). So a large holder leaves the same amount to the others: of
+n holders that take all they can get, each has one part in n + 1, and the last part stays for later clients (the dynamic
+threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). So the
+largest holders are held back first: a connection receives nothing more until it acknowledges, a message that is not
+stored waits with its sender when its destination holds so much, and incomplete frames are read one by one.
 
 Stored messages need not wait in memory: their windows grow while less than WINDOWS_PERCENT of the budget is used.
 """
@@ -19,35 +19,35 @@ from tandemmq.store.records.message import Message
 
 # ActiveMQ's cursorMemoryHighWaterMark.
 WINDOWS_PERCENT = 70
-# So much each connection may hold, however little is left: who acknowledges only every so often goes on.
+# Bytes that each connection may hold, however little is left: a client that acknowledges rarely still continues.
 HELD_BYTES_MIN = 64 * 1024
-# What a message in memory costs beside its bytes: the objects, the dict of its properties, its place in a queue; and
-# what it costs once more for another queue or subscription that holds the same.
+# Cost of a message in memory beside its bytes: the objects, the dict of its properties, its place in a queue. Then the
+# cost of one more queue or subscription that holds the same message.
 ENTRY_OVERHEAD_BYTES = 520
 SHARED_ENTRY_BYTES = 200
-# The same for what waits for a plain subscription of a topic: all of them have one entry.
+# The latter for a message that waits for a plain subscription of a topic: all of them share one entry.
 PENDING_BYTES = 8
-# One of so many parts of the budget is left to connections, subscriptions and destinations.
+# One part in this many is reserved for connections, subscriptions and destinations.
 STATE_PARTS = 4
-# What these take by themselves, with their names and their places in dictionaries.
+# Memory of each of these, with its names and its places in dictionaries.
 CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
-# What TLS takes for a connection, and how many buffers it keeps that are as long as the longest that it read at once.
+# Memory of TLS for a connection, and the number of buffers it keeps, each as long as the longest single read.
 TLS_BYTES = 42_000
 TLS_BUFFERS = 2
-# A handshake that is under way, with the keys of it and the connection that is to be.
+# A handshake in progress, with its keys and the future connection.
 HANDSHAKE_BYTES = 100_000
 SUBSCRIPTION_BYTES = 2_000
 DESTINATION_BYTES = 4_600
 TOPIC_BYTES = 1_500
 DURABLE_BYTES = 1_500  # a durable subscription without its parts
-# Each character of the name of a destination or pattern, which is there several times.
+# Each character of the name of a destination or pattern, which is stored several times.
 NAME_BYTES = 4
 # A place in a tree of names; a pattern of a subscription.
 NODE_BYTES = 700
 WATCH_BYTES = 1_000
-# What is there for each pair: a consumer in a queue, what it takes more with a selector, and a selector in a queue,
-# however many consumers have it; a subscription in a topic that it names; one more destination that a subscription
-# names; the part of a durable subscription in a topic; a destination that a client sends to.
+# Memory of each pair: a consumer in a queue, its addition for a selector, a selector in a queue (once for all its
+# consumers); a subscription in a topic that it names; one more destination that a subscription names; the part of a
+# durable subscription in a topic; a destination that a client sends to.
 QUEUE_LINK_BYTES = 60
 TAKER_BYTES = 140
 CHOICE_BYTES = 320
@@ -60,23 +60,23 @@ AUDIENCE_BYTES = 340
 MEMBER_BYTES = 20
 PRODUCER_BYTES = 500
 TRANSACTION_BYTES = 700
-# Each character of a name that is kept once more.
+# Each character of a name that is stored once more.
 TEXT_BYTES = 1
-# A temporary destination of another client, of which a client knows.
+# A temporary destination of another client that is announced to a client.
 TOLD_BYTES = 300
 # The owner of a message group.
 GROUP_BYTES = 230
 # Each character of the id of a subscription or producer; each word, text and sign of a selector.
 ID_BYTES = 3
 WORD_BYTES = 280
-# What a browser is to be shown of each message that is not stored.
+# Entry of a browser for each message that is not stored.
 BROWSED_BYTES = 80
 
 
 class Kind(StrEnum):
-    """What memory is held for."""
+    """Use of memory."""
 
-    STORED = "stored"  # messages that are persistent, waiting or delivered
+    STORED = "stored"  # persistent messages, waiting or delivered
     NOT_PERSISTENT = "non_persistent"
     TRANSACTIONS = "transactions"
     WAITING_SENDS = "waiting_sends"  # and wills
@@ -85,12 +85,12 @@ class Kind(StrEnum):
     STATE = "state"  # of connections, subscriptions and destinations
 
 
-# Asked for each message: an attribute of an enumeration takes longer.
+# Read for each message: an attribute of an enumeration takes longer.
 STORED, NOT_PERSISTENT, _WAITING_SENDS = Kind.STORED, Kind.NOT_PERSISTENT, Kind.WAITING_SENDS
 
 
 class Memory:
-    """The budget of one engine, in bytes. ``used`` may exceed ``limit`` by what a single step takes.
+    """The budget of one engine, in bytes. ``used`` may exceed ``limit`` by the memory of a single step.
 
     ``on_held_back`` is called when a holder is held back.
     """
@@ -98,7 +98,7 @@ class Memory:
     __slots__ = ("_shares", "by_kind", "committing", "held_back", "limit", "on_held_back", "used", "window_max")
 
     def __init__(self, limit: int) -> None:
-        self._shares: dict[int, int] = {}  # how many have that piece of output, by its address
+        self._shares: dict[int, int] = {}  # holders of a piece of output, by its address
         self.limit = limit
         self.used = 0
         self.window_max = limit * WINDOWS_PERCENT // 100
@@ -109,40 +109,41 @@ class Memory:
 
     @property
     def free(self) -> int:
-        """What is left of the budget."""
+        """Bytes of the budget that are left."""
         return max(0, self.limit - self.used)
 
     @property
     def free_for_destinations(self) -> int:
         """The bound of each destination: the free bytes, and the bytes of the sends and transactions that wait for
-        room. These would wait for ever for memory that they fill themselves."""
+        room. Otherwise these would wait forever for memory that they fill themselves."""
         return max(0, self.limit - self.used + self.by_kind[_WAITING_SENDS] + self.committing)
 
     @property
     def has_room_for_state(self) -> bool:
-        """Whether connections, subscriptions and destinations have no more than what they leave to all else. What is
-        to be sent does not count: it may wait for a destination that begins."""
+        """True if connections, subscriptions and destinations have no more than they leave to all other uses. Messages
+        to send do not count: they may wait for a destination that begins."""
         return self.by_kind[Kind.STATE] <= self.free_for_destinations
 
     @property
     def has_room_for_pairs(self) -> bool:
-        """As ``has_room_for_state``, for what clients need that take messages. A part of the budget is left to that,
-        however much messages take: else what waits for a consumer that comes back would keep it out for ever."""
+        """True if there is room for the state of consuming clients: as ``has_room_for_state``, with a part of the
+        budget reserved, however much messages take. Otherwise the messages that wait for a consumer would prevent its
+        return."""
         return self.by_kind[Kind.STATE] < self.limit // STATE_PARTS or self.has_room_for_state
 
     @property
     def held_max(self) -> int:
-        """What one connection may hold."""
+        """Maximum bytes of one connection."""
         return max(HELD_BYTES_MIN, self.limit - self.used)
 
     def add(self, kind: Kind, count: int) -> None:
-        """``count`` bytes more are held, or less if it is negative."""
+        """Count ``count`` bytes more, or less if it is negative."""
         self.used += count
         self.by_kind[kind] += count
 
     def take(self, message: Message, weight: int, place: int = SHARED_ENTRY_BYTES) -> None:
-        """``message`` is held, by one more; ``weight``: what it takes with its entry, ``place``: what each of those
-        takes who hold it. A body that several messages share counts once."""
+        """Count one more holder of ``message``. ``weight``: its size with its entry; ``place``: the cost of each
+        holder. A body that several messages share counts once."""
         message.holders = holders = message.holders + 1
         count = place
         if holders == 1:
@@ -158,7 +159,7 @@ class Memory:
         self.by_kind[STORED if message.persistent else NOT_PERSISTENT] += count
 
     def give(self, message: Message, place: int = SHARED_ENTRY_BYTES) -> None:
-        """One of those who hold ``message`` does no more; ``place``: as it took it."""
+        """Remove one holder of ``message``; ``place``: as in ``take``."""
         message.holders -= 1
         count = place
         if not message.holders:
@@ -172,7 +173,7 @@ class Memory:
         self.by_kind[STORED if message.persistent else NOT_PERSISTENT] -= count
 
     def share(self, piece: bytes) -> None:
-        """One more client is to get ``piece``, and keeps it in memory until ``give_share``. It counts once, as
+        """Count one more client that will receive ``piece``, held in memory until ``give_share``. All count once, as
         output."""
         key = id(piece)
         holders = self._shares[key] = self._shares.get(key, 0) + 1
@@ -180,7 +181,7 @@ class Memory:
             self.add(Kind.OUTPUT, len(piece))
 
     def give_share(self, piece: bytes) -> None:
-        """One of those got it, or is gone."""
+        """Remove one client that received the piece, or left."""
         key = id(piece)
         holders = self._shares[key] - 1
         if holders:
@@ -194,18 +195,19 @@ class Memory:
         self.on_held_back()
 
 
-#: Of the event loop's time, that a client may take before all others come first.
+#: Part of the event loop's time that a client may take before all others come first.
 SHARE = 0.25
 
 
 class Holder:
-    """What is held for one connection.
+    """Memory and time of one connection.
 
-    ``bytes``: what was delivered to it and is not acknowledged, what waits for it on topics, and what it does not read.
-    ``busy``: seconds of the event loop that it caused. ``by_kind``: what it has beside messages; a part of its output
-    may be that of others too. ``is_held_back``: nothing is delivered to it now; never where it is ``is_bounded`` by
+    ``bytes``: unacknowledged deliveries, messages that wait for it on topics, and output that it does not read.
+    ``busy``: seconds of the event loop that it caused. ``by_kind``: its memory beside messages; a part of its output
+    may be shared with others. ``is_held_back``: nothing is delivered to it now; never if it is ``is_bounded`` by
     itself.
-    ``on_space`` is called when it may go on.
+
+    ``on_space`` is called when it may continue.
     """
 
     __slots__ = (
@@ -225,7 +227,8 @@ class Holder:
         self.by_kind = dict.fromkeys((Kind.TRANSACTIONS, Kind.WAITING_SENDS, Kind.INPUT, Kind.OUTPUT, Kind.STATE), 0)
 
     def is_beyond_share(self, now: float) -> bool:
-        """Whether it caused more than SHARE of a second of the loop's time within this second: others come first."""
+        """Return whether it caused more than SHARE of a second of the loop's time within this second: others come
+        first."""
         if now - self._share_since >= 1.0:
             self._share_since = now
             self._share_busy = self.busy
@@ -233,7 +236,7 @@ class Holder:
         return self.busy - self._share_busy > SHARE
 
     def hold(self, count: int) -> None:
-        """``count`` bytes more were delivered, or wait for it."""
+        """Count ``count`` bytes more that were delivered to it or wait for it."""
         self.bytes = count = self.bytes + count
         memory = self.memory
         if (
@@ -246,12 +249,12 @@ class Holder:
             memory.hold_back(self)
 
     def add(self, kind: Kind, count: int) -> None:
-        """It has ``count`` bytes more of its own, or less if that is negative."""
+        """Count ``count`` bytes more of its own, or less if that is negative."""
         self.by_kind[kind] += count
         self.memory.add(kind, count)
 
     def set_output(self, count: int, shared: int) -> None:
-        """So many bytes wait until it reads; ``shared`` of them count by ``Memory.share``."""
+        """Set the bytes that wait until it reads; ``shared`` of them are counted by ``Memory.share``."""
         more = count - self.by_kind[Kind.OUTPUT]
         self.by_kind[Kind.OUTPUT] = count
         self.memory.add(Kind.OUTPUT, more - (shared - self._shared_output))
@@ -260,20 +263,20 @@ class Holder:
 
     @property
     def has_space(self) -> bool:
-        """Whether it holds no more than it may."""
+        """True if it holds no more than it may."""
         return self.bytes <= self.memory.held_max
 
     def retry(self) -> None:
-        """Go on, if it is held back and need not be. It must have given up some of its part, or it would be held back
-        again by the next message."""
+        """Continue if it is held back and need not be. It must have released some of its part, or the next message
+        would hold it back again."""
         if self.is_held_back and self.bytes * 8 <= self.memory.held_max * 7:
             self.is_held_back = False
             del self.memory.held_back[self]
             self.on_space()
 
     def end(self) -> None:
-        """The client is gone. Its subscriptions, transactions, sends that wait and its socket give back by themselves
-        what they hold."""
+        """Remove the state of a client that left. Its subscriptions, transactions, waiting sends and socket release
+        their memory by themselves."""
         self.add(Kind.STATE, -self.by_kind[Kind.STATE])
         self.memory.held_back.pop(self, None)
         self.is_held_back = False

@@ -1,9 +1,9 @@
-"""What a destination's name can say: several destinations, or a pattern for many (ActiveMQDestination).
+"""Syntax of a destination's name: several destinations, or a pattern for many (ActiveMQDestination).
 
-A,topic://B,queue://C    composite: each part may say its kind; without, it has the kind of the whole
+A,topic://B,queue://C    composite: each part may name its kind; otherwise it has the kind of the whole
 A?consumer.priority=1    options, for the client library only: nothing from the first "?" on is a name
 A.*.C                    "*" is one word
-A.B.>                    ">" at the end is all words that follow, also none
+A.B.>                    ">" at the end is any number of words, also none
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ import json
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# Each part costs a copy of what is sent there.
+# Each part costs a copy of each message.
 PARTS_MAX = 1000
-# So many destinations one message may be sent to, or one consumer read from.
+# Maximum number of destinations that one message may be sent to, or one consumer may read from.
 COMPOSITE_PARTS_MAX = 100
 ADVISORY_TOPICS = "ActiveMQ.Advisory."
-# Names of what is the broker's own begin so; not all of these are.
+# Names of the broker's own destinations begin with this; so do some others.
 OURS = "ActiveMQ."
-# Queues whose names begin so are the broker's own: what it keeps for MQTT clients. Nobody else may use them.
+# Queues with this prefix are the broker's own: its state for MQTT clients. No client may use them.
 MQTT_PRIVATE = f"{OURS}MQTT."
 MQTT_SESSION = f"{MQTT_PRIVATE}Session."  # with the client id: the state of a session
 MQTT_BRIDGE = f"{MQTT_PRIVATE}Bridge."  # with the name: the state of a bridge
 MQTT_RETAINED = Destination(DestinationKind.QUEUE, f"{MQTT_PRIVATE}Retained")
-# What operators paused, for the next master.
+# Destinations that operators paused, for the next master.
 PAUSES = Destination(DestinationKind.QUEUE, f"{OURS}Pauses")
-# The topic of the records of who holds a shared subscription (core.topics.shared). Nothing is sent there.
+# Topic of the records of the holders of shared subscriptions (core.topics.shared). No message is sent there.
 MQTT_SHARES = Destination(DestinationKind.TOPIC, f"{MQTT_PRIVATE}Shares")
-# The topic of the records of durable subscriptions that had met no topic when they began. Nothing is sent there.
+# Topic of the records of durable subscriptions that matched no topic when they began. No message is sent there.
 PATTERNS = Destination(DestinationKind.TOPIC, f"{OURS}Durable.Patterns")
-# Durable subscriptions whose names begin so gather for MQTT clients, with their QoS; ActiveMQ calls them the same.
+# Durable subscriptions with these prefixes collect for MQTT clients, with their QoS; ActiveMQ uses the same names.
 MQTT_GATHERING = ("AT_LEAST_ONCE:", "EXACTLY_ONCE:")
-# As the store keeps it, in JSON, where a control character has six bytes.
+# In the store's form, JSON, where a control character has six bytes.
 NAME_BYTES_MAX = 512
 _KEPT_BYTES_OF_ONE_MAX = 6
 
-_BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes away
+_BLANKS = "".join(map(chr, range(33)))  # the characters that Java's trim() removes
 SCHEMES = {
     "queue://": DestinationKind.QUEUE,
     "topic://": DestinationKind.TOPIC,
@@ -47,14 +47,14 @@ SCHEMES = {
 
 
 def count(destination: Destination) -> int:
-    """How many destinations it names. Raises as ``split`` does."""
+    """Return the number of destinations that a name stands for. Raises as ``split`` does."""
     return len(split(destination)) if "," in destination.name else 1
 
 
 def split(destination: Destination) -> tuple[Destination, ...]:
-    """The destinations that it names, in their order, each once; itself if it is a plain one.
+    """Return the destinations that a name stands for, in their order, each once; the destination itself if it is plain.
 
-    Raises ClientError(kind=DESTINATION, is_fatal=False) where there is no name at all, or part of one is only a prefix.
+    Raises ClientError(kind=DESTINATION, is_fatal=False) if there is no name at all, or a part is only a prefix.
     """
     kind, name = destination
     plain = name.strip(_BLANKS).partition("?")[0]
@@ -84,8 +84,9 @@ def _part(text: str, kind: DestinationKind, whole: str) -> Destination:
 
 
 def check_length(what: str, name: str, kind: ErrorKind = ErrorKind.DESTINATION) -> None:
-    """ClientError when ``name`` cannot be kept: it is too long (what a durable subscription is called stands in one
-    value of the index, with the names of its client and its topic), or holds half a character, as Java's strings may.
+    """Check that ``name`` can be stored. ClientError if it is too long (the index stores the name of a durable
+    subscription in one value with those of its client and topic), or holds half a surrogate pair, as Java's strings
+    may.
     """
     if len(name) * _KEPT_BYTES_OF_ONE_MAX <= NAME_BYTES_MAX and name.isascii():
         return
@@ -107,12 +108,13 @@ def _invalid(message: str, kind: ErrorKind = ErrorKind.DESTINATION) -> ClientErr
 
 
 def is_advisory(destination: Destination) -> bool:
-    """Whether messages of ``destination`` are about the broker: its consumers and producers make no advisories."""
+    """Return whether messages of ``destination`` are about the broker: its consumers and producers make no
+    advisories."""
     return destination.is_topic and destination.name.startswith(ADVISORY_TOPICS)
 
 
 def is_private(destination: Destination) -> bool:
-    """Whether it is a queue of the broker's own, or a pattern for some of these; or one of its topics."""
+    """Return whether it is a queue or topic of the broker's own, or a pattern for some of these queues."""
     kind, name = destination
     if not name.startswith(OURS):
         return False
@@ -121,18 +123,18 @@ def is_private(destination: Destination) -> bool:
 
 
 def is_session_state(destination: Destination) -> bool:
-    """Whether it is one queue, for the state of an MQTT session or a bridge. Raises as ``split`` does."""
+    """Return whether it is a single queue for the state of an MQTT session or a bridge. Raises as ``split`` does."""
     is_one = not is_wildcard(destination.name) and split(destination) == (destination,)
     return is_one and is_private(destination) and destination.name.startswith((MQTT_SESSION, MQTT_BRIDGE))
 
 
 def is_told_of(destination: Destination) -> bool:
-    """Whether there are advisories about it."""
+    """Return whether there are advisories about the destination."""
     return not is_advisory(destination) and not is_private(destination)
 
 
 def is_wildcard(name: str) -> bool:
-    """Whether it stands for many destinations. A ``*`` inside a word, or ``>`` before the end, is a plain character."""
+    """Return whether the name is a pattern. A ``*`` inside a word, or ``>`` before the end, is a plain character."""
     if "*" not in name and ">" not in name:
         return False
     words = name.split(".")
@@ -140,8 +142,8 @@ def is_wildcard(name: str) -> bool:
 
 
 class Pattern:
-    """A name, a wildcard or not, as a test for names of its kind (DestinationFilter). ``words`` are those before a
-    ``>`` at the end, with which it is open."""
+    """Test for names of one kind: a plain name or a wildcard (DestinationFilter). ``words`` are the words before a
+    ``>`` at the end; with such an end the pattern ``is_open``."""
 
     __slots__ = ("is_open", "name", "words")
 
@@ -153,7 +155,7 @@ class Pattern:
             del self.words[-1]
 
     def matches(self, name: str) -> bool:
-        """Whether a destination of this name, not itself a wildcard, is meant."""
+        """Return whether the pattern matches ``name``, which is not a wildcard itself."""
         wanted = self.words
         words = name.split(".")
         if len(words) != len(wanted) and not (self.is_open and len(words) > len(wanted)):
@@ -161,7 +163,7 @@ class Pattern:
         return all(each in ("*", word) for each, word in zip(wanted, words, strict=False))
 
     def meets(self, other: Pattern) -> bool:
-        """Whether there can be a name that both match."""
+        """Return whether a name can exist that both match."""
         shorter, longer = sorted((self, other), key=lambda each: len(each.words))
         if len(shorter.words) != len(longer.words) and not shorter.is_open:
             return False
@@ -169,7 +171,7 @@ class Pattern:
         return all(mine == theirs or "*" in (mine, theirs) for mine, theirs in pairs)
 
     def covers(self, other: Pattern) -> bool:
-        """Whether this matches all names that ``other`` matches."""
+        """Return whether the pattern matches all names that ``other`` matches."""
         theirs = other.words or ["*"]  # a name has one word at least
         if other.is_open and not self.is_open:
             return False

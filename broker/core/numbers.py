@@ -1,5 +1,5 @@
-"""Numbers as Java's toString writes them: how STOMP clients see what JMS clients put into messages, and what selectors
-make texts of. Pure."""
+"""Write numbers as Java's toString does: the form of JMS properties for STOMP clients, and of texts in selectors.
+Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PLAIN_MIN, _PLAIN_END = Decimal("0.001"), Decimal(10_000_000)
 
 
 def whole_number(text: str) -> int:
-    """ASCII digits, with a sign or without; blanks around them do not count. Raises ValueError. (``int`` also takes
-    digits of other scripts, and underscores.)"""
+    """Parse ASCII digits, with or without a sign; blanks around them are ignored. Raises ValueError. (``int`` also
+    accepts digits of other scripts, and underscores.)"""
     if _WHOLE.fullmatch(text) is None:
         raise ValueError(f"{text[:40]!r} is no whole number")
     return int(text)
@@ -29,8 +29,8 @@ _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,20}[ \t]*")
 
 
 def property_text(value: PropertyValue) -> str:
-    """The value of a property for those whose protocols have texts alone; None is empty. Lists and maps, which a JMS
-    client may nest in a property, are written as Java's ``toString`` writes them."""
+    """Return a property's value for protocols that have only texts; None is empty. Lists and maps, which a JMS client
+    may nest in a property, are written as Java's ``toString`` writes them."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -49,7 +49,7 @@ def _nested_text(value: PropertyValue) -> str:
 
 
 def java_text(value: bool | int | float) -> str:
-    """``value`` in Java's words: true, 3, 1.0E10, NaN."""
+    """Write ``value`` as Java does: true, 3, 1.0E10, NaN."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -73,7 +73,7 @@ def _float_text(value: float) -> str:
 
 
 def _shortest_float(value: float) -> str:
-    """The fewest digits that are the same 32-bit number."""
+    """Return the fewest digits that convert back to the same 32-bit number."""
     wanted = _FLOAT.pack(value)
     for digits in range(1, _FLOAT_DIGITS_MAX):
         text = f"{value:.{digits}g}"

@@ -1,8 +1,8 @@
-"""Which of several patterns is meant that all match: what policies are given by. Pure.
+"""Order of patterns: of several that match a destination, the first one's policy applies. Pure.
 
-The most specific one: word by word from the left a word is more than ``*``, and ``*`` more than ``>``. ActiveMQ means
-the same by it, but where there is a ``*`` in one of two patterns it often takes either (what
-ActiveMQDestination.compare says of ``*.>`` and ``B.>`` is no order).
+The most specific one is the first: word by word from the left, a word is more specific than ``*``, and ``*`` more than
+``>``. ActiveMQ defines it the same way, but if one of two patterns has a ``*`` it often takes either one
+(ActiveMQDestination.compare is no order for ``*.>`` and ``B.>``).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 _RANKS: Final = {"*": 1, ">": 3}
-# Behind the last word: a longer pattern is more specific than what it begins with, but for ">".
+# Rank behind the last word: a longer pattern is more specific than its own beginning, except for ">".
 _END: Final = 2
 
 
 def specificity(pattern: str) -> tuple[tuple[int, ...], str]:
-    """Sorts patterns, the most specific one first; no two are alike."""
+    """Return a sort key of patterns, the most specific one first; no two keys are equal."""
     return (*(_RANKS.get(word, 0) for word in pattern.split(".")), _END), pattern

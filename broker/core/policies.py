@@ -1,8 +1,9 @@
-"""What holds for one destination: ActiveMQ's policyEntry as a value. Pure.
+"""Policy of one destination: ActiveMQ's policyEntry as a value. Pure.
 
-One entry holds for a destination, the most specific one whose pattern matches; entries are not laid over each other
-(PolicyMap.getEntryFor). What an entry does not say has its default, also where a less specific entry says it.
-Times in ms, sizes in bytes. None means that there is no such limit, or that the broker's own holds. Entries of
+One entry applies to a destination, the most specific one whose pattern matches; entries are not merged
+(PolicyMap.getEntryFor). A setting that the entry omits has its default, even if a less specific entry sets it.
+
+Times in ms, sizes in bytes. None means that there is no such limit, or that the broker's own applies. Entries of
 [[destinations]] are copied here by name (`broker.settings.policies`); a test compares the defaults.
 """
 
@@ -19,7 +20,8 @@ from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.recovery import Recovery
 from tandemmq.store.records.message import TIME_MAX, Destination, DestinationKind
 
-#: The prefetch of a Java client without settings (ActiveMQPrefetchPolicy): the broker cannot tell it from no setting.
+#: Prefetch that a Java client sends without settings (ActiveMQPrefetchPolicy): the broker cannot distinguish it from an
+#: explicit one.
 CLIENT_QUEUE_PREFETCH: Final = 1_000
 CLIENT_BROWSER_PREFETCH: Final = 500
 CLIENT_TOPIC_PREFETCH: Final = 32_767
@@ -28,23 +30,23 @@ CLIENT_DURABLE_PREFETCH: Final = 100
 #: A delay of more than 30 years is a mistake.
 DELAY_MAX: Final = 10**12
 
-#: A dead letter queue of one durable subscription has no longer a name; else it is that of its topic.
+#: Maximum length of the name of a durable subscription's own dead letter queue; beyond it, the topic's is used.
 DURABLE_NAME_MAX: Final = 500
 
-#: Destinations whose policy is remembered; beyond it all are forgotten, and looked up again.
+#: Number of destinations whose policy is cached; beyond it the cache is cleared.
 REMEMBERED_MAX: Final = 10_000
 
 
-# By: is it a queue?
+# Index: whether it is a queue.
 _QUEUE_OR_TOPIC: Final = (DestinationKind.TOPIC, DestinationKind.QUEUE)
 
 
-#: Where dead letters go that would come to a queue of the broker's own.
+#: Target of dead letters whose configured target would be a queue of the broker's own.
 DEFAULT_TARGET: Final = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ")
 
 
 class DeadLetterKind(Enum):
-    """Where dead letters go (IndividualDeadLetterStrategy, SharedDeadLetterStrategy, DiscardingDeadLetterStrategy)."""
+    """Target of dead letters (IndividualDeadLetterStrategy, SharedDeadLetterStrategy, DiscardingDeadLetterStrategy)."""
 
     INDIVIDUAL = "individual"
     SHARED = "shared"
@@ -53,8 +55,8 @@ class DeadLetterKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterStrategy:
-    """What becomes of a message that no consumer could take. ``enable_audit``: what several durable subscriptions of a
-    topic give up becomes one dead letter."""
+    """Treatment of a message that no consumer could take. ``enable_audit``: a message that several durable
+    subscriptions of a topic give up becomes one dead letter."""
 
     kind: DeadLetterKind = DeadLetterKind.INDIVIDUAL
     dead_letter_queue: str = "ActiveMQ.DLQ"
@@ -64,17 +66,17 @@ class DeadLetterStrategy:
     topic_suffix: str = ""
     process_expired: bool = True
     process_non_persistent: bool = False
-    expiration: int = 0  # of the copies, from when they are made; 0: none
-    # Of INDIVIDUAL: else the dead letters go to a topic.
+    expiration: int = 0  # of the copies, from their creation; 0: none
+    # For INDIVIDUAL; False: the dead letters go to a topic.
     use_queue_for_queue_messages: bool = True
     use_queue_for_topic_messages: bool = True
     destination_per_durable_subscriber: bool = False
     enable_audit: bool = True
 
     def target(self, destination: Destination, subscription_key: str | None = None) -> Destination | None:
-        """Where dead letters of ``destination``, or of one of its durable subscriptions, go; None: they are dropped. It
-        may be ``destination`` itself: a dead letter that is refused again is dropped. However they are named, none goes
-        to a queue of the broker's own."""
+        """Return the target for dead letters of ``destination``, or of one of its durable subscriptions; None: they are
+        dropped. It may be ``destination`` itself: a dead letter that is refused again is dropped. No configured name
+        leads to a queue of the broker's own."""
         target = self._target(destination, subscription_key)
         return DEFAULT_TARGET if target is not None and is_private(target) else target
 
@@ -93,7 +95,7 @@ class DeadLetterStrategy:
         return Destination(_QUEUE_OR_TOPIC[self.use_queue_for_topic_messages], name)
 
     def wants(self, *, is_persistent: bool, is_expired: bool) -> bool:
-        """Whether such a message is kept at all (AbstractDeadLetterStrategy.isSendToDeadLetterQueue)."""
+        """Return whether such a message is kept at all (AbstractDeadLetterStrategy.isSendToDeadLetterQueue)."""
         if self.kind is DeadLetterKind.DISCARDING:
             return False
         return (is_persistent or self.process_non_persistent) and (not is_expired or self.process_expired)
@@ -101,12 +103,12 @@ class DeadLetterStrategy:
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryPolicy:
-    """When, and how often, a message comes again that was refused (org.apache.activemq.RedeliveryPolicy).
+    """Delays and number of redeliveries of a refused message (org.apache.activemq.RedeliveryPolicy).
 
-    It holds for what the broker brings again: STOMP's NACK with "requeue". A Java client counts and waits by itself.
+    It applies to redeliveries by the broker: STOMP's NACK with "requeue". A Java client counts and waits by itself.
     """
 
-    maximum_redeliveries: int | None = 6  # None: there is no end
+    maximum_redeliveries: int | None = 6  # None: no limit
     initial_redelivery_delay: int = 0
     redelivery_delay: int = 0
     use_exponential_back_off: bool = False
@@ -114,11 +116,11 @@ class RedeliveryPolicy:
     maximum_redelivery_delay: int | None = None
 
     def is_over(self, redeliveries: int) -> bool:
-        """Whether a message that came again so often is a dead letter when it is refused once more."""
+        """Return whether the next refusal makes a dead letter of a message after ``redeliveries`` redeliveries."""
         return self.maximum_redeliveries is not None and redeliveries >= self.maximum_redeliveries
 
     def delay(self, redeliveries: int) -> int:
-        """How long a refused message waits that has come again ``redeliveries`` times before
+        """Return the delay of a refused message after ``redeliveries`` earlier redeliveries
         (RedeliveryPolicy.getNextRedeliveryDelay, from getInitialRedeliveryDelay on)."""
         if redeliveries <= 0:
             return self.initial_redelivery_delay
@@ -141,18 +143,18 @@ class RedeliveryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class AbortSlow:
-    """When a consumer that does not keep up is cut off (AbortSlowConsumerStrategy, AbortSlowAckConsumerStrategy)."""
+    """Conditions to cut off a slow consumer (AbortSlowConsumerStrategy, AbortSlowAckConsumerStrategy)."""
 
-    max_slow_duration: int | None = 30_000  # so long without a break; None: however long
-    max_slow_count: int | None = None  # so often it became slow; None: however often
-    max_time_since_last_ack: int | None = None  # so long it acknowledges nothing of what it was given
-    ignore_idle_consumers: bool = True  # of the last: who was given nothing is not slow
-    abort_connection: bool = False  # else the consumer alone is asked to stop
+    max_slow_duration: int | None = 30_000  # time without a break; None: no limit
+    max_slow_count: int | None = None  # times that it became slow; None: no limit
+    max_time_since_last_ack: int | None = None  # time without an acknowledgement of its deliveries
+    ignore_idle_consumers: bool = True  # for the last: a consumer without deliveries is not slow
+    abort_connection: bool = False  # False: only the consumer is closed
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationPolicy:
-    """What holds for a destination; the defaults are those of no entry at all."""
+    """Policy of a destination; the defaults apply if there is no entry."""
 
     queue_prefetch: int = 1_000
     queue_browser_prefetch: int = 500
@@ -168,25 +170,25 @@ class DestinationPolicy:
 
     dead_letter: DeadLetterStrategy = field(default_factory=DeadLetterStrategy)
     redelivery: RedeliveryPolicy = field(default_factory=RedeliveryPolicy)
-    expire_messages_period: int = 1_000  # 0: messages that have expired go when they are met
-    ttl_ceiling: int = 0  # no message that ends lives longer; 0: no ceiling
-    zero_expiration_override: int = 0  # a message without an end lives so long; 0: for ever
+    expire_messages_period: int = 1_000  # 0: expired messages go only when the broker meets them
+    ttl_ceiling: int = 0  # maximum lifetime of a message that expires; 0: no maximum
+    zero_expiration_override: int = 0  # lifetime of a message without expiration; 0: forever
 
     prioritized_messages: bool = False
     all_consumers_exclusive_by_default: bool = False
     use_consumer_priority: bool = True
-    pending_message_limit: int | None = None  # messages that wait for one topic consumer; then the oldest go
-    pending_multiplier: float | None = None  # or so many times its prefetch
-    eviction: Eviction | None = None  # or others than the oldest
-    recovery: Recovery | None = None  # what topics keep for consumers that ask for what they missed
-    always_retroactive: bool = False  # each does
+    pending_message_limit: int | None = None  # for one topic consumer; beyond it the oldest are dropped
+    pending_multiplier: float | None = None  # or this multiple of its prefetch
+    eviction: Eviction | None = None  # None: the oldest are dropped
+    recovery: Recovery | None = None  # messages that topics keep for retroactive consumers
+    always_retroactive: bool = False  # every consumer is retroactive
     use_prefetch_extension: bool = True
     consumers_before_dispatch_starts: int = 0
     time_before_dispatch_starts: int = 0
     abort_slow: AbortSlow | None = None
 
     auto_create: bool = True
-    max_destinations: int | None = None  # that the entry's pattern may come to
+    max_destinations: int | None = None  # maximum number that match the entry's pattern
     gc_inactive_destinations: bool = False
     inactive_timeout_before_gc: int = 60_000
 
@@ -200,9 +202,9 @@ class DestinationPolicy:
     include_body_for_advisory: bool = False
 
     def prefetch(self, asked: int | None, *, is_topic: bool, is_durable: bool = False, is_browser: bool = False) -> int:
-        """How much a consumer is given ahead that asked for ``asked`` (None: it said nothing).
+        """Return the prefetch of a consumer that requested ``asked`` (None: no request).
 
-        A client's prefetch holds, but for the default that Java clients send without a setting
+        A client's prefetch applies, except the default that Java clients send without a setting
         (PolicyEntry.configurePrefetch).
         """
         if is_browser:
@@ -216,31 +218,32 @@ class DestinationPolicy:
         return ours if asked is None or asked == unsaid else asked
 
     def pending_limit(self, prefetch: int) -> int | None:
-        """How many messages may wait for a topic's consumer of that prefetch; None: the broker's bound holds."""
+        """Return the number of messages that may wait for a topic's consumer of that prefetch; None: the broker's bound
+        applies."""
         if self.pending_multiplier is None:
             return self.pending_message_limit
         return int(prefetch * self.pending_multiplier)
 
     def expiration(self, now: int, expiration: int) -> int:
-        """When a message ends that arrived ``now`` and says ``expiration`` (0: never). Not to be asked for dead letters
-        (TimeStampingBrokerPlugin: a ceiling does not end what is to live for ever)."""
+        """Return the expiration of a message that arrived at ``now`` with ``expiration`` (0: never). Do not call it for
+        dead letters (TimeStampingBrokerPlugin: a ceiling does not end a message without expiration)."""
         if not expiration:
             if not self.zero_expiration_override:
                 return 0
-            expiration = min(now + self.zero_expiration_override, TIME_MAX)  # ``now`` is what a client said
+            expiration = min(now + self.zero_expiration_override, TIME_MAX)  # ``now`` is a client's value
         return min(expiration, now + self.ttl_ceiling) if self.ttl_ceiling else expiration
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A pattern for destinations of one kind, and what holds for them."""
+    """A pattern for destinations of one kind, and their policy."""
 
     kind: DestinationKind
     pattern: str
     policy: DestinationPolicy
 
 
-#: Of the broker's own queues: what is kept there stays until it is taken away, whatever the entries say.
+#: Policy of the broker's own queues: messages there stay until they are removed, whatever the entries say.
 PRIVATE: Final = PolicyEntry(
     DestinationKind.QUEUE,
     f"{MQTT_PRIVATE}>",
@@ -253,18 +256,18 @@ PRIVATE: Final = PolicyEntry(
 
 
 class Policies:
-    """The entries, the most specific one first; the order in which they were said is of no consequence."""
+    """All entries, the most specific one first; their order in the settings has no effect."""
 
     def __init__(self, entries: Iterable[PolicyEntry] = (), default: DestinationPolicy | None = None) -> None:
         self.default: Final = default or DestinationPolicy()
         self.entries: Final = tuple(sorted(entries, key=lambda entry: specificity(entry.pattern)))
         self._patterns = tuple((entry.kind, Pattern(entry.pattern), entry) for entry in self.entries)
         self._remembered: dict[Destination, PolicyEntry | None] = {}
-        # Whose prefetches hold since they were changed; None: the default's.
+        # Policies whose prefetches apply since they were changed, by entry; None: the default's.
         self._prefetches: dict[tuple[DestinationKind, str] | None, DestinationPolicy] = {}
 
     def take_prefetches(self, other: Policies) -> None:
-        """Of entries that are in both, and of the default, the prefetches of ``other`` hold from now on."""
+        """Apply the prefetches of ``other`` from now on, for entries that are in both, and for the default."""
         self._prefetches = {(entry.kind, entry.pattern): entry.policy for entry in other.entries}
         self._prefetches[None] = other.default
 
@@ -277,23 +280,24 @@ class Policies:
         is_durable: bool = False,
         is_browser: bool = False,
     ) -> int:
-        """As ``DestinationPolicy.prefetch``, of what holds for ``destination`` now."""
+        """Return ``DestinationPolicy.prefetch`` of the policy that applies to ``destination`` now."""
         entry = self.entry(destination)
         key = None if entry is None else (entry.kind, entry.pattern)
         policy = self._prefetches.get(key, self.default if entry is None else entry.policy)
         return policy.prefetch(asked, is_topic=is_topic, is_durable=is_durable, is_browser=is_browser)
 
     def any(self, question: Callable[[DestinationPolicy], object]) -> bool:
-        """Whether it holds for any destination."""
+        """Return whether ``question`` is true of any policy."""
         return any(question(policy) for policy in (self.default, *(entry.policy for entry in self.entries)))
 
     def of(self, destination: Destination) -> DestinationPolicy:
-        """The policy of it. Costs one dictionary look-up."""
+        """Return the policy of ``destination``. Costs one dictionary look-up."""
         entry = self.entry(destination)
         return self.default if entry is None else entry.policy
 
     def entry(self, destination: Destination) -> PolicyEntry | None:
-        """The entry that holds for it; None: the default does. ``max_destinations`` counts by it."""
+        """Return the entry that applies to ``destination``; None: the default does. ``max_destinations`` counts per
+        entry."""
         try:
             return self._remembered[destination]
         except KeyError:

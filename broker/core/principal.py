@@ -1,4 +1,4 @@
-"""Whom the broker knows. Pure."""
+"""Identity of a client. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ ANONYMOUS: Final = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody whom the broker knows, and the groups that rights are given to. Without ``is_proved`` the name is what
-    a client says of itself: no users are set up. ``may_everything``: an admin, by the admin server, or a part
-    of the broker that the settings name, such as a bridge."""
+    """A user known to the broker, and the groups that rights are given to. Without ``is_proved`` the name is only the
+    client's claim: no users are configured. ``may_everything``: an admin, through the admin server, or a part of the
+    broker that the settings name, such as a bridge."""
 
     name: str
     groups: frozenset[str] = frozenset()
@@ -21,5 +21,5 @@ class Principal:
 
     @property
     def owner(self) -> str | None:
-        """The name that owns what is kept for it; None: no later client could prove to be the same."""
+        """Name that owns the state kept for it; None: no later client could prove to be the same."""
         return self.name if self.is_proved else None

@@ -1,4 +1,4 @@
-"""Keeps clients away from the queues that are the broker's own. Pure."""
+"""Keep clients away from the broker's own queues. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tandemmq.store.records.message import Destination
 
 
 class PrivateAccess:
-    """As ``access``, but whatever rights it gives, for the broker's own queues they do not count: those are for who may
-    everything, and for the session that one belongs to (``Client.private``), of whom nothing is asked here.
-    ``of_settings``: for whom the broker acts beside users, such as bridges."""
+    """Apply the rights of ``access``, except for the broker's own queues. Those are for principals with
+    ``may_everything``, and for the session that owns one (``Client.private``), which is not checked here.
+    ``of_settings``: principals beside users for which the broker acts, such as bridges."""
 
     def __init__(self, access: Access, of_settings: Iterable[Principal] = ()) -> None:
         self._access = access
@@ -22,7 +22,8 @@ class PrivateAccess:
         self._of_settings: dict[str | None, Principal] = {each.name: each for each in of_settings}
 
     def identify(self, user: str | None) -> Principal:
-        """As Access.identify. A user of the same name is meant before what is of the settings."""
+        """Return Access.identify of ``user``. A user takes precedence over a principal of the settings with the same
+        name."""
         own = self._of_settings.get(user)
         try:
             found = self._access.identify(user)
@@ -31,7 +32,7 @@ class PrivateAccess:
             if own is None or error.kind is not ErrorKind.SECURITY:
                 raise
             return own  # prove: bridges-act-later
-        # Without users every name is that of the anonymous user.
+        # Without users every name means the anonymous user.
         # prove: bridges-are-not-anonymous "found.name == user" -> "True"
         return found if own is None or found.name == user else own
 
@@ -51,9 +52,9 @@ class PrivateAccess:
 
 
 def refused_private(destination: Destination) -> ClientError:
-    """Somebody names a queue of the broker's own."""
+    """Make the error of a client that names a queue of the broker's own."""
     return refusal(
         f"{destination} is the broker's own",
-        "It keeps there what it has to know itself. Messages for MQTT clients are sent to topics.",
+        "The broker keeps its own state there. Messages for MQTT clients are sent to topics.",
         ErrorKind.SECURITY,
     )

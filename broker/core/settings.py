@@ -1,4 +1,4 @@
-"""What may be said about the engine: options and bounds. Plain values; where they come from is not known here.
+"""Options and bounds of the engine, as plain values; this module does not know their source.
 
 The operator's settings are copied here by name (`broker.settings.engine`), which also names the bounds that no setting
 changes. The defaults of settings are for tests; a test compares them with those of the settings.
@@ -15,11 +15,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Options and bounds of an engine. Sizes in bytes, counted as journal size or body plus what Python adds to it."""
+    """Options and bounds of an engine. Sizes in bytes, counted as journal size or body plus Python's overhead."""
 
-    # What a NACK does: "dlq" dead letter at once (ActiveMQ), "requeue" back to the queue (RabbitMQ).
+    # Effect of a NACK: "dlq" dead letter at once (ActiveMQ), "requeue" back to the queue (RabbitMQ).
     stomp_nack: str = "dlq"
-    # So many refusals (with "requeue") send a message back; the next one makes it a dead letter.
+    # Number of refusals (with "requeue") that return a message to the queue; the next one makes it a dead letter.
     maximum_redeliveries: int = 6
     # Every ERROR closes its connection.
     stomp_strict_errors: bool = False
@@ -27,42 +27,42 @@ class EngineSettings:
     queue_prefetch: int = 1000
     topic_prefetch: int = 32_767
     durable_topic_prefetch: int = 100
-    # What a client may ask for at most.
+    # Maximum prefetch that a client may request.
     prefetch_max: int = 32_767
 
-    # The head of a queue that is held in memory; what is behind it waits in the store.
+    # The head of a queue that is held in memory; messages behind it wait in the store.
     window_messages: int = 2000
     window_bytes: int = 8 * MIB
-    # So much is read back at once, when the window is less than half full.
+    # Amount read back at once when the window is less than half full.
     page_messages: int = 500
     page_bytes: int = 4 * MIB
-    # All that is held for clients (broker.core.memory).
+    # All memory held for clients (broker.core.memory).
     memory_limit: int = 256 * MIB
-    # What waits for one topic subscriber that does not keep up; above it the oldest are dropped, and counted.
+    # Messages that wait for one topic subscriber that does not keep up; beyond it the oldest are dropped, and counted.
     topic_pending_messages: int = 32_767
     topic_pending_bytes: int = 8 * MIB
 
-    # One open transaction, and how many a connection may have open.
+    # Bounds of one open transaction, and number of open transactions of a connection.
     transaction_operations_max: int = 10_000
     transaction_bytes_max: int = 32 * MIB
     transactions_max: int = 100
 
-    # Of a proved user.
+    # For a proved user.
     client_id_begins_with_user: bool = False
-    # Messages say who sent them.
+    # Messages name their sender.
     populate_jmsx_user_id: bool = False
 
-    # Where messages are sent on.
+    # Destinations that forward messages.
     virtual_destinations: VirtualDestinations = field(default_factory=VirtualDestinations)
 
-    # So often a scheduled message may come after its first time.
+    # Maximum repeats of a scheduled message.
     max_scheduler_repeat_allowed: int = 1000
 
-    # Of one user; None: no limit.
+    # Bounds of one user; None: no limit.
     user_connections_max: int | None = None
     user_destinations_max: int | None = None
     user_stored_bytes_max: int | None = None
     subscriptions_max: int = 1000
     destinations_max: int = 100_000
-    # Entries examined in one tick for messages that have expired.
+    # Entries examined in one tick for expired messages.
     expiry_entries_per_tick: int = 20_000

@@ -1,4 +1,4 @@
-"""What one queue, or all of one destination, hold of the budget for memory."""
+"""Memory of one queue, or of all queues of one destination."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tandemmq.broker.core.memory import NOT_PERSISTENT, STORED, WINDOWS_PERCENT,
 
 
 class Share:
-    """What one queue, or all of one destination, hold of the budget; ``limit``: the destination's own
+    """Part of the memory budget that one queue, or all of one destination, hold; ``limit``: the destination's own
     ``memory_limit``, 0 if it has none."""
 
     __slots__ = ("limit", "memory", "not_persistent", "stored")
@@ -24,18 +24,18 @@ class Share:
 
     @property
     def has_space(self) -> bool:
-        """Whether the window of its stored messages may grow; what is behind it waits in the store."""
+        """True if the window of its stored messages may grow; messages behind it wait in the store."""
         memory = self.memory
         if memory.used >= memory.window_max:
             return False
         return not self.limit or self.used < self.limit * WINDOWS_PERCENT // 100
 
     def fits(self, size: int, most: int) -> bool:
-        """Whether ``size`` bytes more that are not persistent have room, where these may be ``most``."""
+        """Return whether ``size`` more bytes that are not persistent have room, if their maximum is ``most``."""
         return self.not_persistent + size <= most and size <= self.memory.free_for_destinations
 
     def take(self, entry: Entry) -> None:
-        """``entry`` is held here."""
+        """Count ``entry`` as held here."""
         weight = entry.weight
         if entry.order_key:
             self.stored += weight
@@ -45,13 +45,13 @@ class Share:
         if message.holders or message.shared_body is not None:
             memory.take(message, weight)
             return
-        message.holders = 1  # as most are held: by one, which ``Memory.take`` would do as well
+        message.holders = 1  # the common case, one holder; ``Memory.take`` would do the same
         message.held_bytes = weight
         memory.used += weight
         memory.by_kind[STORED if message.persistent else NOT_PERSISTENT] += weight
 
     def give(self, entry: Entry) -> None:
-        """It is not any more."""
+        """Stop counting ``entry`` as held here."""
         if entry.order_key:
             self.stored -= entry.weight
         else:

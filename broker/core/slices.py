@@ -1,10 +1,10 @@
-"""Work that grows with what a broker holds, as steps: between two of them others have their turn.
+"""Work that grows with the broker's content, divided into steps: between two steps other work has its turn.
 
-A step is bounded by STEP_SECONDS of measured time; what can be said without a clock, ITEMS, is a second bound. The
-clock is read once in LOOK items (``Pace.is_full``), and after each item that may be expensive (``Pace.is_over``). A
-single item has a bound of its own: an evaluation of a selector, for example (selector/effort.py). The caller of the
-steps (broker.net.turns, ``broker.engine.slicing``) bounds how many of them are made in one turn of the loop; between
-two steps everything may have changed.
+A step is bounded by STEP_SECONDS of measured time; ITEMS, which needs no clock, is a second bound. The clock is read
+once in LOOK items (``Pace.is_full``), and after each item that may be expensive (``Pace.is_over``). A single item has a
+bound of its own: an evaluation of a selector, for example (selector/effort.py). The caller of the steps
+(broker.net.turns, ``broker.engine.slicing``) bounds the number of steps in one turn of the loop. Between two steps
+everything may have changed.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ K = TypeVar("K", bound=Hashable)
 
 Work = Generator[None, None, T]
 
-#: Of a dictionary's entries, destinations, subscribers, in one step.
+#: Dictionary entries, destinations or subscribers in one step.
 ITEMS = 256
-#: After so much time a step ends with the item that is under way. That may take longer: see selector/effort.py.
+#: Time after which a step ends with the item in progress. That may take longer: see selector/effort.py.
 STEP_SECONDS = 0.0005
-#: Items between two looks at the clock: they take half a millisecond, or a few of them.
+#: Items between two looks at the clock: together they take half a millisecond, or a few times that.
 LOOK = 64
-#: A message that a cheap selector is asked about is an item, and one more for so many bytes: its properties may have to
-#: be decoded.
+#: A message tested by a cheap selector is one item, and one more for this many bytes: its properties may have to be
+#: decoded.
 WEIGHED_BYTES = 512
 HEAVY_BYTES = LOOK * WEIGHED_BYTES
 
 
 def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
-    """``items`` in lists of ITEMS. What they are taken from is not to change meanwhile."""
+    """Yield ``items`` in lists of ITEMS. Their source must not change meanwhile."""
     rest = iter(items)
     while piece := list(islice(rest, ITEMS)):
         yield piece
 
 
 class StepClock:
-    """What steps are measured by: ``now`` in seconds. It stands still until the process sets a clock (broker/run.py):
-    so the steps of a simulator depend on its seed alone. ``apart``: seconds in all that were counted for another client
-    than the one whose step it was (broker.core.charging)."""
+    """Clock of the steps: ``now`` in seconds. It stands still until the process sets a clock (broker/run.py), so the
+    steps of a simulator depend on its seed alone. ``apart``: total seconds that were charged to another client than the
+    one whose step it was (broker.core.charging)."""
 
     __slots__ = ("apart", "now")
 
@@ -54,7 +54,7 @@ CLOCK = StepClock()
 
 
 class Pace:
-    """Measures and counts what a work does, over all its loops: when a step of it is full."""
+    """Counter and clock of a work, over all its loops: it reports when a step is full."""
 
     __slots__ = ("_ends", "_left", "_look", "_seconds")
 
@@ -65,30 +65,30 @@ class Pace:
         self._ends = 0.0  # 0: the clock was not read yet
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._left = ITEMS
         self._look = max(0, ITEMS - LOOK)
         self._ends = CLOCK.now() + self._seconds
 
     def is_full(self, items: int = 1) -> bool:
-        """``items`` more were done. Whether the step is full, and the next one begins: time to yield."""
+        """Count ``items`` more. Return whether the step is full, and the next one begins: time to yield."""
         self._left = left = self._left - items
         if left > self._look:
             return False
         return self._is_full_by_clock(left)
 
     def look_next(self) -> None:
-        """What is under way may be expensive: the next ``is_full`` reads the clock."""
+        """Make the next ``is_full`` read the clock, because the present item may be expensive."""
         self._look = self._left
 
     def is_over(self, items: int = 1) -> bool:
-        """As ``is_full``, of items that may be expensive."""
+        """Count items that may be expensive; return as ``is_full`` does."""
         self._left = left = self._left - items
         return self._is_full_by_clock(left)
 
     @property
     def is_late(self) -> bool:
-        """Whether the time of the step that began with ``begin`` is used up. No other begins."""
+        """True if the time of the step that began with ``begin`` is used up. No other step begins."""
         return CLOCK.now() >= self._ends
 
     def _is_full_by_clock(self, left: int) -> bool:
@@ -103,24 +103,24 @@ class Pace:
 
 
 def nothing() -> Work[None]:
-    """No step at all."""
+    """Work without a step."""
     return
     yield
 
 
 def pause() -> Work[None]:
-    """The end of a step."""
+    """End a step."""
     yield
 
 
 def begin(work: Work[None], start: Callable[[Work[None]], object]) -> None:
-    """Make the first step of ``work`` at once; ``start`` has the others made in slices."""
+    """Make the first step of ``work`` at once; ``start`` makes the others in slices."""
     if not is_done(work):
         start(work)
 
 
 def is_done(work: Work[None]) -> bool:
-    """Make one step of ``work``: whether that was all of it."""
+    """Make one step of ``work``. Return whether that was the last."""
     try:
         next(work)
     except StopIteration:
@@ -129,16 +129,16 @@ def is_done(work: Work[None]) -> bool:
 
 
 class Rounds(Generic[K]):
-    """What is done again and again for each of many: of each one round is under way at most, and if it is asked for
-    meanwhile there is one more. ``start`` has done in slices what takes more than a step."""
+    """Repeated work for each of many keys: at most one round per key is in progress, and a request meanwhile adds one
+    more round. ``start`` makes rounds of more than one step in slices."""
 
     def __init__(self, start: Callable[[Work[None]], object], make: Callable[[K], Work[None]]) -> None:
         self._start = start
         self._make = make
-        self._asked: dict[K, bool] = {}  # of those under way: once more?
+        self._asked: dict[K, bool] = {}  # keys in progress: True if one more round follows
 
     def ask(self, key: K) -> None:
-        """A round that begins now or later is made for ``key``."""
+        """Request a round for ``key`` that begins now or later."""
         if key in self._asked:
             self._asked[key] = True
             return
@@ -147,7 +147,7 @@ class Rounds(Generic[K]):
             self._start(work)
 
     def ask_soon(self, key: K) -> None:
-        """As ``ask``, but nothing is done at once: what is asked again and again until then takes one round."""
+        """Request a round as ``ask`` does, but never at once: repeated requests until then share one round."""
         if key not in self._asked:
             self._start(self._rounds(key))
         self._asked[key] = True
@@ -163,7 +163,7 @@ class Rounds(Generic[K]):
 
 
 def at_once(work: Work[T]) -> T:
-    """All steps of ``work`` without a rest: its outcome."""
+    """Make all steps of ``work`` without a pause and return its result."""
     while True:
         try:
             next(work)

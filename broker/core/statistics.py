@@ -1,4 +1,4 @@
-"""The figures of an engine's queues and topics, as plain values for whoever shows them."""
+"""Figures of an engine's queues and topics, as plain values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tandemmq.store.records.message import Destination, DestinationKind
 
 Figures = dict[str, Any]
 
-# Of a queue that no client has named since the store was opened.
+# Figures of a queue that no client has named since the store was opened.
 NOTHING_YET = {"unacknowledged": 0, "consumers": 0, "enqueued": 0, "dequeued": 0, "dispatched": 0}
 
-# So many subscribers of a topic are found in the time of an item of a step.
+# Subscribers of a topic that take the time of one item of a step.
 _SUBSCRIBERS = 64
 
 
 class _Sums:
-    """Over all queues and durable subscriptions."""
+    """Sums over all queues and durable subscriptions."""
 
     __slots__ = ("consumers", "dequeued", "dispatched", "enqueued", "messages", "sessions", "unacknowledged")
 
@@ -39,9 +39,9 @@ class _Sums:
 
 
 def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int]) -> Work[Figures]:
-    """``queues``, ``topics`` and ``subscriptions`` (durable ones) as lists of dicts, totals in ``counts``.
+    """Return ``queues``, ``topics`` and ``subscriptions`` (durable ones) as lists of dicts, totals in ``counts``.
 
-    In steps; what begins or ends meanwhile may be included or not.
+    It works in steps; destinations that begin or end meanwhile may be included or not.
     """
     queues: list[Figures] = []
     topics: list[Figures] = []
@@ -100,12 +100,12 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
 
 
 def _is_session(queue: Destination) -> bool:
-    """Whether the state of an MQTT session is kept there."""
+    """Return whether the queue keeps the state of an MQTT session."""
     return queue.kind is DestinationKind.QUEUE and queue.name.startswith(MQTT_SESSION)
 
 
 def topic_figures(topic: Topic) -> dict[str, int]:
-    """Of one topic."""
+    """Return the figures of one topic."""
     return {
         "consumers": len(topic.subscribers),
         "durable_subscriptions": len(topic.durables),
@@ -116,7 +116,7 @@ def topic_figures(topic: Topic) -> dict[str, int]:
 
 
 def figures_of(queue: Queue) -> dict[str, int]:
-    """Of one queue."""
+    """Return the figures of one queue."""
     return {
         "messages": queue.count,
         "unacknowledged": queue.in_flight,

@@ -1,7 +1,7 @@
-"""A client's open transaction: what it sent and acknowledged, held in memory until COMMIT or ABORT.
+"""Open transaction of a client: its sends and acknowledgements, held in memory until COMMIT or ABORT.
 
-Bounded in operations and bytes, each transaction and all together. A transaction in which something was refused is
-doomed: it can only be rolled back, so that the half that was taken is never committed.
+Bounded in operations and bytes, each transaction and all together. After a refusal, a transaction can only be rolled
+back, so that a part of it is never committed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tandemmq.store.records.message import Message
 
 @dataclass(slots=True, eq=False, repr=False)
 class Usage:
-    """What is on its way into the store for one user, in bytes: handed over since this broker became master, and sent
-    in transactions that are open (broker.engine.stored_bytes)."""
+    """Bytes on their way into the store for one user: handed over since this broker became master, and sent in open
+    transactions (broker.engine.stored_bytes)."""
 
     handed_over: int = 0
     in_transactions: int = 0
@@ -40,35 +40,35 @@ class Transaction:
     messages: list[Message] = field(default_factory=list, init=False)
     acknowledged: list[Delivery] = field(default_factory=list, init=False)
     rollback_reason: str | None = field(default=None, init=False)
-    # While it ends: what becomes of ``messages``, and of what was ``acknowledged``.
+    # During its end: the copies of ``messages``, and the removals of ``acknowledged``.
     made: Made | None = field(default=None, init=False)
     removals: list[tuple[QueueBase, RemoveMessage]] | None = field(default=None, init=False)
     _bytes: int = field(default=0, init=False)  # held
     _bytes_to_store: int = field(default=0, init=False)  # at COMMIT: a message to several destinations is several
     _operations: int = field(default=0, init=False)
     _usage: Usage | None = field(default=None, init=False)
-    _charged: int = field(default=0, init=False)  # there
+    _charged: int = field(default=0, init=False)  # to that usage
 
     def charge(self, usage: Usage, size: int) -> None:
-        """``size`` bytes of it count for its user, until ``release`` or its end."""
+        """Charge ``size`` bytes to its user, until ``release`` or the end."""
         self._usage = usage
         self._charged += size
         usage.in_transactions += size
 
     def release(self) -> int:
-        """What it adds is counted elsewhere from now on, or not at all. Return how many bytes counted."""
+        """Stop charging the transaction's bytes to its user. Return how many bytes counted."""
         size, self._charged = self._charged, 0
         if self._usage is not None:
             self._usage.in_transactions -= size  # prove: ended-transaction-counts-no-more
         return size
 
     def charge_again(self, size: int) -> None:
-        """What ``release`` returned counts again: it did not end."""
+        """Charge ``size`` bytes, the result of ``release``, again: the transaction did not end."""
         if self._usage is not None:
             self.charge(self._usage, size)
 
     def send(self, message: Message) -> None:
-        """``message`` is to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""
+        """Add ``message``, to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""
         weight = message.size + ENTRY_OVERHEAD_BYTES
         copies = names.count(message.destination)
         settings = self._settings
@@ -84,7 +84,7 @@ class Transaction:
         self.messages.append(message)
 
     def acknowledge(self, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:
-        """Those deliveries are settled at COMMIT. They count as acknowledged for prefetch until then."""
+        """Add deliveries that are settled at COMMIT. They count as acknowledged for prefetch until then."""
         self._count(len(covered))
         for tag, entry in covered:
             subscription.enlisted[tag] = entry
@@ -93,12 +93,12 @@ class Transaction:
 
     @property
     def held(self) -> int:
-        """What its client is counted for it, in bytes."""
+        """Bytes that it counts for its client."""
         return self._bytes
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to commit."""
+        """True if there is nothing to commit."""
         return not self.messages and not self.acknowledged
 
     def _count(self, more: int) -> None:
@@ -111,19 +111,19 @@ class Transaction:
         self.refuse(f"it is larger than {limit}", "Commit more often.")
 
     def refuse(self, reason: str, advice: str) -> NoReturn:
-        """Something of it cannot be had: ClientError says why, and from now on it can only be rolled back."""
+        """Raise ClientError with the reason; the transaction can then only be rolled back."""
         self.rollback_reason = reason
         raise refusal(f"Transaction {self.name!r} can only be aborted: {reason}", advice, ErrorKind.RESOURCE)
 
     def give_back(self) -> None:
-        """It ends: what it sent counts for its client no more."""
+        """Stop counting the transaction's messages for its client, at its end."""
         self._holder.add(Kind.TRANSACTIONS, -self._bytes)
         self._bytes = 0
         self.release()
 
     def undo(self, ending: Collection[Subscription] = ()) -> None:
-        """ABORT: acknowledgements never happened. The deliveries wait for one again; those of a subscription that was
-        closed meanwhile go back to their queue. ``ending``: they are to be closed, and give them back then."""
+        """Undo the acknowledgements at ABORT. The deliveries wait for one again; those of a subscription that was
+        closed meanwhile go back to their queue. ``ending``: subscriptions that close next, and give them back then."""
         self.give_back()
         by_subscription: dict[Subscription, list[tuple[int, Entry]]] = {}
         for subscription, tag, entry in self.acknowledged:

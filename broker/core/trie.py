@@ -1,6 +1,6 @@
-"""Names and patterns by their words: what matches is found without looking at what does not. Pure.
+"""Search tree of names and patterns by their words: a search visits only what can match. Pure.
 
-What a search costs grows with what it finds, and with the number of words; not with what there is beside.
+The cost of a search grows with its result and with the number of words, not with the other content.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class _Node(Generic[Value]):
-    """``words``: those that lead here from the node above, joined by dots; the root has none. ``values`` end here;
-    ``open_values`` take whatever follows, too.
+    """``words``: the words that lead here from the node above, joined by dots; the root has none. ``values`` end here;
+    ``open_values`` also take all words that follow.
 
-    A node with one node below has values: so for each name there are two nodes at most, however many words it has.
-    ``words`` never change: where a name begins to differ, two nodes take the place of one, and share what it has with
-    it. So a search that goes on in a node that was replaced finds what is there.
+    A node with one node below has values, so each name adds at most two nodes, however many words it has.
+
+    ``words`` never change: where a new name differs, two nodes replace one and share its content. So a search that
+    continues in a replaced node finds the content.
     """
 
     __slots__ = ("children", "open_values", "values", "words")
@@ -36,14 +37,14 @@ class _Node(Generic[Value]):
         return not (self.children or self.values or self.open_values)
 
     def with_words(self, words: list[str]) -> _Node[Value]:
-        """The same with other words."""
+        """Return the same node with other words."""
         node: _Node[Value] = _Node(".".join(words))
         node.children, node.values, node.open_values = self.children, self.values, self.open_values
         return node
 
 
 class _Trie(Generic[Value]):
-    """``count``: its nodes, without the root."""
+    """``count``: number of nodes without the root."""
 
     __slots__ = ("_root", "count")
 
@@ -70,7 +71,7 @@ class _Trie(Generic[Value]):
         return node
 
     def _path(self, words: list[str]) -> list[_Node[Value]]:
-        """From the root to the words' end. KeyError when they are not there."""
+        """Return the nodes from the root to the end of ``words``. KeyError when the words are not there."""
         path = [self._root]
         rest = words
         while rest:
@@ -83,7 +84,7 @@ class _Trie(Generic[Value]):
         return path
 
     def _prune(self, path: list[_Node[Value]]) -> None:
-        """Take away the last node if it holds nothing any more, and join one that only leads to another with that."""
+        """Remove the last node if it is empty, and merge a node that only leads to one other."""
         if len(path) > 1 and path[-1].is_empty:
             node = path.pop()
             del path[-1].children[_first(node)]
@@ -100,7 +101,7 @@ def _first(node: _Node[Value]) -> str:
 
 
 def _alike(some: list[str], others: list[str]) -> int:
-    """With how many words both begin."""
+    """Return the number of words at which both begin alike."""
     for number, (one, other) in enumerate(zip(some, others, strict=False)):
         if one != other:
             return number
@@ -113,11 +114,11 @@ class NameTrie(_Trie[Value]):
     __slots__ = ()
 
     def add(self, name: str, value: Value) -> None:
-        """Once more makes no difference."""
+        """Add the value; a second time has no effect."""
         self._make(name.split(".")).values[value] = None
 
     def remove(self, name: str, value: Value) -> None:
-        """One that is not there makes no difference."""
+        """Remove the value; without it, the call has no effect."""
         try:
             path = self._path(name.split("."))
         except KeyError:
@@ -126,8 +127,8 @@ class NameTrie(_Trie[Value]):
         self._prune(path)
 
     def matching(self, pattern: Pattern) -> Iterator[list[Value]]:
-        """The values of all names that ``pattern`` matches, in lists: for each ITEMS nodes are visited, and it may
-        be empty. Names may be added and removed meanwhile: those are found, or not."""
+        """Yield the values of all names that ``pattern`` matches, in lists, one for each ITEMS visited nodes; a list
+        may be empty. Names added or removed meanwhile are found or not."""
         wanted, is_open = pattern.words, pattern.is_open
         ways = [(self._root, 0)]
         found: list[Value] = []
@@ -160,18 +161,18 @@ class PatternTrie(_Trie[Value]):
     __slots__ = ()
 
     def add(self, pattern: Pattern, value: Value) -> None:
-        """Once more makes no difference."""
+        """Add the value; a second time has no effect."""
         node = self._make(pattern.words)
         (node.open_values if pattern.is_open else node.values)[value] = None
 
     def remove(self, pattern: Pattern, value: Value) -> None:
-        """KeyError when it is not there."""
+        """Remove the value. KeyError when it is not there."""
         path = self._path(pattern.words)
         del (path[-1].open_values if pattern.is_open else path[-1].values)[value]
         self._prune(path)
 
     def matching(self, name: str) -> list[Value]:
-        """The values of all patterns that match ``name``, each as often as it has such a pattern."""
+        """Return the values of all patterns that match ``name``, each once for each such pattern."""
         words = name.split(".")
         found: list[Value] = []
         ways = [(self._root, 0)]

@@ -1,10 +1,10 @@
-"""Destinations that send on what they are sent: composite ones, mirrored queues, virtual topics. What is said of them.
+"""Settings of destinations that forward messages: composite destinations, mirrored queues, virtual topics.
 
     composite  queue ORDERS           ->  queue BILLING, topic NOTED where a selector takes it
     mirrored   queue ORDERS           ->  itself, and topic VirtualTopic.Mirror.ORDERS
     virtual    topic VirtualTopic.X   ->  itself, and each queue Consumer.<any word>.VirtualTopic.X
 
-Pure. They are ActiveMQ's CompositeQueue, CompositeTopic, MirroredQueue and VirtualTopic. One holds of each kind, the
+Pure. They are ActiveMQ's CompositeQueue, CompositeTopic, MirroredQueue and VirtualTopic. Of each kind one applies, the
 most specific whose pattern matches.
 """
 
@@ -20,15 +20,15 @@ from tandemmq.broker.core.patterns import specificity
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
-#: Destinations of which it is remembered what they are; beyond it all are forgotten, and computed again.
+#: Number of destinations whose kind is cached; beyond it the cache is cleared.
 REMEMBERED_MAX: Final = 10_000
-#: So often a message is sent on, from one composite destination to the next.
+#: Maximum number of times that a message is forwarded from one composite destination to the next.
 FORWARDS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Where a composite destination sends messages on: all of them, or what the selector takes."""
+    """Target of a composite destination: for all messages, or for those that the selector takes."""
 
     destination: Destination
     selector: Selector | None = None
@@ -36,8 +36,8 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """``forward_only``: it keeps nothing itself. ``send_when_not_matched``: it keeps what no forward takes, and no
-    more."""
+    """``forward_only``: it keeps no messages itself. ``send_when_not_matched``: it keeps only messages that no forward
+    takes."""
 
     kind: DestinationKind
     pattern: str
@@ -46,7 +46,7 @@ class Composite:
     send_when_not_matched: bool = False
 
     def takers(self, message: Message, pace: Pace) -> Work[list[Destination]]:
-        """Where ``message`` is sent on, found in steps."""
+        """Return the destinations that ``message`` is forwarded to, found in steps."""
         found = []
         for each in self.forward_to:
             if each.selector is None or each.selector.matches(message):
@@ -56,8 +56,8 @@ class Composite:
         return found
 
     def known(self, message: Message) -> tuple[list[Destination], bool]:
-        """Where ``message`` is sent on, and whether it is kept, as far as that is known at once: no expensive selector
-        is asked, and what only these may bring is left out."""
+        """Return the destinations that ``message`` is forwarded to, and whether it is kept, as far as known at once:
+        expensive selectors are not evaluated, and what depends on them is omitted."""
         found = []
         is_taken = is_open = False
         for each in self.forward_to:
@@ -72,13 +72,13 @@ class Composite:
         return found, not self.forward_only
 
     def keeps(self, takers: Sequence[Destination]) -> bool:
-        """Whether it keeps a message that ``takers`` get."""
+        """Return whether it keeps a message that ``takers`` receive."""
         return not takers if self.send_when_not_matched else not self.forward_only
 
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """Queues whose messages are sent to a topic, too."""
+    """Queues whose messages are also sent to a topic."""
 
     pattern: str
     prefix: str = "VirtualTopic.Mirror."
@@ -91,7 +91,7 @@ class Mirrored:
 @dataclass(frozen=True, slots=True)
 class VirtualTopic:
     """Topics that feed queues called ``prefix``, with any word for ``*``, the topic's name, ``postfix``.
-    ``is_selector_aware``: a queue gets what one of its consumers takes, and no more."""
+    ``is_selector_aware``: a queue receives only messages that one of its consumers takes."""
 
     pattern: str = "VirtualTopic.>"
     prefix: str = "Consumer.*."
@@ -100,7 +100,7 @@ class VirtualTopic:
 
 
 class VirtualDestinations:
-    """What is configured as virtual: composite destinations, mirrored queues and virtual topics."""
+    """Index of the configured composite destinations, mirrored queues and virtual topics."""
 
     __slots__ = ("_composites", "_mirrored", "_remembered", "_topics", "virtual_topics")
 
@@ -117,7 +117,7 @@ class VirtualDestinations:
         self._remembered: dict[Destination, tuple[Composite | None, Mirrored | None, bool]] = {}
 
     def of(self, destination: Destination) -> tuple[Composite | None, Mirrored | None, bool]:
-        """What it is: composite, mirrored, a virtual topic. Costs one dictionary look-up."""
+        """Return whether it is composite, mirrored, a virtual topic. Costs one dictionary look-up."""
         found = self._remembered.get(destination)
         if found is None:
             if len(self._remembered) >= REMEMBERED_MAX:
@@ -126,7 +126,7 @@ class VirtualDestinations:
         return found
 
     def is_plain(self, destination: Destination) -> bool:
-        """Whether it keeps what it is sent, and sends nothing on."""
+        """Return whether it keeps its messages and forwards none."""
         return self.of(destination) == _PLAIN
 
     def _look(self, destination: Destination) -> tuple[Composite | None, Mirrored | None, bool]:

@@ -1,1 +1,1 @@
-"""What the process asks of its machine: memory, descriptors, garbage collection, time zone, the loop's lag."""
+"""Resources of the process and its machine: memory, descriptors, garbage collection, time zone, the loop's lag."""

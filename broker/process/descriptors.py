@@ -1,6 +1,6 @@
-"""File descriptors: how many this process may have, and how many of them clients.
+"""File descriptors: number allowed for this process, and number of these for clients.
 
-A journal that cannot open its next file ends a master, so some are kept from clients however many come.
+A journal that cannot open its next file ends a master, so some are reserved, whatever the number of clients.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-# For journals, indexes, the lock, logs and the admin server (128 places): a quarter, or so many.
+# Reserved for journals, indexes, the lock, logs and the admin server (128 places): a quarter, or at least this number.
 RESERVE_MIN: Final = 192
 RESERVE_SHARE: Final = 4
 CONNECTIONS_MIN: Final = 16
@@ -17,7 +17,7 @@ LIMIT_MAX: Final = 1 << 20
 
 
 def raise_limit() -> int:
-    """Have as many as the hard limit allows; how many that are. No error: what is refused stays as it is."""
+    """Raise the limit to the hard limit, and return the limit. No error: if that is refused, the limit stays."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -30,5 +30,5 @@ def raise_limit() -> int:
 
 
 def connections_max(limit: int) -> int:
-    """How many of ``limit`` descriptors connections of clients may have, all connectors together."""
+    """Return how many of ``limit`` descriptors client connections may use, all connectors together."""
     return max(limit - max(RESERVE_MIN, limit // RESERVE_SHARE), CONNECTIONS_MIN)

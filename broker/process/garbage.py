@@ -1,10 +1,10 @@
-"""Keeps the garbage collector away from what lasts.
+"""Exclusion of long-lived objects from garbage collection.
 
-It stops the whole process while it scans what is long-lived: 0.9 s with 90,000 destinations. What a broker
-holds for its clients makes no cycles that are not broken where they end, so reference counts free it, and there is
-nothing to be found. So as what is held grows, all there is becomes permanent (``gc.freeze``). What comes and goes, the
-young generations, is collected as ever. A cycle that is permanent and given up stays until ``end``: so it is not done
-oftener than the growth asks for.
+The collector stops the whole process while it scans long-lived objects: 0.9 s with 90,000 destinations. Objects that a
+broker holds for its clients have no cycles that outlive them, so reference counts free them, and the collector would
+find nothing. So whenever the held memory has grown, all objects become permanent (``gc.freeze``). Short-lived objects,
+the young generations, are collected as usual. A permanent cycle that is given up stays until ``end``, so objects become
+permanent only as often as the growth requires.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from collections.abc import Callable
 
 # Some 2,700 destinations, or 10,000 small messages: the collector takes 10 to 20 ms for them.
 GROWTH_BYTES = 8 << 20
-# What fell and grows again becomes permanent so often at most.
+# Minimum time before memory that shrank and grows again becomes permanent again.
 AGAIN_SECONDS = 10.0
 
 
 class LongLived:
-    """Freezes what lasts, so that the collector skips it. One for each term as master; for the loop's thread."""
+    """Freeze long-lived objects, so that the collector skips them. One for each term as master; for the loop's
+    thread."""
 
     __slots__ = ("_again", "_clock", "_most", "_permanent")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._permanent = 0  # what was held when all became permanent, or less was held since
+        self._permanent = 0  # bytes held at the last freeze, or the minimum since
         self._most = 0
         self._again = 0.0
 
     def look(self, used: int) -> None:
-        """So many bytes are held now (``Memory.used``). To be called some ten times a second."""
+        """Freeze all objects if ``used``, the bytes held now (``Memory.used``), has grown. Call it about ten times a
+        second."""
         if used < self._permanent:
             self._permanent = used
         if used - self._permanent < GROWTH_BYTES:
@@ -45,5 +47,5 @@ class LongLived:
         self._again = now + AGAIN_SECONDS
 
     def end(self) -> None:
-        """The term is over, and with it all that it held: it may be collected."""
+        """Allow the collection of all objects: the term is over."""
         gc.unfreeze()

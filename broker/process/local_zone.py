@@ -1,7 +1,7 @@
-"""The time zone of this machine, with its rules: summer time begins and ends while a broker runs.
+"""Time zone of this machine, with its rules: summer time begins and ends while a broker runs.
 
-``datetime.astimezone().tzinfo`` is only the offset that holds at that moment. Here the C library is asked each time,
-which knows the rules from TZ or /etc/localtime.
+``datetime.astimezone().tzinfo`` is only the offset of that moment. This module calls the C library each time, which
+knows the rules from TZ or /etc/localtime.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 
 class LocalZone(tzinfo):
-    """The local zone, with its daylight saving rules. ``fold`` tells the two halves of a repeated hour apart (PEP
+    """The local zone, with its daylight saving rules. ``fold`` distinguishes the two halves of a repeated hour (PEP
     495)."""
 
     def utcoffset(self, moment: datetime | None, /) -> timedelta | None:
@@ -20,7 +20,7 @@ class LocalZone(tzinfo):
         return None if moment is None else _shown(moment).tzname()
 
     def dst(self, _moment: datetime | None, /) -> timedelta | None:
-        """Not known, as PEP 495 allows: only the sum of both offsets is."""
+        """Return None, as PEP 495 allows: only the sum of both offsets is known."""
         return None
 
     def fromutc(self, moment: datetime, /) -> datetime:
@@ -30,5 +30,5 @@ class LocalZone(tzinfo):
 
 
 def _shown(moment: datetime) -> datetime:
-    """The same, with the offset that holds then. Of a datetime without a zone the C library's is assumed."""
+    """Return ``moment`` with the offset of that time. A datetime without a zone is in the C library's zone."""
     return moment.replace(tzinfo=None).astimezone()

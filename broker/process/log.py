@@ -1,9 +1,9 @@
-"""The log of a broker: which lines are written, in what form, and where to.
+"""Log of a broker: selection, form and target of its lines.
 
-Whoever logs waits for nothing: lines go into a queue of LINES_MAX, and a thread of its own writes them. A pipe that
-nobody reads, or a disk that hangs, holds up that thread alone; meanwhile the queue fills, and then lines are dropped
-and counted. The first line that gets through tells how many. At the end what waits is written, FLUSH_SECONDS_MAX at
-most. A secret that stands in the settings is in no line.
+A thread that logs never waits: lines go into a queue of LINES_MAX, and a thread of its own writes them. A pipe without
+a reader, or a disk that hangs, delays only that thread; meanwhile the queue fills, and then lines are dropped and
+counted. The next written line gives their number. At the end the waiting lines are written, for at most
+FLUSH_SECONDS_MAX. No line contains a secret of the settings.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from tandemmq.config.secrets import MASK, masked_text
 from tandemmq.disk import open_regular, write_fully
 from tandemmq.modes import whose
 
-#: Lines that wait to be written; what comes then is dropped.
+#: Maximum number of lines that wait to be written; further ones are dropped.
 LINES_MAX: Final = 10_000
-#: Lines that are written by one call.
+#: Maximum number of lines in one write.
 BATCH_LINES_MAX: Final = 200
 FLUSH_SECONDS_MAX: Final = 1.0
-#: Between two looks whether the file was renamed or removed by somebody else.
+#: Interval between two checks whether another program renamed or removed the file.
 LOOK_SECONDS: Final = 1.0
-#: A shorter one may be a word of any line.
+#: Minimum length of a masked secret: a shorter one may be a word of any line.
 SECRET_CHARACTERS_MIN: Final = 6
 
 LEVELS: Final = ("debug", "info", "warning", "error")
-#: Instead of a level: what the settings say.
+#: Value instead of a level: the level of the settings.
 DEFAULT: Final = "default"
 OURS: Final = "tandemmq"
-#: Of others, by what loggers of a broker begin with.
+#: Loggers of libraries, by the beginning of their names.
 OTHERS: Final = ("aiohttp", "asyncio", "kazoo", "ldap3", "sqlalchemy")
-#: Others' loggers say no more than this unless they are named: what they call a detail may be a password.
+#: Minimum level of libraries' loggers that are not named in the settings: their details may contain a password.
 _OTHERS_LEVEL_MIN: Final = logging.INFO
 
 log = logging.getLogger(__name__)
 
 
 class UnknownLogger(Exception):
-    """No logger goes by this name."""
+    """No logger has this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no logger is called {name!r}: expected a package or module, such as store or broker.net")
 
 
 class Target(Protocol):
-    """Where lines go. On the log's thread; OSError as the system says."""
+    """Target of lines. Runs on the log's thread; raises OSError."""
 
     def write(self, lines: bytes) -> None: ...
 
@@ -75,8 +75,8 @@ class Stderr:
 
 
 class File:
-    """A file that begins anew before it is longer than ``size_max``; ``count_max`` former ones are kept, ``PATH.1`` the
-    latest. One that somebody else renamed or removed is opened anew within LOOK_SECONDS. Raises OSError."""
+    """A file that is replaced before it is longer than ``size_max``; ``count_max`` former ones are kept, ``PATH.1`` the
+    latest. A file that another program renamed or removed is opened again within LOOK_SECONDS. Raises OSError."""
 
     def __init__(self, path: str, size_max: int, count_max: int, mode: int) -> None:
         self._path = os.path.realpath(path)
@@ -99,7 +99,7 @@ class File:
 
     @staticmethod
     def pwrite(descriptor: int, data: bytes | bytearray | memoryview, offset: int, /) -> int:
-        return os.write(descriptor, data)  # it is open to append
+        return os.write(descriptor, data)  # the file is open to append
 
     def _open(self) -> int:
         descriptor = open_regular(os, self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, self._mode)
@@ -112,7 +112,7 @@ class File:
             return
         self._looked_at = now
         ours = os.fstat(self._descriptor)
-        self._size = ours.st_size  # somebody may have cut it off
+        self._size = ours.st_size  # another program may have truncated it
         try:
             there = os.stat(self._path)
         except FileNotFoundError:
@@ -134,15 +134,15 @@ class File:
 
 
 class _Mark(threading.Event):
-    """Stands in the queue; set when all before it is written."""
+    """Mark in the queue; set when all lines before it are written."""
 
 
 class Lines(logging.Handler):
-    """Takes records from any thread, and has a thread write them; daemon, so that it keeps no process from ending."""
+    """Take records from any thread, and write them on a thread; daemon, so that it keeps no process from ending."""
 
     def __init__(self, formatter: logging.Formatter, target: Target, secrets: Collection[str] = ()) -> None:
         super().__init__()
-        self._refused = self._failed = 0  # lines, where they came and where they were to be written
+        self._refused = self._failed = 0  # lines, refused at the queue and failed at the target
         self._secrets = [each for each in secrets if len(each) >= SECRET_CHARACTERS_MIN]
         self._queue: deque[bytes | Target | _Mark] = deque()
         self._wake = threading.Event()
@@ -153,11 +153,11 @@ class Lines(logging.Handler):
 
     @property
     def dropped(self) -> int:
-        """Lines that were not written."""
+        """Number of lines that were not written."""
         return self._refused + self._failed
 
     def take(self, formatter: logging.Formatter, target: Target) -> None:
-        """From the next line on."""
+        """Use ``formatter`` and ``target`` from the next line on."""
         self.setFormatter(formatter)
         self._put(target)
 
@@ -171,7 +171,7 @@ class Lines(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """What waits is written, or FLUSH_SECONDS_MAX are over."""
+        """Wait until the waiting lines are written, at most FLUSH_SECONDS_MAX."""
         mark = _Mark()
         self._put(mark)
         mark.wait(FLUSH_SECONDS_MAX)
@@ -224,17 +224,16 @@ class Lines(logging.Handler):
 
 
 class Log:
-    """The log of this process, by [logging]. Of what is read here only ``dropped`` and ``levels`` may be asked from any
-    thread.
+    """Log of this process, by [logging]. Only ``dropped`` and ``levels`` may be read from any thread.
 
-    ``mode``: who may read its file. Raises SettingsError, also when the file cannot be had; ``take`` then changes
+    ``mode``: permissions of its file. Raises SettingsError, also when the file cannot be opened; ``take`` then changes
     nothing.
     """
 
     def __init__(self, settings: LoggingSettings, mode: int = 0o600, secrets: Collection[str] = ()) -> None:
         self._mode = mode
         self._settings = settings
-        self._named: dict[str, str] = {}  # what was said of loggers while this process runs
+        self._named: dict[str, str] = {}  # levels set while this process runs
         _check(settings)
         self._lines = Lines(_formatter(settings), _target(settings, mode), secrets)
         logging.getLogger().addHandler(self._lines)
@@ -242,11 +241,11 @@ class Log:
 
     @property
     def dropped(self) -> int:
-        """Lines that were not written."""
+        """Number of lines that were not written."""
         return self._lines.dropped
 
     def take(self, settings: LoggingSettings) -> None:
-        """What the settings say holds from now on; levels that were set while it ran are forgotten."""
+        """Apply ``settings`` from now on, and forget levels that were set at run time."""
         _check(settings)
         if settings.where != self._settings.where:
             self._lines.take(_formatter(settings), _target(settings, self._mode))
@@ -255,7 +254,8 @@ class Log:
         self._set_levels()
 
     def set_level(self, name: str, level: str | None) -> None:
-        """Of a logger and all below it, until ``take`` or the end; None: as the settings say. UnknownLogger."""
+        """Set the level of a logger and all below it, until ``take`` or the end; None: as in the settings. Raises
+        UnknownLogger."""
         full = full_name(name)
         self._forget_levels()
         if level is None:
@@ -266,12 +266,12 @@ class Log:
 
     @property
     def levels(self) -> dict[str, str]:
-        """The levels that were said of loggers, by the settings or since."""
+        """Levels of named loggers, from the settings or set since."""
         of_settings = {full_name(name): level for name, level in self._settings.loggers.items()}
         return {OURS: self._settings.level, **of_settings, **self._named}
 
     def close(self) -> None:
-        """What waits is written; as ``flush`` of a handler."""
+        """Write the waiting lines, as ``flush`` of a handler does."""
         self._lines.flush()
 
     def _set_levels(self) -> None:
@@ -286,7 +286,7 @@ class Log:
 
 
 def demand_log(settings: LoggingSettings) -> None:
-    """Raises SettingsError where a log by these settings could not be had. Makes no file."""
+    """Raise SettingsError if a log by these settings is not possible. Makes no file."""
     _check(settings)
     if settings.file is None:
         return
@@ -316,7 +316,8 @@ def _no_file(path: str, error: OSError) -> SettingsError:
 
 
 def full_name(name: str) -> str:
-    """Of a logger, ours called as its module is within the package. Raises UnknownLogger."""
+    """Return the full name of a logger; the broker's own are named by their module within the package. Raises
+    UnknownLogger."""
     if name == OURS or name.partition(".")[0] in OTHERS:
         return name
     full = name if name.startswith(f"{OURS}.") else f"{OURS}.{name}"

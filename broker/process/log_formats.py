@@ -1,7 +1,7 @@
-"""Records of the log as lines: for people, as logfmt, as JSON.
+"""Formats of log lines: text, logfmt, JSON.
 
-What clients say and call things cannot end a line, or begin another, or move a terminal's cursor. An event's name
-(tandemmq.log_events) is the field ``event`` of logfmt and JSON. Times are local and say their zone.
+Texts and names of clients cannot end a line, begin another, or move a terminal's cursor. An event's name
+(tandemmq.log_events) is the field ``event`` of logfmt and JSON. Times are local and include their zone.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ _CONTROL_CODES: Final = (
     *range(0x2066, 0x206A),
 )
 _CONTROLS: Final = {code: f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}" for code in _CONTROL_CODES}
-#: Those that JSON leaves as they are.
+#: Control characters that JSON does not escape.
 _CONTROLS_OF_JSON: Final = {code: f"\\u{code:04x}" for code in _CONTROL_CODES if code >= 0x20}
 _OURS: Final = "tandemmq."
 _PLAIN: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f]+")
-#: Of sd-daemon(3), by the least level.
+#: Priorities of sd-daemon(3), by the minimum level.
 _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people; a traceback below it is as it is. ``has_time``: whoever keeps the lines notes no time."""
+    """Line for people; a traceback below it is unchanged. ``has_time``: False if the receiver of the lines adds the
+    time."""
 
     def __init__(self, *, has_time: bool = True) -> None:
         super().__init__(f"{'%(asctime)s ' if has_time else ''}%(levelname)-7s %(message)s")
@@ -58,7 +59,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class JournalFormatter(logging.Formatter):
-    """What another says, each line with the priority that journald reads from what a service writes to stderr."""
+    """Lines of another formatter, each with the priority that journald reads from the stderr of a service."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -77,7 +78,7 @@ FORMATS: Final[Mapping[str, type[logging.Formatter]]] = {
 
 
 def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Any]:
-    """What is said of a record; an event and an exception where there is one."""
+    """Return the fields of a record; an event and an exception only if there is one."""
     fields = {
         "time": _time(record, "T"),
         "level": record.levelname.lower(),

@@ -1,4 +1,4 @@
-"""How much memory there is for this process: the machine's, or less where its control groups say so."""
+"""Memory available to this process: the machine's, or less if its control groups limit it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def memory_bytes(proc: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> int:
-    """The least of the machine's memory and the limits of the control groups that this process is in, of either
-    version (cgroups(7)). A container sees its own as the root of what is mounted."""
+    """Return the minimum of the machine's memory and the limits of the control groups that this process is in, of
+    either version (cgroups(7)). A container sees its own group as the root of the mount."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for line in _read(proc).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -20,7 +20,7 @@ def memory_bytes(proc: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/
 
 
 def _limits(root: Path, path: str, name: str) -> list[int]:
-    """Of a group and all above it: a limit holds for those below."""
+    """Return the limits of a group and all above it: a limit also applies to the groups below."""
     group = root / path.lstrip("/")
     groups = [group, *group.parents]
     texts = [_read(each / name).strip() for each in groups if each == root or root in each.parents]

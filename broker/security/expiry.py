@@ -1,4 +1,5 @@
-"""When certificates and revocation lists that the settings name expire: in the log, in status and as a metric in time.
+"""Expiry of the certificates and revocation lists that the settings name: early notice in the log, in status and as a
+metric.
 
 The dates are read from the files (RFC 5280, 4.1 and 5.1), not from OpenSSL's contexts, which hand out authorities only.
 """
@@ -23,9 +24,9 @@ from tandemmq.disk import opened
 log = logging.getLogger(__name__)
 
 DAY_SECONDS: Final = 86_400.0
-#: A certificate that has less left is a warning.
+#: Remaining time below which a certificate is a warning.
 LEFT_SECONDS_MIN: Final = 30 * DAY_SECONDS
-#: A revocation list lives for days or weeks: one that has less of its time left is a warning.
+#: Remaining part of its lifetime below which a revocation list is a warning: it lives for days or weeks.
 LEFT_PART_MIN: Final = 0.25
 FILE_BYTES_MAX: Final = 4 << 20
 
@@ -36,7 +37,7 @@ _VERSION, _INTEGER, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x02, 0x17, 0x18
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """What expires first in a file: ``at``, with a warning from ``soon`` on. Seconds since 1970."""
+    """First expiry in a file: ``at``, with a warning from ``soon`` on. Seconds since 1970."""
 
     path: str
     kind: str
@@ -73,7 +74,7 @@ class Expiries:
         self._logged_at = -DAY_SECONDS
 
     def look(self) -> None:
-        """Read the files again if one changed; log what expires soon or has expired, then and once a day."""
+        """Read the files again if one changed; log expired and soon expiring ones, at a change and once a day."""
         now = self._clock()
         has_changed = self._watched.has_changed()
         is_news = has_changed or [each.level(now) for each in self._found] != self._levels
@@ -98,12 +99,12 @@ class Expiries:
                 )
 
     def sentences(self) -> list[str]:
-        """What expired, or soon does."""
+        """Return a sentence for each file that expired or expires soon."""
         now = self._clock()
         return [each.sentence(now) for each in self._found if each.level(now)]
 
     def figures(self) -> list[dict[str, Any]]:
-        """For status: of each file the certificate, and the revocation list, that expires first."""
+        """Return the figures for status: the certificate and the revocation list of each file that expire first."""
         now = self._clock()
         return [
             {
@@ -118,8 +119,8 @@ class Expiries:
 
 
 def counts(figures: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """How many files have a certificate or a revocation list that expires soon, those that have expired among them, and
-    how many these."""
+    """Return how many files have a certificate or a revocation list that expires soon or has expired, and how many of
+    these have expired."""
     found = list(figures)
     return {
         "certificates_expiring": sum(each["is_expiring"] for each in found),
@@ -128,18 +129,19 @@ def counts(figures: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 
 def first_expiry(path: str) -> float | None:
-    """Seconds since 1970, of the certificate in the file that expires first. None: there is none that can be read."""
+    """Return when the certificate in the file that expires first does, in seconds since 1970. None: no certificate is
+    readable."""
     return min(_expiries(path), default=None)
 
 
 def leaf_expiry(path: str) -> float | None:
-    """As ``first_expiry``, of the first certificate in the file, which is the one that OpenSSL shows as its owner's."""
+    """Return as ``first_expiry`` for the first certificate in the file, which OpenSSL presents as the owner's."""
     return next(iter(_expiries(path, 1)), None)
 
 
 def first_list(path: str) -> tuple[float, float] | None:
-    """From when and until when the revocation list in the file holds that expires first, in seconds since 1970. Of one
-    issuer the list that holds longest counts, as for OpenSSL. None: there is none that expires and can be read."""
+    """Return thisUpdate and nextUpdate of the revocation list in the file that expires first, in seconds since 1970. Of
+    each issuer, only the list with the latest expiry counts, as for OpenSSL. None: no readable list that expires."""
     newest: dict[bytes, tuple[float, float]] = {}
     try:
         for der in _found(path, _LIST_PEM):
@@ -151,15 +153,15 @@ def first_list(path: str) -> tuple[float, float] | None:
 
 
 def _expiries(path: str, count: int | None = None) -> list[float]:
-    """Of the first ``count`` certificates in the file; empty if one of them cannot be read."""
+    """Return the expiry of the first ``count`` certificates in the file; none if one of them cannot be read."""
     try:
         return [_expiry(der) for der in _found(path, _PEM)[:count]]
     except (OSError, ValueError, IndexError):
-        return []  # whoever uses the file says what is wrong with it
+        return []  # the code that uses the file reports the error
 
 
 def _found(path: str, pem: re.Pattern[bytes]) -> list[bytes]:
-    """The DER of each. Raises OSError or ValueError."""
+    """Return the DER of each. Raises OSError or ValueError."""
     with opened(os, os.path.realpath(path), os.O_RDONLY) as descriptor:
         text = os.pread(descriptor, FILE_BYTES_MAX, 0)
     return [base64.b64decode(match) for match in pem.findall(text)]
@@ -173,7 +175,7 @@ def _date(seconds: float) -> str:
 
 
 def _expiry(der: bytes) -> float:
-    """notAfter of a certificate. Raises ValueError or IndexError if it is none."""
+    """Return notAfter of a certificate. Raises ValueError or IndexError if it is no certificate."""
     ((_, certificate),) = _fields(der)
     (_, signed), *_ = _fields(certificate)
     fields = [value for tag, value in _fields(signed) if tag != _VERSION]
@@ -183,8 +185,8 @@ def _expiry(der: bytes) -> float:
 
 
 def _list(der: bytes) -> tuple[bytes, float, float]:
-    """Issuer, thisUpdate and nextUpdate, or infinity without one, of a revocation list. Raises ValueError or IndexError
-    if it is none."""
+    """Return issuer, thisUpdate and nextUpdate, or infinity without one, of a revocation list. Raises ValueError or
+    IndexError if it is no list."""
     ((_, whole),) = _fields(der)
     (_, signed), *_ = _fields(whole)
     fields = [(tag, value) for tag, value in _fields(signed) if tag != _INTEGER]  # without the version
@@ -204,7 +206,7 @@ def _time(tag: int, text: bytes) -> float:
 
 
 def _fields(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and content of one value after the other."""
+    """Yield tag and content of each value."""
     at = 0
     while at < len(der):
         tag, length = der[at], der[at + 1]
@@ -214,6 +216,6 @@ def _fields(der: bytes) -> Iterator[tuple[int, bytes]]:
             length = int.from_bytes(der[at : at + count], "big")
             at += count
         if at + length > len(der):
-            raise ValueError("a value is longer than what holds it")
+            raise ValueError("a value is longer than its container")
         yield tag, der[at : at + length]
         at += length

@@ -1,4 +1,4 @@
-"""Whether files changed since the last check."""
+"""Detection of changed files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ Stamp = tuple[int, int, int, int] | None
 
 
 class Watched:
-    """Some files, known by inode, length and times of change (chmod changes that of the inode alone). One that is
-    missing, for now, has not changed: a program that replaces a file may move the old one away first. Nor has one that
+    """Set of files, identified by inode, length and times of change (chmod changes only that of the inode). A file that
+    is missing now has not changed: a program that replaces a file may move the old one away first. Nor has a file that
     still changes: it may be half written."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._stamps: dict[str, Stamp] = {path: _stamp(path) for path in paths}
-        self._seen = dict(self._stamps)  # by the last call
+        self._seen = dict(self._stamps)  # at the last call
 
     def has_changed(self) -> bool:
-        """Whether one did since this was last true, or since the beginning, and none did since the last call. Costs
-        one stat a file."""
+        """Return whether a file changed since the last True, or since the beginning, and none since the last call.
+        Costs one stat per file."""
         before, self._seen = self._seen, {path: _stamp(path) for path in self._stamps}
         if self._seen != before:
             return False

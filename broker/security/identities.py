@@ -1,6 +1,7 @@
-"""Users of a directory for whom the broker does something later: the directory is asked again, without a password.
+"""Identity of directory users for later actions of the broker: a new look-up in the directory, without a password.
 
-A thread of its own asks, so that logins do not wait for it. Answers hold for a minute. All else on the loop's thread.
+A thread of its own does it, so that logins do not wait for it. Answers are valid for a minute. All else runs on the
+loop's thread.
 """
 
 from __future__ import annotations
@@ -18,37 +19,37 @@ from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-#: So long an answer holds, and so long a directory that does not answer is not asked again for the same user.
+#: Validity of an answer, and pause before a directory that did not answer gets another query for the same user.
 HOLDS_SECONDS: Final = 60.0
-#: Users whose answers are remembered; the one that was asked for longest ago is forgotten first.
+#: Number of users whose answers are cached; the least recently used one is dropped first.
 REMEMBERED_MAX: Final = 10_000
 
 
 def unknown_user(user: str | None) -> ClientError:
-    """What was to be done for that user is not done."""
-    text = "No user is known for it, and clients without a name are not served"
+    """Make the error of an action whose user does not exist."""
+    text = "It has no user, and clients without a name are not served"
     return refusal(text if user is None else f"There is no user {user} any more", kind=ErrorKind.SECURITY)
 
 
 class Directory(Protocol):
-    """Where users are looked up."""
+    """Source of users."""
 
     def named(self, login: str) -> Principal | None:
-        """The user of that name; None: there is none. Blocks, on any thread. Raises what it likes."""
+        """Return the user of that name; None: there is none. Blocks, on any thread. May raise any exception."""
 
 
 class Identities:
-    """Those of ``directory``. ``close`` at the end."""
+    """Cached users of ``directory``. Call ``close`` at the end."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._thread = ThreadPoolExecutor(1, "tandemmq-identities")
-        # (why there is no principal, the principal, until when that holds)
+        # (reason without a principal, the principal, end of the validity)
         self._known: OrderedDict[str, tuple[ErrorKind | None, Principal | None, float]] = OrderedDict()
         self._limited = LimitedLog(log)
 
     def identify(self, user: str) -> Principal:
-        """As broker.core.access.Access says it."""
+        """Implement broker.core.access.Access.identify."""
         loop = asyncio.get_running_loop()
         kind, principal, until = self._known.get(user, (ErrorKind.TIMEOUT, None, 0.0))
         if loop.time() >= until:
@@ -60,10 +61,10 @@ class Identities:
             return principal
         if kind is None:
             raise unknown_user(user)
-        raise refusal(f"It is not known now who user {user} is: see the log for the directory of users", kind=kind)
+        raise refusal(f"User {user} cannot be looked up now: see the log for the directory of users", kind=kind)
 
     def know(self, principal: Principal) -> None:
-        """The directory said so just now, at a login: what it said before does not hold any more."""
+        """Store ``principal``, which the directory has just returned at a login, in place of an earlier answer."""
         self._remember(principal.name, None, principal, asyncio.get_running_loop().time() + HOLDS_SECONDS)
 
     def _found(self, user: str, future: asyncio.Future[Principal | None]) -> None:
@@ -83,9 +84,9 @@ class Identities:
             self._known.popitem(last=False)
 
     def forget(self) -> None:
-        """What was found before does not hold any more."""
+        """Drop all cached answers."""
         self._known.clear()
 
     def close(self) -> None:
-        """Nobody is asked any more."""
+        """Stop the look-ups."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,11 +1,12 @@
-"""Which names logged in, and from which addresses: the next master knows it, too, while guessers keep it busy.
+"""Names that logged in, and their addresses: so the next master knows them, too, while guessers keep it busy.
 
 The file `known-logins` is in the directory of the store: a line for each name at an address, 8 bytes of BLAKE2b for the
-name and 8 for both, in hexadecimal, the latest last. It is a hint: a client that is in it still has to know the
-password. So it is never synced, and a file that cannot be read or written is none. A broker reads what another one
-wrote before it writes: users log in at the admin server of a standby, too. In a set each node has what it saw itself.
+name and 8 for both, in hexadecimal, the latest last. It is only a hint: a client in it must still prove its password.
+So it is never synced, and an unreadable or unwritable file counts as missing. A broker reads the entries of other
+brokers before it writes: users log in at the admin server of a standby, too. In a set, each node has only its own
+entries.
 
-The volume may hang, so a thread of its own reads and writes, and nobody waits for it, not at the end either.
+The volume may hang, so a thread of its own reads and writes, and no other thread waits for it, even at the end.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from tandemmq.disk import NotRegular, kind_of, opened, read_fully, write_fully
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "known-logins"
-#: Names at addresses that are remembered; of the name that logged in longest ago one is forgotten first.
+#: Maximum number of remembered pairs of name and address; the least recently used name loses one first.
 REMEMBERED_MAX: Final = 20_000
-#: Of one name: whoever has an account, and very many addresses, pushes out no other's.
+#: Maximum number of addresses of one name: an account used from very many addresses cannot push out other names.
 ADDRESSES_MAX: Final = 64
-#: Between two looks at the file. A standby that takes over knows what its master wrote before.
+#: Interval between two looks at the file. A standby that takes over knows the entries of its master.
 LOOK_SECONDS: Final = 2.0
 _DIGEST_CHARACTERS: Final = 16
 _LINE_BYTES: Final = 2 * _DIGEST_CHARACTERS + 1
 
 
 class KnownLogins:
-    """``knows_name``, ``knows`` and ``add`` on the loop's thread. Without ``path`` it is forgotten with the process."""
+    """``knows_name``, ``knows`` and ``add`` run on the loop's thread. Without ``path`` the entries end with the
+    process."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -61,7 +63,7 @@ class KnownLogins:
             self._unsaved = True
 
     def _add(self, name: str, address: str) -> bool:
-        """The latest from now on. Whether it is new. On either thread."""
+        """Make the pair the latest, and return whether it is new. On either thread."""
         with self._lock:
             addresses = self._known.setdefault(name, OrderedDict())
             self._known.move_to_end(name)
@@ -96,12 +98,12 @@ class KnownLogins:
             self._ends.wait(LOOK_SECONDS)
 
     def look(self, path: str) -> None:
-        """Read what another broker wrote, and write what is new."""
+        """Read the entries of other brokers, and write the new ones."""
         with suppress(OSError):
             self._read(path)  # prove: what-others-wrote-stays
         if not self._unsaved:
             return
-        self._unsaved = False  # before it is copied: what comes from now on is written the next time
+        self._unsaved = False  # before the copy: later entries are written the next time
         try:
             self._write(path)
             self._problem = ""
@@ -137,7 +139,8 @@ class KnownLogins:
 
 
 def _remove_left_over(path: str) -> None:
-    """Of a broker that ended while it wrote. Raises NotRegular, and FileExistsError for a file of another program."""
+    """Remove the file of a broker that ended while it wrote. Raises NotRegular, and FileExistsError for a file of
+    another program."""
     if (kind := kind_of(path)) is not None:
         raise NotRegular(path, kind)
     try:

@@ -1,7 +1,8 @@
-"""Users of an LDAP directory: found under a base, proved by a bind with their password, in the groups that name them.
+"""Users of an LDAP directory: found under a base, proved by a bind with their password, members of the groups that list
+them.
 
-As ActiveMQ's LDAPLoginModule does it: search, bind, search. ldap3 is imported when there is a directory to ask: it is
-the extra `ldap`. Every login has connections of its own, which end with it.
+The order is that of ActiveMQ's LDAPLoginModule: search, bind, search. ldap3, the extra `ldap`, is imported only if a
+directory is configured. Each login uses its own connections, which end with it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from tandemmq.broker.security.logins import DirectoryError
 if TYPE_CHECKING:
     from ldap3 import Connection, Server
 
-#: A user in more groups than this is in those that come first.
+#: Maximum number of groups of a user; more are ignored.
 GROUPS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class LdapPlan:
-    """Where users and groups are, by the names of LDAPLoginModule; see `config.security.LdapSettings`."""
+    """Places of users and groups, by the names of LDAPLoginModule; see `config.security.LdapSettings`."""
 
     connection_url: str
     connection_username: str
@@ -41,7 +42,7 @@ class LdapPlan:
 
 
 class LdapDirectory:
-    """`broker.security.logins.Directory`."""
+    """Directory of users by LDAP (`broker.security.logins.Directory`)."""
 
     def __init__(self, plan: LdapPlan) -> None:
         """Raises ImportError when the extra is not installed."""
@@ -83,7 +84,7 @@ class LdapDirectory:
             name or None,
             password or None,
             auto_bind=self._ldap3.AUTO_BIND_NONE,
-            # Packed into a C long there: a float is refused, so whole seconds.
+            # The value is packed into a C long there: a float is refused, so whole seconds.
             receive_timeout=math.ceil(plan.connection_timeout_seconds),
             auto_referrals=False,
             read_only=True,
@@ -95,7 +96,7 @@ class LdapDirectory:
     def _bound(self, name: str, password: str) -> Connection:
         made = self._connection(name, password)
         if not made.bind():
-            raise OSError(f"{name or 'nobody'} may not ask there: {made.result['description']}")
+            raise OSError(f"the bind as {name or 'anonymous'} failed: {made.result['description']}")
         return made
 
     def _is_right(self, name: str, passcode: str) -> bool:
@@ -106,7 +107,7 @@ class LdapDirectory:
             trying.unbind()
 
     def _name(self, asking: Connection, login: str) -> str | None:
-        """The DN of the one user that is meant; two are none."""
+        """Return the DN of the matching user; None if there are two, or none."""
         plan = self._plan
         wanted = plan.user_search_matching.replace("{0}", self._escaped(login))
         asking.search(plan.user_base, wanted, self._scope(plan.user_search_subtree), attributes=[], size_limit=2)
@@ -117,7 +118,7 @@ class LdapDirectory:
         plan = self._plan
         if not plan.role_base:
             return frozenset()
-        # Both at once: one place is not searched for the other.
+        # Replace both placeholders at once: the replacement of one is not searched for the other.
         head, *rest = plan.role_search_matching.split("{0}")
         parts = [part.replace("{1}", self._escaped(login)) for part in (head, *rest)]
         wanted = self._escaped(name).join(parts)

@@ -1,16 +1,18 @@
-"""Passwords that wait for a thread, in lanes: a guesser fills its own lane, and others go past it.
+"""Lanes of passwords that wait for a thread: a guesser fills its own lane, and others pass it.
 
-Known are names that logged in from that address before; users have a name that is in the file or logged in before, and
-were not tried from there lately; all others share a lane. Known logins have threads of their own. The others' threads
-yield the CPU to the rest of the broker, and take three of four from the lane of users. Within a lane names take turns,
-and in the last one addresses, whose names may be made up. If a name or address has too many tries, or the lane is full
-and it has the most, it loses one by chance, which waits in the last lane then; its latest is looked into first. What
-nobody waits for any more is dropped.
+There are three lanes. Known: names that logged in from that address before. Users: names that are in the file or logged
+in before, without a recent try from there. Others: all other logins. Known logins have threads of their own. The
+threads of the two other lanes yield the CPU to the rest of the broker, and take three of four tries from the lane of
+users. Within a lane names take turns; in the last lane addresses do, as names there may be invented. If a name or
+address has too many tries, or the lane is full and it has the most, it loses a random one, which then waits in the last
+lane; its latest try is served first. A try is dropped when no client waits for it any more.
 
 So an address has one try a minute among those of a user's name. While N addresses guess that user's password, a login
-from an address that the user never used is looked into if the threads do N / 60 hashes a second, else by chance.
+from an address that the user never used is always tried if the threads compute N / 60 hashes a second, otherwise only
+by chance.
 
-A queue and not a semaphore of asyncio: whose turn it is depends on who waits. All on the loop's thread.
+This is a queue and not a semaphore of asyncio, as the next turn depends on the waiting tries. All runs on the loop's
+thread.
 """
 
 # proofs: login-lanes
@@ -31,15 +33,15 @@ from functools import partial
 from typing import Any, Final
 
 THREADS: Final = 2
-#: Logins of a lane that wait for a thread.
+#: Maximum number of logins of a lane that wait for a thread.
 WAITING_MAX: Final = 1_000
-#: By so much the threads of unknown logins are nicer: ten of them get as much of a CPU as the loop.
+#: Nice value of the threads of unknown logins: ten of them get as much CPU as the loop.
 NICE: Final = 10
-#: Of one name, or address, that wait in a lane.
+#: Maximum number of tries of one name, or address, that wait in a lane.
 TRIES_OF_ONE_MAX: Final = 20
 
 
-#: Tries of this lane for each one of the last lane.
+#: Tries of the lane of users for each one of the last lane.
 USERS_SHARE: Final = 3
 
 
@@ -51,8 +53,8 @@ class Lane(Enum):
 
 @dataclass(eq=False, slots=True)
 class Try:
-    """It counts for ``who``. ``work`` runs on a thread; ``then`` is called with its result, or with None if the try was
-    given up. ``is_wanted``: whether the client is still there."""
+    """Login to be tried, counted for the name or address ``who``. ``work`` runs on a thread; ``then`` is called with
+    its result, or with None if the try was given up. ``is_wanted``: whether the client still waits."""
 
     who: str
     work: Callable[[], Any]
@@ -61,14 +63,14 @@ class Try:
 
 
 class Turns:
-    """The tries of one lane. Names, or addresses, take turns: each has its next one after all others had one."""
+    """Tries of one lane. Names, or addresses, take turns: each has its next one after all others had one."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[Try]] = OrderedDict()
         self._count = 0
 
     def put(self, one: Try) -> Try | None:
-        """Return the try that is given up for this one; None: there was room."""
+        """Add ``one``, and return the try that is given up for it; None: there was room."""
         longest = self._waiting.setdefault(one.who, deque())
         longest.append(one)
         self._count += 1
@@ -102,7 +104,7 @@ class Turns:
 
 @dataclass(eq=False, slots=True)
 class _Threads:
-    """Serves its lanes by turns."""
+    """Thread pool that serves its lanes by turns."""
 
     pool: ThreadPoolExecutor
     count: int
@@ -133,7 +135,8 @@ class _Threads:
 
 
 class LoginLanes:
-    """``threads``: of known logins, and of all others. ``close`` at the end: what waits is not answered."""
+    """``threads``: number for known logins, and for all others. Call ``close`` at the end: waiting tries get no
+    answer."""
 
     def __init__(self, threads: int = THREADS) -> None:
         known = _Threads(ThreadPoolExecutor(threads, "tandemmq-login-known"), threads)
@@ -156,6 +159,7 @@ class LoginLanes:
 
 
 def _yield_the_cpu() -> None:
-    """On a thread of the pool; Linux has a priority for each thread. Where that is forbidden, they are equals."""
+    """Lower the priority of a thread of the pool; Linux has a priority for each thread. If that is forbidden, it stays
+    equal."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

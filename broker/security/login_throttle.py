@@ -1,8 +1,8 @@
-"""Slows down password guessing: failures are counted by the address they come from and the name they are for.
+"""Brake for password guessing: failures are counted by the address they come from and the name they are for.
 
-So a guesser, or a program with an old password, does not lock out others behind the same address, this machine's own
-among them. Only a guesser of very many names is stopped by the address alone. Of IPv6 the network of 64 bits counts as
-one address: that much anybody has. Pure; time is passed in.
+So a guesser, or a program with an old password, does not lock out other clients behind the same address, which may be
+this machine's. Only a guesser of very many names is stopped by the address alone. In IPv6 a network of 64 bits counts
+as one address: every client has that many. Pure; time is passed in.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
-#: Addresses, and names at addresses, that are remembered; what failed longest ago is forgotten first.
+#: Maximum number of remembered addresses, and names at addresses; the one whose failure is the oldest is forgotten
+#: first.
 REMEMBERED_MAX: Final = 20_000
-#: Of one address so many times as many may fail as of one name there.
+#: Failures allowed for one address, as a multiple of those for one name there.
 NAMES_FACTOR: Final = 20
-#: Logins of one address, and of one name there, that may be looked into at the same time.
+#: Maximum number of logins of one address, and of one name there, that are tried at the same time.
 TRIES_MAX: Final = 100
 TRIES_OF_NAME_MAX: Final = 10
 
@@ -25,7 +26,7 @@ _Place = tuple[str, bytes | None]
 
 
 class LoginThrottle:
-    """Failed logins and logins under way: of a name at an address, and of an address."""
+    """Failed logins and logins in progress: of a name at an address, and of an address."""
 
     def __init__(self, failures_max: int) -> None:
         self._failures_max = failures_max
@@ -34,8 +35,8 @@ class LoginThrottle:
         self._given_up: OrderedDict[_Place, float] = OrderedDict()
 
     def holds(self, host: str, login: str, now: float, *, is_known: bool = False) -> bool:
-        """Whether logins of that name from there are refused unread. ``is_known``: it logged in from there before, so
-        that tries of other names there do not count."""
+        """Return whether logins of that name from there are refused unread. ``is_known``: it logged in from there
+        before, so tries of other names there do not count."""
         for place in _places(host, login):
             is_name = place[1] is not None
             if is_known and not is_name:  # prove: others-there-hold-back-no-known-login
@@ -47,7 +48,7 @@ class LoginThrottle:
         return False
 
     def has_tried(self, host: str, login: str, now: float) -> bool:
-        """Whether a login of this name from this host is looked into, or failed or was given up in the last
+        """Return whether a login of this name from this host is being tried, or failed or was given up in the last
         WINDOW_SECONDS."""
         place = _places(host, login)[0]
         given_up = self._given_up.get(place)
@@ -56,7 +57,7 @@ class LoginThrottle:
         return is_given_up or self._failed_lately(place, now) > 0
 
     def given_up(self, host: str, login: str, now: float) -> None:
-        """A login from there was not looked into."""
+        """Record that a login from there was not tried."""
         place = _places(host, login)[0]
         self._given_up[place] = now
         self._given_up.move_to_end(place)
@@ -74,7 +75,7 @@ class LoginThrottle:
         return len(failures)
 
     def begun(self, host: str, login: str) -> None:
-        """A login from there is looked into; ``ended`` is to follow."""
+        """Record that a login from there is being tried; ``ended`` follows."""
         for place in _places(host, login):
             self._tries[place] = self._tries.get(place, 0) + 1
 
@@ -88,7 +89,7 @@ class LoginThrottle:
 
     def failed(self, host: str, login: str, now: float) -> None:
         for place in _places(host, login):
-            # More than that many are not needed to know that it is too many.
+            # More failures are not needed to know that there are too many.
             most = self._failures_max * (1 if place[1] is not None else NAMES_FACTOR)
             self._failures.setdefault(place, deque(maxlen=most)).append(now)
             self._failures.move_to_end(place)
@@ -97,13 +98,13 @@ class LoginThrottle:
 
 
 def _places(host: str, login: str) -> tuple[_Place, _Place]:
-    """The name at its address, as a digest, for it may be long; and the address."""
+    """Return the name at its address, as a digest, for it may be long; and the address."""
     address = network(host)
     return (address, hashlib.blake2b(login.encode("utf-8", "surrogatepass"), digest_size=16).digest()), (address, None)
 
 
 def network(host: str) -> str:
-    """What counts as one address."""
+    """Return the address or network that counts as one address."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

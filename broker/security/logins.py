@@ -1,9 +1,9 @@
-"""Who connects: users of a file and of a directory, certificates, and those without a name.
+"""Logins: users of a file and of a directory, certificates, and clients without a name.
 
-A password is tried on a thread, never on the loop: its hash costs 40 ms, and a directory as long as it likes. Whoever
-comes again with the same password, after a failover with all others at once, is known at once: what was right is
-remembered, as a keyed digest whose key only this process has, until the file changes. Equal logins that come
-together are tried once. Those that wait do so in lanes (login_lanes.py): guessers wait for each other.
+A password is tried on a thread, never on the loop: its hash costs 40 ms, and a directory may take any time. A client
+that returns with the same password, after a failover with all others at once, is recognized at once: correct passwords
+are cached, as a keyed digest whose key only this process has, until the file changes. Equal logins that arrive together
+are tried once. Waiting logins are in lanes (login_lanes.py): guessers wait for each other.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from tandemmq.store.records.message import Destination
 log = logging.getLogger(__name__)
 
 REMEMBERED_MAX: Final = 10_000
-#: A longer name is no user's.
+#: Maximum length of a user's name.
 NAME_CHARACTERS_MAX: Final = 1_024
-#: So long a directory's word holds: who was removed there may come again meanwhile.
+#: Validity of a directory's answer: a user removed there may log in again meanwhile.
 DIRECTORY_SECONDS: Final = 60.0
-#: Of known logins, and of all others, that wait for the directory: users of the file do not wait for it.
+#: Threads for known logins, and for all others, that query the directory: users of the file do not wait for it.
 DIRECTORY_THREADS: Final = 4
-#: A login that is not decided after this time is refused, and not counted as failed.
+#: A login without a result after this time is refused, and not counted as failed.
 UNDECIDED_SECONDS_MAX: Final = 30.0
 _KEY_BYTES: Final = 32
 
@@ -54,13 +54,13 @@ class DirectoryError(Exception):
 
 
 class Directory(Protocol):
-    """Somebody else who knows users (LDAP)."""
+    """External source of users (LDAP)."""
 
     def find(self, login: str, passcode: str) -> Principal | None:
-        """Who that is, if the password is right. Blocks, on any thread. Raises DirectoryError."""
+        """Return the user, if the password is right. Blocks, on any thread. Raises DirectoryError."""
 
     def named(self, login: str) -> Principal | None:
-        """As ``find``, of a user who proved it before. None: there is no such user."""
+        """Return the user, as ``find`` does, without a password. None: there is no such user."""
 
 
 ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
@@ -68,7 +68,7 @@ ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """The user for clients without a name, and for all clients where no users are set up."""
+    """User for clients without a name, and for all clients if no users are configured."""
 
     is_local: bool = True
     is_remote: bool = False
@@ -82,7 +82,7 @@ class Anonymous:
 class Logins:
     """`broker.core.access.Access`, on the loop's thread.
 
-    ``look`` is to be called now and then, ``close`` at the end.
+    Call ``look`` now and then, ``close`` at the end.
     """
 
     users_file: str | None = None
@@ -91,13 +91,13 @@ class Logins:
     rights: Rights = field(default_factory=Rights)
     failed_login_delay_seconds: float = 1.0
     failed_logins_max: InitVar[int] = 10
-    # Where names and addresses that logged in are remembered for the next master.
+    # File of the names and addresses that logged in, for the next master.
     known_file: InitVar[str | None] = None
-    # Told the names of users who were taken out of the file.
+    # Called with the names of users that were removed from the file.
     on_removed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
-    # Told these, and the names of those whose password, groups or certificate are others.
+    # Called with these, and the names of users with a changed password, groups or certificate.
     on_changed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
-    # Why the file was refused when it was read last.
+    # Reason why the last read refused the file.
     problem: str | None = field(default=None, init=False)
     _users: Users = field(default_factory=lambda: Users({}), init=False)
     _file: Watched | None = field(default=None, init=False)
@@ -113,7 +113,7 @@ class Logins:
     _known: KnownLogins = field(init=False)
 
     def __post_init__(self, failed_logins_max: int, known_file: str | None) -> None:
-        """Raises UsersError when the file is wrong."""
+        """Raise UsersError when the file is wrong."""
         self._throttle = LoginThrottle(failed_logins_max)
         self._known = KnownLogins(known_file)
         if self.users_file is not None:
@@ -141,7 +141,7 @@ class Logins:
             if not (anonymous.is_local or anonymous.is_remote):
                 raise unknown_user(user)  # prove: nobody-acts-without-a-name "raise unknown_user(user)" -> "pass"
             return anonymous.principal
-        assert user is not None, "it is no anonymous client's"
+        assert user is not None, "it is not for an anonymous client"
         found = self._users.by_name.get(user)
         if found is not None:
             return found.principal
@@ -154,7 +154,7 @@ class Logins:
         if self._identities is None:
             return True
         user = self._users.by_name.get(principal.name)
-        if user is not None:  # it may have been the directory's at its login
+        if user is not None:  # it may have come from the directory at its login
             # prove: a-name-comes-into-the-file "user.principal.groups == principal.groups" -> "True"
             return user.principal.groups == principal.groups
         try:
@@ -162,7 +162,7 @@ class Logins:
         except ClientError as error:
             # prove: a-silent-directory-ends-nothing "error.kind is not ErrorKind.SECURITY" -> "False"
             is_there = error.kind is not ErrorKind.SECURITY
-        if not is_there:  # the next login is looked up, or the one that was remembered would end as soon as it begins
+        if not is_there:  # the next login is looked up: with the cached answer it would end at once
             self._remembered = OrderedDict(
                 each for each in self._remembered.items() if each[1][0].name != principal.name
             )
@@ -206,7 +206,7 @@ class Logins:
             return
         lane = self._lane(credentials.host, login, loop.time())
         self._throttle.begun(credentials.host, login)
-        for each in Lane:  # the same password may wait in a lane before this one
+        for each in Lane:  # the same password may wait in an earlier lane
             if each.value <= lane.value and (each, digest) in self._waiting:
                 self._waiting[each, digest].append((credentials, then))
                 return
@@ -257,7 +257,7 @@ class Logins:
         timer.cancel()
         error = None if future is None or future.cancelled() else future.exception()
         if error is not None and not isinstance(error, DirectoryError):
-            log.error("a login could not be looked into", exc_info=error)
+            log.error("a login could not be checked", exc_info=error)
         elif error is not None:
             text = f"the directory of users: {error}"
             self._limited.warning("logins", "directory", text, log_events.DIRECTORY_FAILED, level=logging.ERROR)
@@ -267,18 +267,18 @@ class Logins:
             self._give_up(place)
             return
         if future.cancelled() or error is not None:
-            answer = _busy("Nobody can be logged in now.", "The directory of users does not answer; see the log.")
+            answer = _busy("No user can log in now.", "The directory of users does not answer; see the log.")
             for _, then in self._end(place):
                 _tell(then, answer)
             return
         self._end(place)
         principal, is_directorys = future.result()
         if self._users.by_name.get(waiting[0][0].login or "") != user:  # prove: a-changed-user-is-tried-again
-            for credentials, then in waiting:  # by the file as it is now
+            for credentials, then in waiting:  # by the present file
                 self.connect(credentials, partial(_tell, then))
             return
         if principal is not None:
-            # What the file said before it changed is not remembered.
+            # An answer of the file before its change is not cached.
             if epoch == self._epoch:
                 now = future.get_loop().time()
                 self._remembered[place[1]] = principal, now + DIRECTORY_SECONDS if is_directorys else float("inf")
@@ -300,10 +300,10 @@ class Logins:
             _tell(then, answer)
 
     def _give_up(self, place: tuple[Lane, bytes]) -> None:
-        """There is no room for those that wait there. Those of the lane of users wait on in the last lane: guessers
-        that wait do nothing else. None counts as failed."""
+        """Give up the tries that wait at ``place``. Those of the lane of users then wait in the last lane: waiting
+        guessers do nothing else. None counts as failed."""
         now = asyncio.get_running_loop().time()
-        answer = _busy("Too many logins at once.", "Too many like this one are being looked into.")
+        answer = _busy("Too many logins at once.", "Too many similar logins are being checked.")
         for credentials, then in self._end(place):
             self._throttle.given_up(credentials.host, credentials.login or "", now)
             if place[0] is Lane.USERS and credentials.is_wanted():
@@ -312,11 +312,11 @@ class Logins:
                 self._answer_late(then, answer)
 
     def _answer_late(self, then: Known, answer: ClientError) -> None:
-        """As late as a wrong password: or guessers come again at once, and keep the loop busy."""
+        """Answer as late as for a wrong password: otherwise guessers return at once, and keep the loop busy."""
         asyncio.get_running_loop().call_later(self.failed_login_delay_seconds, then, answer)
 
     def _end(self, place: tuple[Lane, bytes]) -> list[tuple[Credentials, Known]]:
-        """Those that waited there, whose tries are not under way any more."""
+        """Remove and return the logins that waited at ``place``, and end their tries."""
         waiting = self._waiting.pop(place)
         for credentials, _ in waiting:
             self._throttle.ended(credentials.host, credentials.login or "")
@@ -341,8 +341,7 @@ class Logins:
             self.reload()
 
     def reload(self) -> None:
-        """Read the file again, and forget all that was remembered. Who is connected stays, but for users who are not
-        in it any more."""
+        """Read the file again, and clear the cache. Connected clients stay, except those of users that are removed."""
         if self.users_file is None:
             return
         former = self._users.by_name
@@ -370,7 +369,7 @@ class Logins:
             self.on_removed(removed)
 
     def close(self) -> None:
-        """No login is answered any more; those under way are not waited for."""
+        """Stop answering logins, without waiting for those in progress."""
         self._lanes.close()
         self._directory_lanes.close()
         self._known.close()
@@ -379,7 +378,7 @@ class Logins:
 
 
 def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:
-    """The user, and whether the directory knows it. On a thread."""
+    """Return the user, and whether the directory returned it. On a thread."""
     if user is None and directory is not None:
         return directory.find(login, passcode), True
     # An unknown name takes as long as a known one.
@@ -389,7 +388,7 @@ def _find(user: User | None, directory: Directory | None, login: str, passcode: 
 
 
 def _tell(then: Known, answer: Principal | ClientError) -> None:
-    """An error in one of those that wait is not the others'."""
+    """Call ``then``; an error in one client's answer does not affect the others."""
     try:
         then(answer)
     except Exception:

@@ -1,9 +1,9 @@
-"""A password as it is kept: scrypt, written as a PHC string.
+"""Password hash as it is stored: scrypt, written as a PHC string.
 
     $scrypt$ln=14,r=8,p=1$<salt>$<hash>        salt and hash in base64 without "="
 
-ln is the logarithm of scrypt's cost N. Our own take 16 MiB and some 40 ms each; others are read as long as they take no
-more than COST_MAX. Both functions work long and without the interpreter's lock: not on the loop's thread.
+ln is the logarithm of scrypt's cost N. Hashes of this broker take 16 MiB and some 40 ms each; others are accepted up to
+a cost of COST_MAX. Both functions work long and without the interpreter's lock: not on the loop's thread.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ BLOCK: Final = 8
 PARALLEL: Final = 1
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
-#: N x r x p of the dearest hash that is read: 16 times our own, 256 MiB.
+#: N x r x p of the most expensive hash that is accepted: 16 times the broker's own, 256 MiB.
 COST_MAX: Final = 1 << 21
-#: Longer passwords are none: hashing one takes time by its length, before anybody is known.
+#: Maximum length of a password: hashing takes time by its length, before the user is known.
 PASSWORD_BYTES_MAX: Final = 1024
 
 _PHC: Final = re.compile(
@@ -33,7 +33,7 @@ _PHC: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """A hash that was read and may be tried."""
+    """A parsed hash, ready to test passwords."""
 
     ln: int
     block: int
@@ -46,7 +46,7 @@ class Hash:
         return f"$scrypt$ln={self.ln},r={self.block},p={self.parallel}${salt}${digest}"
 
     def matches(self, password: str) -> bool:
-        """Whether that is the password. Takes as long whatever the answer is."""
+        """Return whether ``password`` is right. Takes the same time for both answers."""
         raw = password.encode("utf-8", "surrogatepass")
         if len(raw) > PASSWORD_BYTES_MAX:
             return False
@@ -66,7 +66,7 @@ class Hash:
 
 
 def make(password: str) -> Hash:
-    """The hash of a new password. Raises ValueError for one that is empty or too long."""
+    """Return the hash of a new password. Raises ValueError for one that is empty or too long."""
     raw = password.encode("utf-8", "surrogatepass")
     if not 0 < len(raw) <= PASSWORD_BYTES_MAX:
         raise ValueError(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes")
@@ -75,13 +75,13 @@ def make(password: str) -> Hash:
 
 
 def read(text: str) -> Hash:
-    """Raises ValueError with what was expected."""
+    """Parse a hash. Raises ValueError with the expected form."""
     found = _PHC.fullmatch(text)
     if found is None:
         raise ValueError('a hash like "$scrypt$ln=14,r=8,p=1$SALT$HASH", as `tandemmq user passwd` writes it')
     ln, block, parallel = int(found[1]), int(found[2]), int(found[3])
     if not (ln and block and parallel) or ln > 24 or (block * parallel) << ln > COST_MAX:
-        raise ValueError(f"a hash that costs something, and no more than N x r x p = {COST_MAX}")
+        raise ValueError(f"a hash with a cost above 0 and at most N x r x p = {COST_MAX}")
     return Hash(ln, block, parallel, _decode(found[4]), _decode(found[5]))
 
 
@@ -89,5 +89,5 @@ def _decode(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
-#: What is tried for an unknown name, so that it takes as long as a known one.
+#: Hash that is tried for an unknown name, so that it takes as long as a known one.
 NOBODY: Final = Hash(LN, BLOCK, PARALLEL, bytes(SALT_BYTES), bytes(HASH_BYTES))

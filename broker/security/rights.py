@@ -1,7 +1,7 @@
-"""Who may do what with which destination: rights of groups, by patterns. Pure.
+"""Rights of groups on destinations, by patterns. Pure.
 
-Rights add up over all patterns that match (DefaultAuthorizationMap): what one of them grants no other takes away. With
-no entry at all, everybody who may connect may do everything; with any, only what an entry grants is allowed.
+Rights add up over all patterns that match (DefaultAuthorizationMap): no entry revokes the grant of another. With no
+entry at all, every client that may connect may do everything; with at least one, only granted operations are allowed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.store.records.message import Destination, DestinationKind
 
 EVERYBODY: Final = "*"
-#: Answers that are remembered; beyond it all are forgotten, and found again.
+#: Number of cached answers; beyond it the cache is cleared.
 REMEMBERED_MAX: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What groups may do with destinations of one kind, by a pattern. ``network``: groups of other brokers."""
+    """Rights of groups on destinations of one kind, by a pattern. ``network``: groups of other brokers."""
 
     kind: DestinationKind
     pattern: str
@@ -45,12 +45,12 @@ class Rights:
         self._remembered: dict[tuple[frozenset[str], Operation, Destination], bool] = {}
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
-        """As `broker.core.access.Access` has it."""
+        """Implement `broker.core.access.Access`."""
         if not self.may(principal, operation, destination):
             raise refused_operation(principal, operation, destination)
 
     def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        """As `broker.core.access.Access` has it."""
+        """Implement `broker.core.access.Access`."""
         if not self._grants or principal.may_everything:
             return True
         key = (principal.groups, operation, destination)
@@ -63,7 +63,7 @@ class Rights:
 
     @property
     def has_rights(self) -> bool:
-        """As `broker.core.access.Access` has it."""
+        """Implement `broker.core.access.Access`."""
         return bool(self._grants)
 
     def _may(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
@@ -79,8 +79,8 @@ class Rights:
             if asked is None:
                 is_meant = pattern.matches(name)
             elif operation is Operation.READ:
-                # A client that subscribes to a pattern is refused if nothing of it is for that client; else each
-                # destination that it comes to is asked for.
+                # A subscription to a pattern is refused if the client may read nothing of it; else each destination
+                # that it meets is checked.
                 is_meant = pattern.meets(asked)
             else:
                 is_meant = pattern.covers(asked)  # prove: a-right-to-all-covers-all "covers(asked)" -> "matches(name)"

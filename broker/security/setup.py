@@ -1,4 +1,4 @@
-"""Settings become the values that the engine and the listeners ask: access and TLS.
+"""Conversion of settings to access and TLS for the engine and the listeners.
 
 An error in a file that a setting names is reported for that setting (RefusedSetting).
 """
@@ -36,13 +36,14 @@ TLS: Final = SettingsCopy(
 OWN: Final = ("key", "ca", "client_auth", "minimum_version")
 
 
-# ---- who may
+# ---- access
 
 
 def access_of(settings: Settings) -> Logins | OpenAccess:
-    """Who may connect and do what. Call ``look`` now and then, ``reload`` when asked to, ``close`` at the end.
+    """Make the access control of the settings. Call ``look`` now and then, ``reload`` at a reload, ``close`` at the
+    end.
 
-    Raises RefusedSetting when the file of users, or the directory, cannot be had.
+    Raises RefusedSetting when the file of users, or the directory, is not available.
     """
     options = settings.security
     if not options.has_users and not options.authorization and options.allow_anonymous != "false":
@@ -89,13 +90,13 @@ def _directory(options: LdapSettings) -> LdapDirectory | None:
 
 
 def tls_of_set(options: ReplicationSettings, table: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """Of the links of a set, by [tls]: for those who dial, and for those who are dialed; both show a certificate. None:
-    `replication.bind` does not ask for it. Raises RefusedSetting."""
+    """Return the TLS contexts for the links of a set, by [tls]: for incoming and for outgoing links; both present a
+    certificate. None: `replication.bind` is without TLS. Raises RefusedSetting."""
     if not options.is_tls:
         return None
     if table.certificate is None or table.ca is None:
         reason = (
-            "members prove themselves to each other: set tls.certificate, and tls.ca, which signs those of all nodes"
+            "members authenticate each other: set tls.certificate, and tls.ca, which signs the certificate of each node"
         )
         raise RefusedSetting("replication.bind", options.bind, reason)
     try:
@@ -106,23 +107,23 @@ def tls_of_set(options: ReplicationSettings, table: TlsSettings) -> tuple[ssl.SS
 
 
 def tls_of(connector: ConnectorSettings, settings: Settings) -> Tls | None:
-    """The TLS of a connector; None: its scheme has none. Call ``look`` now and then, ``reload`` when asked to.
+    """Return the TLS of a connector; None: its scheme has none. Call ``look`` now and then, ``reload`` at a reload.
 
-    Raises RefusedSetting when a certificate, or what belongs to it, cannot be had.
+    Raises RefusedSetting when a certificate, or a file that belongs to it, is not available.
     """
     if not connector.is_tls:
         return None
     own = connector.options
     table = settings.tls
     if own.certificate is not None:
-        # A key belongs to its certificate: that of [tls] does not go with another one.
+        # A key belongs to its certificate: the key of [tls] does not fit another one.
         table = table.model_copy(update={"certificate": own.certificate, "key": None})
     table = table.model_copy(update={key: getattr(own, key) for key in OWN if getattr(own, key) is not None})
     return _tls(table, "connectors", connector.uri)
 
 
 def tls_of_admin(settings: Settings) -> Tls | None:
-    """The TLS of the admin server, by [tls]; as of `tls_of`. None: it is off, or is plain HTTP."""
+    """Return the TLS of the admin server, by [tls], as `tls_of` does. None: it is off, or is plain HTTP."""
     return _tls(settings.tls, "admin.uri", settings.admin.uri) if settings.admin.is_tls else None
 
 
@@ -137,8 +138,8 @@ def _tls(table: TlsSettings, key: str, uri: str) -> Tls:
 
 
 def users_and_rights(options: SecuritySettings) -> dict[str, Any]:
-    """What operators are shown: the users of the file without their passwords, and what groups may do. Reads the file:
-    on any thread but the loop's."""
+    """Return what operators see: the users of the file without their passwords, and the rights of groups. Reads the
+    file: on any thread but the loop's."""
     try:
         known = load(options.users_file).by_name.values() if options.users_file is not None else ()
         problem = None

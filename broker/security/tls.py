@@ -1,9 +1,8 @@
-"""TLS of a connector: certificates from files, read again when they change, and who a client's certificate names.
+"""TLS of a connector: certificates from files, read again when they change, and the subject of a client's certificate.
 
-One context is handed to the loop and stays; every handshake is given, at its beginning, the one that was made of the
-files last (SSL_set_SSL_CTX in the server name callback, which is called whether a name is sent or not). So a new
-certificate, a new authority and a new revocation list hold for every connection that begins later, and files that are
-wrong change nothing.
+One context is passed to the loop and stays; each handshake gets, at its beginning, the latest context made of the files
+(SSL_set_SSL_CTX in the server name callback, which is called whether a name is sent or not). So a new certificate, a
+new authority and a new revocation list apply to every later connection, and wrong files change nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "want": ssl.CERT_OPTIONAL, "need":
 
 
 class TlsError(Exception):
-    """A context cannot be made: which file, or which setting, and why."""
+    """A context cannot be made. The text names the file or the setting, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsPlan:
-    """What a connector's TLS is made of; see `config.tls.TlsSettings`."""
+    """Values for a connector's TLS; see `config.tls.TlsSettings`."""
 
     certificate: str
     key: str | None = None
@@ -51,22 +50,22 @@ class TlsPlan:
 
 
 class Tls:
-    """The TLS of one connector. ``context`` is for ``loop.create_server``; ``look`` is to be called now and then."""
+    """TLS of one connector. ``context`` is for ``loop.create_server``; call ``look`` now and then."""
 
     def __init__(self, plan: TlsPlan, clock: Callable[[], float] = time.time) -> None:
-        """Raises TlsError. ``clock``: seconds since 1970, by which OpenSSL dates sessions."""
+        """Raise TlsError when a file is wrong. ``clock``: seconds since 1970, by which OpenSSL dates sessions."""
         self._plan = plan
         self._clock = clock
         self._changed_at = 0
         self._watched = Watched(plan.files)
-        self.problem: str | None = None  # why the files were refused when they were read last
+        self.problem: str | None = None  # reason why the last read refused the files
         self._current = self.context = make_context(plan)
         self._expires = leaf_expiry(plan.certificate)
         self.context.sni_callback = self._begin
 
     @property
     def certificates(self) -> list[str]:
-        """Files whose certificates connections need."""
+        """Files whose certificates the connections need."""
         plan = self._plan
         return [plan.certificate, *([plan.ca] if plan.ca is not None and plan.client_auth != "none" else ())]
 
@@ -83,7 +82,7 @@ class Tls:
         if self._current is not context:
             if ssl_object.session_reused:
                 session = ssl_object.session
-                assert session is not None, "a session that is taken up again is one"
+                assert session is not None, "a reused session exists"
                 if session.time <= self._changed_at:
                     return ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE
             ssl_object.context = self._current
@@ -95,7 +94,7 @@ class Tls:
             self.reload()
 
     def reload(self) -> None:
-        """Read the files again. Those that are wrong change nothing, and are logged."""
+        """Read the files again. Wrong files change nothing, and are logged."""
         try:
             current = make_context(self._plan)
             self._demand_time_left()
@@ -113,8 +112,8 @@ class Tls:
             log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
 
     def _demand_time_left(self) -> None:
-        """A certificate that has expired does not take the place of one that has not. Those behind it in the file, of
-        which a client may need none, do not count. Raises TlsError."""
+        """Refuse an expired certificate as replacement of a valid one. The certificates behind it in the file, which a
+        client may not need, do not count. Raises TlsError."""
         expires, now = leaf_expiry(self._plan.certificate), self._clock()
         if expires is not None and expires <= now < (self._expires or 0):
             raise TlsError(f"{self._plan.certificate}: its first certificate has expired, and the present one has not")
@@ -122,16 +121,16 @@ class Tls:
 
 
 def make_context(plan: TlsPlan) -> ssl.SSLContext:
-    """Raises TlsError."""
+    """Make the context of a server. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[plan.minimum_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # Connections live long: nothing is gained by taking up an old session, whose certificate is not checked again.
+    # Connections live long: resuming an old session, whose certificate is not checked again, gains nothing.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     for path in plan.files:
         kind = kind_of(os.path.realpath(path))
-        if kind is not None:  # OpenSSL would wait for what a FIFO has to say, and the event loop with it
+        if kind is not None:  # OpenSSL, and with it the event loop, would wait for a FIFO
             raise TlsError(f"{path}: is {kind}, no regular file")
         if os.path.exists(path) and not os.access(path, os.R_OK, effective_ids=True):
             raise TlsError(f"{path}: cannot be read: {who_may(path)}")
@@ -147,7 +146,7 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
             raise TlsError(f"ciphers {plan.ciphers!r}: OpenSSL knows none of them") from error
     if plan.client_auth != "none":
         if plan.ca is None:
-            raise TlsError(f'client_auth = "{plan.client_auth}" needs ca: who may sign clients\' certificates')
+            raise TlsError(f'client_auth = "{plan.client_auth}" needs ca, which signs the clients\' certificates')
         try:
             context.load_verify_locations(plan.ca)
         except OSError as error:
@@ -161,8 +160,8 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
 
 
 def client_context(plan: TlsPlan) -> ssl.SSLContext:
-    """Of one who dials a peer of the same kind: the peer's certificate is signed by ``ca`` and has its host's name, and
-    the own one is shown. Raises TlsError."""
+    """Make the context for a connection to a peer of the same kind: the peer's certificate is signed by ``ca`` and has
+    its host's name, and the own certificate is presented. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = _VERSIONS[plan.minimum_version]
     try:
@@ -174,7 +173,7 @@ def client_context(plan: TlsPlan) -> ssl.SSLContext:
 
 
 def _password(path: str | None) -> str:
-    # Never asked for at a terminal, which is what OpenSSL does on its own.
+    # Never read from a terminal, which is OpenSSL's default.
     if path is None:
         raise ValueError("the key has a password, and key_password_file is not set")
     with open(path, encoding="utf-8") as file:
@@ -203,8 +202,8 @@ _ESCAPED: Final = frozenset(',+"\\<>;=')
 
 
 def subject(certificate: Mapping[str, Any] | None) -> str | None:
-    """The subject of a client's verified certificate (``getpeercert()``) as RFC 4514 writes it, the nearest part first:
-    ``CN=orders,O=Example``. None: it showed none."""
+    """Return the subject of a client's verified certificate (``getpeercert()``) in the form of RFC 4514, the nearest
+    part first: ``CN=orders,O=Example``. None: it presented none."""
     if not certificate or not certificate.get("subject"):
         return None
     parts = [

@@ -4,8 +4,8 @@
     alice:$scrypt$ln=14,r=8,p=1$...$...:operators,shops:
     orders:!:shops:CN=orders,O=Example
 
-Lines that begin with # and empty ones are ignored. A hash of ! is no password: that user comes by its certificate
-alone.
+Lines that begin with # and empty ones are ignored. A hash of ! is no password: that user can only log in with its
+certificate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _GROUP: Final = re.compile(r"[^:,*\s\x00-\x1f\x7f]{1,255}")
 
 
 class UsersError(Exception):
-    """The file of users is wrong, or cannot be read: which line, and what was expected. Never holds a hash."""
+    """The file of users is wrong, or cannot be read. The text names the line and the expected form, but never a
+    hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,13 @@ class User:
         return Principal(self.name, self.groups)
 
     def __str__(self) -> str:
-        """Its line."""
+        """Return the user's line."""
         shown = NO_PASSWORD if self.hash is None else str(self.hash)
         return f"{self.name}:{shown}:{','.join(sorted(self.groups))}:{self.certificate or ''}"
 
 
 class Users:
-    """All users of a file, as it was when it was read."""
+    """All users of a file, as of its last read."""
 
     def __init__(self, users: Mapping[str, User]) -> None:
         self.by_name: Final = dict(users)
@@ -60,17 +61,17 @@ class Users:
 
 
 def parse(text: str, path: str) -> Users:
-    """Raises UsersError with ``path`` and the line."""
+    """Parse the file's text. Raises UsersError with ``path`` and the line."""
     users: dict[str, User] = {}
     certificates: dict[str, str] = {}
     for number, line in _lines(text):
         try:
             user = _user(line)
             if user.name in users:
-                raise ValueError(f"each user once, and {user.name} comes again")
+                raise ValueError(f"each user once, but {user.name} is there twice")
             other = certificates.setdefault(user.certificate, user.name) if user.certificate else user.name
             if other != user.name:
-                raise ValueError(f"a certificate of its own for {user.name}, which is that of {other}")
+                raise ValueError(f"a separate certificate for {user.name}, not that of {other}")
         except ValueError as error:
             raise UsersError(f"{path}, line {number}: expected {error}") from error
         users[user.name] = user
@@ -93,14 +94,14 @@ def _user(line: str) -> User:
 
 
 def checked_name(name: str) -> str:
-    """Raises ValueError with what was expected."""
+    """Return ``name`` if it is valid. Raises ValueError with the expected form."""
     if not _NAME.fullmatch(name):
         raise ValueError('a name of at most 255 characters, without ":", that begins with no blank, "," or "#"')
     return name
 
 
 def groups(text: str) -> frozenset[str]:
-    """Names with commas between them. Raises ValueError with what was expected."""
+    """Parse names separated by commas. Raises ValueError with the expected form."""
     found = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not all(map(_GROUP.fullmatch, found)):
         raise ValueError('names of groups with commas between them, without blanks, ":" and "*"')
@@ -108,13 +109,13 @@ def groups(text: str) -> frozenset[str]:
 
 
 def load(path: str) -> Users:
-    """Raises UsersError."""
+    """Read the users of a file. Raises UsersError."""
     return parse(read_text(path), path)
 
 
 def load_again(path: str, former: Users) -> Users:
     """Return the users of a file that changed while the broker runs. Raises UsersError, also for a file that looks half
-    written or truncated: its last line has no end, or it takes away all ``former`` users and is not NO_USERS."""
+    written or truncated: its last line has no end, or it removes all ``former`` users and is not NO_USERS."""
     text = read_text(path)
     found = parse(text, path)
     if found.by_name == former.by_name:
@@ -127,9 +128,9 @@ def load_again(path: str, former: Users) -> Users:
 
 
 def read_text(path: str) -> str:
-    """Raises UsersError."""
+    """Return the text of a file. Raises UsersError."""
     try:
-        # A link is the operator's, who named the file; what it leads to is read without waiting.
+        # A link is the choice of the operator, who named the file; its target is read without waiting.
         descriptor = open_regular(os, os.path.realpath(path), os.O_RDONLY)
         with open(descriptor, "rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
@@ -143,7 +144,7 @@ def read_text(path: str) -> str:
 
 
 def with_user(text: str, user: User) -> str:
-    """The file's text with that user's line in its old place, or at the end. All else stays as it was."""
+    """Return the file's text with that user's line in its old place, or at the end. All other lines stay."""
     lines = [line for line in text.split("\n") if line != NO_USERS.strip()]
     for place, line in enumerate(lines):
         if line.partition(":")[0] == user.name and not line.startswith("#"):
@@ -155,8 +156,8 @@ def with_user(text: str, user: User) -> str:
 
 
 def without_user(text: str, name: str) -> str:
-    """The file's text without that user's line. Without the last user it is NO_USERS: a broker that runs takes another
-    file without users for one that is being written."""
+    """Return the file's text without that user's line. Without the last user it is NO_USERS: a running broker regards
+    any other file without users as half written."""
     rest = "\n".join(line for line in text.split("\n") if line.startswith("#") or line.partition(":")[0] != name)
     return rest if any(_lines(rest)) else NO_USERS
 
@@ -166,8 +167,8 @@ def with_password(user: User, password: str) -> User:
 
 
 def write(path: str, text: str) -> None:
-    """The file as a whole, or not at all; readable by its owner alone if it is new, else by whom it was. Its last line
-    gets an end (see load_again)."""
+    """Write the whole file, or nothing. A new file is readable only by its owner, an existing one keeps its mode. Its
+    last line gets an end (see load_again)."""
     parse(text, path)
     if not text.endswith("\n"):
         text += "\n"

@@ -1,6 +1,6 @@
-"""Copies settings by name, from the section where they are declared into the dataclass of the part that reads them.
+"""Copy of settings by name, from the section that declares them to the dataclass of the part that reads them.
 
-Default, unit and meaning of a setting stand in its section, in `config`. The part that reads it does not know `config`:
+Default, unit and meaning of a setting are in its section, in `config`. The part that reads it does not import `config`:
 it has a dataclass with a field of the same name (`x_seconds` may be `x`). A `SettingsCopy` joins the two.
 
     in the section                          in the dataclass
@@ -50,15 +50,15 @@ Target = TypeVar("Target", bound="DataclassInstance")
 
 
 class SettingsMismatch(TypeError):
-    """A section and a dataclass do not fit; the message names each field that does not."""
+    """A section and a dataclass do not fit; the message names each field that differs."""
 
 
 class SettingsCopy(Generic[Source, Target]):
     """Makes a ``target`` of a ``section``.
 
-    ``computed``: fields of the target that the caller gives, with why the section's value alone is not enough.
-    ``constant``: fields of the target that no setting changes: their default holds.
-    ``elsewhere``: keys of the section that the target has no use for, with who reads them.
+    ``computed``: fields of the target that the caller gives, with the reason why the section's value alone is not
+    enough. ``constant``: fields of the target that no setting changes: they keep their default. ``elsewhere``: keys of
+    the section that the target does not use, with the module that reads them.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SettingsCopy(Generic[Source, Target]):
             raise SettingsMismatch("; ".join(wrong))
 
     def __call__(self, values: Source, **computed: object) -> Target:
-        """A target with the settings in ``values``, and with what was computed."""
+        """Return a target with the settings in ``values``, and with the computed values."""
         assert computed.keys() == self._computed.keys(), f"computed: {list(self._computed)}, not {list(computed)}"
         for name, value in computed.items():
             assert isinstance(value, tuple(self._computed[name])), f"{name} cannot be {value!r}"
@@ -106,7 +106,7 @@ class SettingsCopy(Generic[Source, Target]):
         return self.target(**copied, **computed)
 
     def defaults(self) -> dict[str, object]:
-        """What the copied fields become where the operator sets nothing."""
+        """Return the values of the copied fields when the operator sets nothing."""
         keys = self.section.model_fields
         return {
             name: one.converted(keys[one.key].get_default(call_default_factory=True))
@@ -115,7 +115,7 @@ class SettingsCopy(Generic[Source, Target]):
 
 
 class _Copied(NamedTuple):
-    """How one value is copied. ``unlimited``: the number that means "no such bound", which becomes ``no_bound``."""
+    """Copy rule of one value. ``unlimited``: the number that means "no such bound", which becomes ``no_bound``."""
 
     key: str
     unlimited: int | None
@@ -124,7 +124,7 @@ class _Copied(NamedTuple):
 
     @classmethod
     def of(cls, key: str, field: FieldInfo, target: frozenset[Any]) -> _Copied | None:
-        """None: what the key may be does not fit what the ``target`` may be."""
+        """Return the rule; None: the key allows values that the ``target`` does not allow."""
         unit, source = unit_of(field) or NO_UNIT, _kinds(field.annotation)
         if unit.unlimited is not None:
             source |= {NoneType if NoneType in target else float}
@@ -139,7 +139,7 @@ class _Copied(NamedTuple):
 
 
 def _kinds(annotation: Any) -> frozenset[Any]:
-    """The classes of the values that an annotation allows. An int may stand for a float."""
+    """Return the classes of the values that an annotation allows. An int may stand for a float."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _kinds(get_args(annotation)[0])

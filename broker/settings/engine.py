@@ -1,4 +1,4 @@
-"""What the engine is told of the operator's settings."""
+"""Conversion of the operator's settings for the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.broker.settings.copying import SettingsCopy
 from tandemmq.broker.settings.virtual_destinations import virtual_destinations
 from tandemmq.config.settings import BrokerSettings, Settings
 
-# Of the memory that there is, where no limit is set: RabbitMQ's vm_memory_high_watermark.
+# Part of the machine's memory, if no limit is set: RabbitMQ's vm_memory_high_watermark.
 MEMORY_PERCENT: Final = 40
 
 ENGINE: Final = SettingsCopy(
@@ -19,7 +19,7 @@ ENGINE: Final = SettingsCopy(
     computed={
         "memory_limit": "its default depends on the machine",
         "virtual_destinations": "they are tables of their own",
-        "client_id_begins_with_user": "it stands in [security]",
+        "client_id_begins_with_user": "it is in [security]",
     },
     constant=(
         "prefetch_max",
@@ -50,5 +50,5 @@ def engine_settings(settings: Settings) -> EngineSettings:
 
 
 def memory_limit(settings: Settings) -> int:
-    """What clients may have the broker hold, in bytes."""
+    """Return the bytes that clients may have the broker hold."""
     return settings.broker.memory_limit or memory_bytes() * MEMORY_PERCENT // 100

@@ -1,4 +1,4 @@
-"""The tables [[destinations]] as the policies that the engine reads; [broker] holds where no entry does."""
+"""Conversion of the tables [[destinations]] to the policies that the engine reads; [broker] applies to all others."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ ABORT_SLOW: Final = SettingsCopy(
 
 
 def policies_of(settings: Settings) -> Policies:
-    """What holds for each destination."""
+    """Return the policies of all destinations."""
     broker = settings.broker
     default = DestinationPolicy(
         queue_prefetch=broker.queue_prefetch,

@@ -1,4 +1,4 @@
-"""The secrets of [replication]: said in the settings, or in the first line of a file that they name."""
+"""Secrets of [replication]: from the settings, or from the first line of a file that they name."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tandemmq.config.replication import ReplicationSettings
 
 
 def security_token(table: ReplicationSettings) -> str:
-    """What members have to know; "": nothing. Raises SettingsError when its file cannot be read."""
+    """Return the secret of the members; "": there is none. Raises SettingsError when its file cannot be read."""
     return _secret("security_token", table.security_token, table.security_token_file)
 
 
 def zk_password(table: ReplicationSettings) -> str:
-    """What ZooKeeper is told; "": nothing. Raises SettingsError when its file cannot be read."""
+    """Return the credentials for ZooKeeper; "": there are none. Raises SettingsError when its file cannot be read."""
     return _secret("zk_password", table.zk_password, table.zk_password_file)
 
 

@@ -1,4 +1,4 @@
-"""What a store is told of the operator's settings."""
+"""Conversion of the operator's settings for a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandemmq.config.store import StoreOptions
 from tandemmq.config.store import StoreSettings as StoreTable
 from tandemmq.store.settings import StoreSettings
 
-# An idle storage thread shows life, and looks for a successor, at each keep-alive, and so often at least.
+# Maximum interval at which an idle storage thread shows life and looks for a successor; each keep-alive is another.
 FENCE_CHECK_SECONDS_MAX: Final = 2.0
 
 STORE: Final = SettingsCopy(
@@ -26,13 +26,13 @@ STORE: Final = SettingsCopy(
 
 
 def store_settings(table: StoreTable, settings: Settings) -> StoreSettings:
-    """``table`` is [store], or one of several stores with [store] beneath it."""
+    """Return the settings of a store. ``table`` is [store], or one of several stores with [store] as defaults."""
     return STORE(
         table,
         disk_reserve=table.disk_reserve_bytes,
         fence_check_interval=min(
             settings.locker.lock_keep_alive_period / 1000 or FENCE_CHECK_SECONDS_MAX, FENCE_CHECK_SECONDS_MAX
         ),
-        # Each byte that waits for the disk is there twice, in the message and in its record.
+        # Each byte that waits for the disk exists twice, in the message and in its record.
         pending_bytes_max=min(StoreSettings().pending_bytes_max, memory_limit(settings) // 8),
     )

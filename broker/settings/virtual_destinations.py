@@ -1,4 +1,4 @@
-"""The tables [[virtual_destinations]] as the rules that the core reads."""
+"""Conversion of the tables [[virtual_destinations]] to the rules that the core reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 
 
 def virtual_destinations(tables: Sequence[VirtualDestinationSettings]) -> VirtualDestinations:
-    """Where messages are sent on. SettingsError for a selector that is none."""
+    """Return the destinations that forward messages. SettingsError for an invalid selector."""
     composites, mirrored, topics = [], [], []
     for number, text in enumerate(tables):
         kind, pattern = text.subject

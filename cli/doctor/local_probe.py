@@ -47,7 +47,7 @@ class LookResult(TypedDict):
 
 
 class LocalProbe:
-    """The probe of this process. `close` ends what it holds and removes nothing."""
+    """Probe of this process. `close` ends what it holds and removes nothing."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory

@@ -43,20 +43,21 @@ def release(pair: ProbePair) -> Finding:
             sentence = f"{RELEASE_SECONDS_MAX:g} s after its holder was killed the lock is still refused to {asker}"
             return fail(sentence + ": no standby would take over")
         slowest = max(slowest, time.monotonic() - started)
-    sentence = f"after kill -9 of its holder the other one has the lock within {slowest * 1000:.0f} ms"
+    sentence = f"after kill -9 of its holder the other process has the lock within {slowest * 1000:.0f} ms"
     say = ok if slowest <= RELEASE_SECONDS_GOOD else warn
     return say(sentence, release_ms=round(slowest * 1000, 1))
 
 
 def another_descriptor(pair: ProbePair) -> Finding:
-    """Report whether closing any descriptor of the file drops the lock, as POSIX has it. The broker works with both."""
+    """Report whether closing any descriptor of the file drops the lock, as POSIX requires. The broker works with
+    both."""
     pair.local.write("closed", "lock")
     try:
         pair.local.hold("closed", closes_another=True)
         is_dropped = pair.remote.is_free("closed")
     finally:
         pair.local.kill_holder()
-    sentence = "drops the lock, as POSIX has it" if is_dropped else "keeps the lock"
+    sentence = "drops the lock, as POSIX requires" if is_dropped else "keeps the lock"
     return ok(f"closing another descriptor of the file {sentence}", drops_lock=is_dropped)
 
 

@@ -119,7 +119,7 @@ def rename_over(pair: ProbePair) -> Finding:
             kept = other.read_kept(name)
         except OSError as error:
             return warn(
-                f"{reader} had a file open that was replaced: {error.strerror}, as on NFS; a broker opens it anew"
+                f"{reader} had a file open that was replaced: {error.strerror}, as on NFS; a broker opens it again"
             )
         if kept != "old":
             return fail(f"{reader} had a file open, and reads the one that replaced it")

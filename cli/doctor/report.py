@@ -1,4 +1,4 @@
-"""Result of an examination: one verdict, one sentence and a few figures for each check."""
+"""Results of an examination: one verdict, one sentence and a few figures for each check."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fail(sentence: str, **figures: Any) -> Finding:
 
 
 class Check(NamedTuple):
-    """A finding under the name of its check."""
+    """Finding of one check, with the name of the check."""
 
     name: str
     finding: Finding
@@ -58,7 +58,8 @@ def as_lines(checks: Sequence[Check]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``remote_probe`` names the other process: "another process here", or the name of another host."""
+    """Findings of all checks. ``remote_probe`` names the other process: "another process here", or the name of another
+    host."""
 
     directory: str
     remote_probe: str

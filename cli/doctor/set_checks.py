@@ -64,10 +64,10 @@ def _replicas(options: ReplicationSettings) -> Finding:
 def _sync(options: ReplicationSettings) -> Finding:
     parts = options.sync_parts
     if parts.remote == "none":
-        return warn(f"{options.sync}: what is confirmed may be on no other node, and is lost with the master")
+        return warn(f"{options.sync}: confirmed messages may be on no other node, and are lost with the master")
     if parts.remote == "memory":
-        return warn(f"{options.sync}: what was confirmed last is lost when a quorum of nodes loses power at once")
-    return ok(f"{options.sync}: what is confirmed is on disks of a quorum, or about to be on the master's own")
+        return warn(f"{options.sync}: the last confirmed messages are lost when a quorum of nodes loses power at once")
+    return ok(f"{options.sync}: confirmed messages are on the disks of a quorum, or about to be on the master's disk")
 
 
 def _bind(options: ReplicationSettings) -> tuple[Finding, socket.socket | None]:

@@ -20,7 +20,7 @@ PORT_MAX = 65535
 
 
 def address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    """HOST:PORT, with brackets around an IPv6 address."""
+    """Parse HOST:PORT, with brackets around an IPv6 address."""
     if value is None:
         return None
     host, colon, port = value.rpartition(":")

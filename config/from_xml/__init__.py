@@ -1,6 +1,6 @@
-"""ActiveMQ's configuration, an XML file for Spring, as a file of settings that the loader accepts.
+"""Conversion of ActiveMQ's configuration, an XML file for Spring, to a file of settings that the loader accepts.
 
-Every element and attribute is carried, or named in a note with the reason. Passwords are never written.
+Each element and attribute is converted, or named in a note with the reason. Passwords are never written.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["USERS_FILE", "Converted", "Logins", "Missing", "Note", "UnreadableXm
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the operator should know: of an element that was not carried (``key`` is "") or was, but with a difference.
-    ``parts``: the attributes it is about, or what stood in an element that was left as a whole."""
+    """Note for the operator about an element that was not converted (``key`` is ""), or was converted with a
+    difference. ``parts``: the attributes concerned, or the content of an element that was omitted as a whole."""
 
     line: int
     path: str
@@ -41,8 +41,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """``text``: the file. ``users``: lines of the file of users. ``carried``: what was, and as what: line, path,
-    attribute, key."""
+    """``text``: the file. ``users``: lines of the file of users. ``carried``: line, path, attribute and key of each
+    converted value."""
 
     text: str
     users: tuple[str, ...]
@@ -51,10 +51,10 @@ class Converted:
 
 
 def convert(raw: bytes, name: str, defined: Mapping[str, str], logins: Logins | None = None) -> Converted:
-    """The settings of an ActiveMQ configuration. ``defined``: what stands for its ``${…}``. ``logins``: what is known
-    of its users beside.
+    """Convert an ActiveMQ configuration to settings. ``defined``: values of its ``${…}``. ``logins``: other known facts
+    about its users.
 
-    Raises UnreadableXml, or Missing when a placeholder has no value in something that is carried.
+    Raises UnreadableXml, or Missing when a placeholder has no value in a converted part.
     """
     root = read(raw)
     work = Conversion(defined)
@@ -76,16 +76,17 @@ def convert(raw: bytes, name: str, defined: Mapping[str, str], logins: Logins | 
     notes = tuple(_notes(fates))
     heading = [f"From {name}, by `tandemmq config from-xml`."]
     if notes:
-        heading += ["What could not be carried over as it stands, and why:", *(f"  {note}" for note in notes)]
+        heading += ["Parts that could not be converted unchanged, with the reasons:", *(f"  {note}" for note in notes)]
     carried = tuple((fate.element.line, fate.element.path, fate.attribute, fate.key) for fate in fates if fate.key)
     text = write.file(work.settings, heading)
     if len(text.encode()) > FILE_BYTES_MAX:
-        raise UnreadableXml(f"it says too much: a settings file has at most {show_size(FILE_BYTES_MAX)}")
+        raise UnreadableXml(f"the result is too large: a settings file has at most {show_size(FILE_BYTES_MAX)}")
     return Converted(text, tuple(rules.users), notes, carried)
 
 
 def _notes(fates: list[Fate]) -> list[Note]:
-    """One for each element and reason; what was left with an element above it stands in its note."""
+    """Return one note for each element and reason; a part omitted with an element above it is in that element's
+    note."""
     grouped: dict[tuple[int, str, bool], list[Fate]] = {}
     for fate in fates:
         if fate.reason:
@@ -112,7 +113,7 @@ def _inside(element: Element, mute: set[tuple[int, str | None]]) -> list[str]:
 
 
 def _shown(element: Element, attribute: str) -> str:
-    """An attribute with its value, but for passwords."""
+    """Return an attribute with its value, without passwords."""
     value = element.text if attribute == TEXT else element.attributes[attribute]
     hidden = is_secret(attribute) or (attribute in (TEXT, "value") and _is_of_secret(element))
     shown = MASK if hidden else write.printable(masked_text(value))
@@ -122,7 +123,7 @@ def _shown(element: Element, attribute: str) -> str:
 
 
 def _is_of_secret(element: Element) -> bool:
-    """Whether it is the value of something that is called a password: by its own name, or by what it stands in."""
+    """Return whether it is the value of a password, by its own name or by the name of an enclosing element."""
     above: Element | None = element
     while above is not None:
         if any(is_secret(each) for each in (above.name, *(above.attributes.get(key, "") for key in ("name", "key")))):

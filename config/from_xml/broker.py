@@ -1,4 +1,4 @@
-"""The broker, and what stands around it in Spring's file."""
+"""Conversion of the broker element, and of the elements around it in Spring's file."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ from tandemmq.config.kahadb_property import Property
 
 _KNOWN: Final[dict[str, Property]] = {**{found.name: found for found in GROUPS["Broker"]}, **BROKER}
 _HANDLER: Final = {found.name: found for found in HANDLER}
-_PLACEHOLDERS: Final = (
-    "What stands for ${…} is said by --define NAME=VALUE, and --properties FILE for each of its files."
-)
-_IMPORT: Final = "Another file: convert it by itself if it has a broker. Of a web server or Camel nothing is carried."
+_PLACEHOLDERS: Final = "Set values of ${…} with --define NAME=VALUE, and --properties FILE for each of its files."
+_IMPORT: Final = "Another file: convert it separately if it has a broker. Web servers and Camel are not converted."
 _BEAN: Final = "A Java object; no Java code runs here."
-_NAME: Final = "Of a pair each broker has a name of its own: give the other one another, by --name say."
+_NAME: Final = "Each broker of a pair needs its own name: set the other one's, for example with --name."
 _ANONYMOUS: Final = (
-    "ActiveMQ without an authentication plugin serves everybody. Here clients of other machines are refused until "
-    '[security] says who may connect (docs/security.md); allow_anonymous = "true" lets in everybody.'
+    "ActiveMQ without an authentication plugin serves all clients. Here clients of other machines are refused until "
+    '[security] defines users (docs/security.md); allow_anonymous = "true" serves all clients.'
 )
-#: What may be the root of a document that is a part of one.
+#: Elements that may be the root of a partial document.
 _PARTS: Final = ("persistenceAdapter", "destinationPolicy", "plugins", "systemUsage", "transportConnectors")
 _PLACEHOLDER_CLASS: Final = "PropertyPlaceholderConfigurer"
 
 
 class Rules:
-    """The rules by element, and what they share."""
+    """Conversion rules by element, and their shared state."""
 
     def __init__(self, work: Conversion, logins: security.Logins) -> None:
         self._work: Final = work
@@ -44,7 +42,7 @@ class Rules:
         self.users: Final[list[str]] = []
 
     def document(self, root: Element) -> None:
-        """Raises UnreadableXml when it is no configuration of ActiveMQ."""
+        """Convert a document. Raises UnreadableXml when it is no configuration of ActiveMQ."""
         self._beans = {
             each.attributes["id"]: each for each in root.walk() if each.name == "bean" and "id" in each.attributes
         }
@@ -52,7 +50,7 @@ class Rules:
         if brokers:
             if len(brokers) > 1:
                 raise UnreadableXml(
-                    f"line {brokers[1].line}: a second <broker>: each has a file of its own here, so take one out"
+                    f"line {brokers[1].line}: a second <broker>: each needs its own file here, so remove one"
                 )
             self._around(root, brokers[0])
         elif root.name in _PARTS:
@@ -68,7 +66,7 @@ class Rules:
             self._broker(broker)
             return
         self._work.wrap(root)
-        # The broker first: it decides which beans mean something.
+        # The broker first: it decides which beans are used.
         for child in sorted(root.children, key=lambda each: each is not broker):
             if child is broker:
                 self._broker(child)
@@ -88,7 +86,7 @@ class Rules:
             if name in element.attributes:
                 work.carry_known(element, name, found, work.settings)
         is_set = any(each.name == "replicatedLevelDB" for each in element.walk())
-        if "brokerName" in element.attributes and not is_set:  # of a set all nodes have one name
+        if "brokerName" in element.attributes and not is_set:  # all nodes of a set have one name
             work.became(element, "brokerName", "broker.name", _NAME)
         if "useMirroredQueues" in element.attributes:
             if work.value(element, "useMirroredQueues").lower() == "true":
@@ -151,7 +149,7 @@ class Rules:
             self._work.carry_all(element, _HANDLER, self._work.settings)
 
     def _store_directory(self, element: Element) -> None:
-        """Where ActiveMQ puts a kahaDB that says nothing: below the broker's data directory."""
+        """Set ActiveMQ's default directory of a kahaDB without one: below the broker's data directory."""
         store = self._work.settings.table("store")
         if "dataDirectory" not in element.attributes or "directory" in store.values:
             return

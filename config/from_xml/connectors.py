@@ -1,4 +1,4 @@
-"""Transport connectors: [[connectors]], with those options of their URIs that mean something here."""
+"""Conversion of transport connectors: [[connectors]], with the options of their URIs that are available here."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tandemmq.config.broker_properties import CONNECTOR, SCHEMES
 from tandemmq.config.from_xml.conversion import ANYWAY, Conversion
 from tandemmq.config.from_xml.document import Element
 
-_TLS: Final = "Say in [tls] with which certificate: Java's keystore is not read."
-#: Signs that may stand in an option as they are.
+_TLS: Final = "Set the certificate in [tls]: Java's keystore is not read."
+#: Characters that need no escape in an option.
 _SAFE: Final = "/:.,*-_ "
 
 
@@ -67,7 +67,7 @@ def _connector(work: Conversion, element: Element) -> None:
 
 
 def _refusal(uri: str) -> str:
-    """Why the loader would refuse that URI; "" if it would not."""
+    """Return the reason why the loader would refuse that URI; "" if it would not."""
     try:
         addresses.connector(uri)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What becomes of each element and attribute: carried into a table of settings, or left behind with the reason.
+"""State of a conversion: each element and attribute is converted to a setting, or omitted with the reason.
 
-Nothing is forgotten, by construction: at the end every element and attribute that no rule spoke of is one that is not
-known. Nothing is believed, either: what the loader of the settings refuses is taken out again, with its reason.
+By construction nothing is forgotten: at the end, each element and attribute without a rule is reported as unknown. Each
+result is verified: a value that the loader of the settings refuses is removed again, with its reason.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tandemmq.config.section import Listed, Section, listed, section_of
 from tandemmq.config.settings import Settings
 from tandemmq.config.units import unit_of
 
-#: In the place of an attribute's name: what stands between an element's tags.
+#: Key in place of an attribute's name: the text between an element's tags.
 TEXT: Final = "#text"
 UNKNOWN: Final = "This command does not know it."
 SECRET: Final = "A password is never written."
-#: As what an element is carried that only holds others, and what is true of every broker here.
-INSIDE: Final = "what is in it"
-ANYWAY: Final = "so here anyway"
-#: Where an attribute only says by which schema an editor may check the file.
+#: Keys of an element that only contains others, and of a value that is fixed here.
+INSIDE: Final = "its content"
+ANYWAY: Final = "always so here"
+#: Namespace of attributes that only name the schema for an editor.
 _SCHEMA: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
 #: Attributes that name an object for Spring.
 _SPRING: Final = ("id", "lazy-init", "depends-on")
 
-#: What a broker of ActiveMQ is called that says no name.
+#: Name of an ActiveMQ broker without a configured name.
 ACTIVEMQ_NAME: Final = "localhost"
 
 Source = tuple[Element, str | None]
@@ -41,8 +41,8 @@ Source = tuple[Element, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """``attribute`` None: of the element itself. ``key``: as what it is carried, "" if it is not. ``reason``: why not,
-    or what is to be known of it."""
+    """Result of one element or attribute. ``attribute`` None: the element itself. ``key``: the setting, "" if it is not
+    converted. ``reason``: why not, or a remark."""
 
     element: Element
     attribute: str | None
@@ -51,7 +51,7 @@ class Fate:
 
 
 class Missing(Exception):
-    """Placeholders without a value: name -> the first line where each stands."""
+    """Placeholders without a value: name -> first line with it."""
 
     def __init__(self, names: Mapping[str, int]) -> None:
         super().__init__(names)
@@ -60,7 +60,7 @@ class Missing(Exception):
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """A table of the settings under way: values by key, and what each was made of."""
+    """Table of settings in progress: values by key, and the sources of each."""
 
     model: type[Section]
     name: str = ""
@@ -69,7 +69,7 @@ class Table:
     comment: str = ""
 
     def table(self, key: str) -> Table:
-        """The table inside it, which is made if there is none."""
+        """Return the table inside it, which is created if it does not exist."""
         found = self.values.get(key)
         if found is None:
             model = section_of(self.model.model_fields[key].annotation)
@@ -79,7 +79,7 @@ class Table:
         return found
 
     def add(self, key: str, source: Source, model: type[Section] | None = None) -> Table:
-        """One table more of a list."""
+        """Add a table to a list."""
         made = Table(model or TABLE_LISTS[self.dotted(key)], self.dotted(key))
         self.values.setdefault(key, []).append(made)
         made.sources[""] = [source]
@@ -109,7 +109,7 @@ def _sources(value: object) -> Iterator[Source]:
 
 
 class Conversion:
-    """One document under way."""
+    """Conversion of one document."""
 
     def __init__(self, defined: Mapping[str, str]) -> None:
         self.settings: Final = Table(Settings)
@@ -117,10 +117,10 @@ class Conversion:
         self.missing: Final[dict[str, int]] = {}
         self._defined: Final = defined
 
-    # ---- rules say what becomes of what
+    # ---- interface for rules
 
     def value(self, element: Element, attribute: str) -> str:
-        """What is to be carried, with its placeholders filled in."""
+        """Return the value to convert, with its placeholders filled in."""
         raw = element.text if attribute == TEXT else element.attributes[attribute]
         filled, without = fill_in(raw, self._defined)
         for name in without:
@@ -130,7 +130,7 @@ class Conversion:
     def carry(
         self, element: Element, attribute: str | None, table: Table, key: str, value: object = None, remark: str = ""
     ) -> None:
-        """Into that table, by its own value unless another one is given."""
+        """Convert to a key of ``table``, with the attribute's own value unless another one is given."""
         dotted = table.dotted(key)
         if is_secret(key):
             variable = ENVIRONMENT_PREFIX + dotted.upper().replace(".", ENVIRONMENT_SEPARATOR)
@@ -145,7 +145,7 @@ class Conversion:
         self.became(element, attribute, dotted, remark)
 
     def became(self, element: Element, attribute: str | None, key: str, remark: str = "") -> None:
-        """Carried: as these settings, or as what is so here anyway."""
+        """Record a conversion to these settings, or to a behaviour that is fixed here."""
         before = self.fates.get((element.number, attribute))
         if before is not None and before.key:
             key = ", ".join(dict.fromkeys([*before.key.split(", "), key]))
@@ -154,7 +154,7 @@ class Conversion:
         self.fates.setdefault((element.number, None), Fate(element, None, INSIDE, ""))
 
     def leave(self, element: Element, attribute: str | None, reason: str) -> None:
-        """Not carried; of an element: nor anything in it."""
+        """Record that the element or attribute is not converted; an element includes its content."""
         self.fates[element.number, attribute] = Fate(element, attribute, "", reason)
         if attribute is None:
             for part in element.walk():
@@ -163,18 +163,18 @@ class Conversion:
                         self.fates[part.number, name] = Fate(part, name, "", "")
 
     def wrap(self, element: Element) -> Element:
-        """An element that only holds others."""
+        """Record an element that only contains others."""
         self.became(element, None, INSIDE)
         return element
 
     def children(self, element: Element, *names: str) -> Iterator[Element]:
-        """Those of these names, below a wrapper; any other is not known."""
+        """Yield the children of these names of an element that only contains others; any other is unknown."""
         self.wrap(element)
         yield from (child for child in element.children if child.name in names)
 
     def carry_all(self, element: Element, known: Mapping[str, Property], table: Table, prefix: str = "") -> None:
-        """Every attribute that is one of ActiveMQ's known settings. ``prefix``: of their keys, for what stands in
-        ``table``."""
+        """Convert all attributes that are known settings of ActiveMQ. ``prefix``: the prefix of their keys, for the
+        keys in ``table``."""
         for name in element.attributes:
             found = known.get(name)
             if found is not None:
@@ -203,21 +203,21 @@ class Conversion:
                 break
             table = table.table(part)
         if key not in table.model.model_fields:
-            self.leave(element, name, f"Said once, for all stores: set {found.target or found.key}.")
+            self.leave(element, name, f"One value for all stores: set {found.target or found.key}.")
             return
         self.carry(element, name, table, key, value if found.outcome is Outcome.MAPPED else None)
 
     # ---- the end
 
     def settle(self, roots: Sequence[Element], refusal: Callable[[], SettingsError | None]) -> None:
-        """Take out what the loader refuses, and speak of what no rule spoke of. Raises Missing."""
+        """Remove the values that the loader refuses, and record the rest as unknown. Raises Missing."""
         if self.missing:
             raise Missing(self.missing)
         while (error := refusal()) is not None:
             reason = error.reason if isinstance(error, RefusedSetting) else f"Expected {error.expected}."
             broker = self.settings.table("broker").values
             if error.key == "broker.name" and "name" not in broker:
-                broker["name"] = ACTIVEMQ_NAME  # a replicated set has to have one
+                broker["name"] = ACTIVEMQ_NAME  # a replicated set must have one
             else:
                 self._take_out(error.key, reason)
         for element in _every(roots):
@@ -236,11 +236,11 @@ class Conversion:
                     self.leave(element, None, UNKNOWN)
 
     def every_fate(self, roots: Sequence[Element]) -> list[Fate]:
-        """As they stand in the documents: each element, then its attributes and its text."""
+        """Return all results in the order of the documents: each element, then its attributes and its text."""
         return [self.fates[element.number, name] for element in _every(roots) for name in _parts(element)]
 
     def _take_out(self, key: str, reason: str) -> None:
-        """The value of that key; where it has none, the table that lacks it."""
+        """Remove the value of that key; if it has none, remove the table that lacks it."""
         holder: Any = self.settings
         above: list[tuple[Any, Any]] = []
         for word in re.findall(r"[^.\[\]]+", key):
@@ -252,7 +252,7 @@ class Conversion:
                 break
             above.append((holder, part))
             holder = values[part]
-        assert above, f"the loader refuses {key}, which was not said: {reason}"
+        assert above, f"the loader refuses {key}, which was not set: {reason}"
         table, part = above[-1]
         if isinstance(table, Table):
             removed = table.values.pop(part)
@@ -273,7 +273,7 @@ def _parts(element: Element) -> list[str | None]:
 
 
 def typed(model: type[Section], key: str, text: str) -> object:
-    """A value as a settings file would write it. What cannot be read so stays text, for the loader to refuse."""
+    """Convert a text to the type of the key. A text that does not fit stays text, for the loader to refuse."""
     found = model.model_fields[key]
     if found.annotation is bool and text.lower() in ("true", "false"):
         return text.lower() == "true"

@@ -1,7 +1,7 @@
-"""An ActiveMQ configuration as a tree of elements, each with its line, and what Spring's ``${…}`` in it stand for.
+"""Tree of the elements of an ActiveMQ configuration, each with its line, and the values of Spring's ``${…}`` in it.
 
-An attacker's XML finds nothing to work with: a document type is refused, and with it every entity, so nothing expands
-and no other file is read. Bytes and depth have a bound.
+An attacker's XML has no effect: a document type is refused, and with it every entity, so nothing expands and no other
+file is read. Bytes and depth are bounded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final
 
-# Failures and the interface of a handler; what parses is defusedxml's.
+# Only exceptions and the interface of a handler; the parser is defusedxml's.
 from xml.sax import SAXException, SAXParseException  # nosec B406
 from xml.sax.handler import ContentHandler, feature_namespaces  # nosec B406
 
@@ -23,13 +23,13 @@ from tandemmq.config.units import show_size
 
 XML_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 64
-#: A value may hold placeholders, and theirs again.
+#: Maximum depth of placeholders in the values of placeholders.
 PLACEHOLDER_DEPTH_MAX: Final = 8
 
-#: Whose elements are known by their plain names: ActiveMQ's of all versions, and Spring's.
+#: Namespaces of elements that are known by their plain names: ActiveMQ's of all versions, and Spring's.
 _KNOWN: Final = re.compile(r"https?://([\w.-]+\.)?(activemq\.(apache\.)?org|springframework\.org)/.*")
 _PLACEHOLDER: Final = re.compile(r"\$\{([^${}:]+)(?::([^${}]*))?\}")
-#: What ActiveMQ's own start script sets, unless told otherwise.
+#: Defaults of ActiveMQ's own start script.
 _DERIVED: Final = {
     "activemq.base": "${activemq.home}",
     "activemq.conf": "${activemq.base}/conf",
@@ -38,13 +38,13 @@ _DERIVED: Final = {
 
 
 class UnreadableXml(Exception):
-    """Not XML that is read here; the message is for the operator."""
+    """The document is not readable XML; the message is for the operator."""
 
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """``path`` names it in its document: of several of one name the second is `name[2]`. Names of other people's
-    elements have their namespace in front, in braces."""
+    """``path`` is its name in the document: the second of several with one name is `name[2]`. Elements of other
+    namespaces have the namespace in front of their name, in braces."""
 
     name: str
     line: int
@@ -56,7 +56,7 @@ class Element:
     text: str = ""
 
     def walk(self) -> Iterator[Element]:
-        """It and all in it, as they stand."""
+        """Yield the element and all elements inside it, in document order."""
         waiting = [self]
         while waiting:
             element = waiting.pop()
@@ -65,7 +65,7 @@ class Element:
 
 
 def read(raw: bytes) -> Element:
-    """The root. Raises UnreadableXml with the line and what is wrong."""
+    """Return the root element. Raises UnreadableXml with the line and the error."""
     if len(raw) > XML_BYTES_MAX:
         raise UnreadableXml(f"a configuration has at most {show_size(XML_BYTES_MAX)}")
     parser: Any = make_parser()
@@ -137,7 +137,7 @@ def _plain(name: tuple[str | None, str]) -> str:
 
 
 def fill_in(text: str, values: Mapping[str, str], depth: int = 0) -> tuple[str, list[str]]:
-    """The text with what its placeholders stand for, and the names of those that have no value."""
+    """Return the text with its placeholders replaced, and the names of those without a value."""
     missing: list[str] = []
 
     def value(found: re.Match[str]) -> str:
@@ -154,7 +154,7 @@ def fill_in(text: str, values: Mapping[str, str], depth: int = 0) -> tuple[str, 
 
 
 def properties_of(text: str) -> dict[str, str]:
-    """A Java properties file."""
+    """Parse a Java properties file."""
     text = re.sub(r"\\\r?\n[ \t]*", "", re.sub(r"(?m)^[ \t]*[#!].*$", "", text))
     found: dict[str, str] = {}
     for line in text.splitlines():

@@ -1,5 +1,4 @@
-"""Java's login.config, where a JAAS plugin of ActiveMQ says who knows its users: read as elements, so that nothing of
-it is forgotten either.
+"""Java's login.config, where a JAAS plugin of ActiveMQ finds its users: read as elements, so that no part is forgotten.
 
     LdapConfiguration {
         org.apache.activemq.jaas.LDAPLoginModule required
@@ -7,8 +6,8 @@ it is forgotten either.
             userBase="ou=User,dc=example";
     };
 
-becomes an element `login.config`, in it one for each configuration, and in that one for each module, by the last word
-of its class and with its options as attributes.
+becomes an element `login.config` with an element for each configuration, which contains one for each module: its name
+is the last word of the module's class, its attributes are the module's options.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tandemmq.config.units import show_size
 
 NAME: Final = "login.config"
 BYTES_MAX: Final = 1 << 16
-#: Behind all elements that an XML document may have.
+#: Number behind all elements that an XML document may have.
 _FIRST: Final = XML_BYTES_MAX
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _TOKEN: Final = re.compile(
@@ -30,7 +29,7 @@ _TOKEN: Final = re.compile(
 
 
 def read(text: str) -> Element:
-    """Raises UnreadableXml with the line and what was expected."""
+    """Parse login.config. Raises UnreadableXml with the line and the expected form."""
     if len(text) > BYTES_MAX:
         raise UnreadableXml(f"{NAME} has at most {show_size(BYTES_MAX)}")
     tokens = _tokens(text)

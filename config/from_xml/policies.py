@@ -1,7 +1,7 @@
-"""Destination policies, and the usage limits and plugins that say something of every destination: [[destinations]].
+"""Conversion of destination policies, usage limits, and plugins for all destinations: [[destinations]].
 
-An entry holds alone here as in ActiveMQ: nothing is merged. So what a plugin says of all destinations is put into every
-entry, and into those for all queues and topics, which are made if there are none.
+Only one entry applies to a destination, as in ActiveMQ: nothing is merged. So the settings of a plugin for all
+destinations are put into every entry, and into those for all queues and topics, which are created if there are none.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _EVERYTHING: Final = ">"
 _PREFIX: Final = f"{policy_entries.PREFIX}."
 _DEAD_LETTERS: Final = "dead_letter_strategy"
 _JAVA_CLIENTS: Final = (
-    'It holds for what the broker brings again by itself, a STOMP NACK with broker.stomp_nack = "requeue". Java '
-    "clients go by a RedeliveryPolicy of their own."
+    'It applies to redeliveries by the broker: a STOMP NACK with broker.stomp_nack = "requeue". Java '
+    "clients use their own RedeliveryPolicy."
 )
 _AS_THERE: Final = (
     "As in ActiveMQ, one queue for all dead letters, ActiveMQ.DLQ. Without such tables each queue has its own."
 )
 _NO_RECOVERY: Final = "noSubscriptionRecoveryPolicy"
-_TWICE: Final = "Another entry for this pattern stands behind it, and holds."
+_TWICE: Final = "A later entry for this pattern applies."
 
 
 def _by_name(group: Iterable[Property]) -> dict[str, Property]:
@@ -36,7 +36,7 @@ def _by_name(group: Iterable[Property]) -> dict[str, Property]:
 
 _ENTRY: Final = _by_name(policy_entries.POLICY_ENTRY)
 _REDELIVERY: Final = _by_name(policy_entries.REDELIVERY)
-#: Of a strategy's element: the type that it is in its table; None: its attributes say all.
+#: Type of each strategy's element in its table; None: its attributes are sufficient.
 _STRATEGIES: Final[Mapping[str, tuple[Mapping[str, Property], Mapping[str, str | None]]]] = {
     "deadLetterStrategy": (
         _by_name(policy_entries.DEAD_LETTER),
@@ -82,18 +82,18 @@ Subject = tuple[str, str]
 
 
 class Policies:
-    """What was said of destinations, by whom ever, until all of it is known."""
+    """Policies collected from all elements, until the document is complete."""
 
     def __init__(self, work: Conversion) -> None:
         self._work: Final = work
         self._entries: Final[dict[Subject, Table]] = {}
         self._redeliveries: Final[dict[Subject, Table]] = {}
-        #: Of every destination: key, value, and who said so.
+        #: Settings of all destinations: key, value, and source.
         self._everywhere: Final[list[tuple[str, object, Source]]] = []
         self._dead_letters: str | None = None
 
     def policy(self, holder: Element) -> None:
-        """destinationPolicy."""
+        """Convert destinationPolicy."""
         for policy_map in self._work.children(holder, "policyMap"):
             self._work.wrap(policy_map)
             for wrapper in policy_map.children:
@@ -109,7 +109,7 @@ class Policies:
                         self._add(self._entries, element, self._entry(element), subjects)
 
     def usage(self, holder: Element) -> None:
-        """systemUsage."""
+        """Convert systemUsage."""
         for usage in self._work.children(holder, "systemUsage"):
             self._work.wrap(usage)
             for name in ("sendFailIfNoSpace", "sendFailIfNoSpaceAfterTimeout"):
@@ -127,7 +127,7 @@ class Policies:
                         self._work.leave(limit, None, USAGE[wrapper.name])
 
     def time_stamps(self, element: Element) -> None:
-        """timeStampingBrokerPlugin."""
+        """Convert timeStampingBrokerPlugin."""
         self._work.wrap(element)
         for name in element.attributes:
             if name in ("ttlCeiling", "zeroExpirationOverride"):
@@ -135,7 +135,7 @@ class Policies:
         self._others(element, "ttlCeiling", "zeroExpirationOverride")
 
     def discard(self, element: Element) -> None:
-        """discardingDLQBrokerPlugin: all dead letters are dropped, unless it is told not to."""
+        """Convert discardingDLQBrokerPlugin: all dead letters are dropped, unless dropAll is false."""
         self._work.wrap(element)
         attribute = "dropAll" if "dropAll" in element.attributes else None
         if attribute is None or self._work.value(element, attribute).lower() == "true":
@@ -144,7 +144,7 @@ class Policies:
         self._others(element, "dropAll")
 
     def redeliver(self, element: Element) -> None:
-        """redeliveryPlugin."""
+        """Convert redeliveryPlugin."""
         self._others(element)
         for holder in self._work.children(element, "redeliveryPolicyMap"):
             for policy_map in self._work.children(holder, "redeliveryPolicyMap"):
@@ -156,8 +156,8 @@ class Policies:
         self._work.became(element, None, f"{_PREFIX}redelivery", _JAVA_CLIENTS)
 
     def finish(self, *, is_whole: bool) -> None:
-        """All entries, now that everything is known. ``is_whole``: of a broker, whose dead letters go where ActiveMQ's
-        do unless it says otherwise."""
+        """Write all entries at the end. ``is_whole``: the document is a broker, whose dead letters go where ActiveMQ's
+        do unless it sets another target."""
         dead_letters = self._dead_letters or ("shared" if is_whole else None)
         subjects = dict.fromkeys([*self._entries, *self._redeliveries])
         if self._everywhere or dead_letters is not None:
@@ -205,7 +205,7 @@ class Policies:
         self, entries: dict[Subject, Table], element: Element, table: Table, subjects: list[tuple[str | None, Subject]]
     ) -> None:
         if not subjects:
-            self._work.leave(element, None, "It names no destinations, or others stand for them.")
+            self._work.leave(element, None, "It names no destinations, or other entries have them.")
         for attribute, (kind, pattern) in subjects:
             before = entries.get((kind, pattern))
             if before is not None:
@@ -235,7 +235,7 @@ class Policies:
             if element.name == _NO_RECOVERY:
                 self._work.became(element, None, ANYWAY)
             elif element.name not in types:
-                self._work.leave(element, None, f"There is no such strategy here, but there are {', '.join(types)}.")
+                self._work.leave(element, None, f"There is no such strategy here; there are {', '.join(types)}.")
         for element in self._work.children(holder, *types):
             inner = table.table(snake_case(holder.name))
             kind = types[element.name]
@@ -283,7 +283,7 @@ def _new() -> Table:
 
 
 def _closest(entries: Mapping[Subject, Table], subject: Subject) -> Table | None:
-    """That of the most specific pattern that holds wherever the subject's does."""
+    """Return the table of the most specific pattern that covers the subject's pattern."""
     if subject in entries:
         return entries[subject]
     kind, pattern = subject
@@ -292,7 +292,7 @@ def _closest(entries: Mapping[Subject, Table], subject: Subject) -> Table | None
 
 
 def covers(general: str, special: str) -> bool:
-    """Whether every name by the second pattern is one by the first."""
+    """Return whether ``general`` matches all names that ``special`` matches."""
     words = special.split(".")
     for place, word in enumerate(general.split(".")):
         if word == _EVERYTHING:
@@ -303,5 +303,5 @@ def covers(general: str, special: str) -> bool:
 
 
 def _rank(pattern: str) -> list[int]:
-    """Word by word from the left, a word is more than `*`, and `*` more than `>`; a name that ends, more than all."""
+    """Return a rank: word by word from the left, a word above `*`, and `*` above `>`; the end of a name above all."""
     return [*(0 if word == _EVERYTHING else 1 if word == "*" else 2 for word in pattern.split(".")), 3]

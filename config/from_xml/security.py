@@ -1,6 +1,6 @@
-"""Authentication and authorization plugins: [security].
+"""Conversion of authentication and authorization plugins: [security].
 
-What was closed stays closed: where rights or users cannot be carried, nobody gets in until somebody says who may.
+If rights or users cannot be converted, the result denies access until the operator configures them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tandemmq.config.from_xml.conversion import ANYWAY, Conversion, Table
 from tandemmq.config.from_xml.document import Element
 from tandemmq.config.kahadb_property import snake_case
 
-#: Where users are expected when none were written.
+#: Default path of the file of users, when it was not written.
 USERS_FILE: Final = "users"
 
 
@@ -24,9 +24,9 @@ def _no_file(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Logins:
-    """What is known of users beside the document. ``line``: a line of the file of users, of name, password and groups;
-    it raises ValueError with what was expected; None: nobody wants that file, ``path``. ``config``: login.config, and
-    ``properties`` reads a Java properties file that is named there, or raises ValueError."""
+    """Facts about users beside the document. ``line``: makes a line of the file of users from name, password and
+    groups; it raises ValueError with the expected form; None: that file, ``path``, is not to be written. ``config``:
+    login.config; ``properties`` reads a Java properties file that is named there, or raises ValueError."""
 
     line: Callable[[str, str, str], str] | None = None
     path: str = USERS_FILE
@@ -35,41 +35,41 @@ class Logins:
 
 
 _JAAS: Final = (
-    "Its users stand in files that login.config names: give it by --login-config. Or add them by `tandemmq user add "
-    f"NAME --groups … --file {USERS_FILE}`, or set [security.ldap] where it is an LDAPLoginModule. Until then the file "
+    "Its users are in files that login.config names: pass it with --login-config. Or add them with `tandemmq user add "
+    f"NAME --groups … --file {USERS_FILE}`, or set [security.ldap] if it is an LDAPLoginModule. Until then the file "
     "is missing, and the broker does not start."
 )
 _FILES: Final = "org.apache.activemq.jaas.properties."
 _GUEST: Final = "org.apache.activemq.jaas.guest."
 _CERTIFICATES: Final = (
-    "Users by certificate: add each by `tandemmq user add NAME --no-password --certificate SUBJECT`. A subject has its "
+    "Certificate users: add each with `tandemmq user add NAME --no-password --certificate SUBJECT`. A subject has its "
     "nearest part first: CN=orders,O=Example."
 )
-_NO_MODULE: Final = "There is no such module: users stand in a file, or in a directory that [security.ldap] names."
-_NO_PLUGIN: Final = "No plugin of the broker asks for it."
-#: Of an LDAPLoginModule, what is so here anyway, and what is not there.
+_NO_MODULE: Final = "There is no such module: users are in a file, or in a directory that [security.ldap] names."
+_NO_PLUGIN: Final = "No plugin of the broker uses it."
+#: Options of an LDAPLoginModule that are fixed here, and those that do not exist here.
 _LDAP_ANYWAY: Final = {"authentication": ("simple",), "connectionProtocol": ("", "s", "tls", "ssl")}
 _LDAP_LEFT: Final = {
     "initialContextFactory": "A Java class.",
-    "userRoleName": "Groups are those that name the user, not an attribute of the user.",
-    "expandRoles": "A group in a group is not looked for.",
-    "expandRolesMatching": "A group in a group is not looked for.",
+    "userRoleName": "Groups name their users; there is no attribute of the user.",
+    "expandRoles": "Groups in groups are not searched.",
+    "expandRolesMatching": "Groups in groups are not searched.",
     "debug": "Failed logins are in the log.",
 }
 _LDAP_RIGHTS: Final = (
     "Rights are not read from a directory: write a [[security.authorization]] table for each pattern. Until then "
-    "nobody may do anything."
+    "no user has any right."
 )
 _ADVISORY: Final = (
-    "Fewer rights are needed for advisories here, and some of them show everybody what everybody does "
-    "(docs/security.md): leave it out unless somebody watches the broker."
+    "Fewer rights are needed for advisories here, and some of them show the actions of all clients to all clients "
+    "(docs/security.md): remove it unless a program monitors the broker."
 )
-_TEMPORARY: Final = "Everybody may use temporary destinations; each belongs to the connection that made it."
+_TEMPORARY: Final = "All users may use temporary destinations; each belongs to the connection that created it."
 _RIGHTS: Final = ("read", "write", "admin")
 
 
 def authentication(work: Conversion, element: Element, users: list[str], logins: Logins) -> None:
-    """simpleAuthenticationPlugin."""
+    """Convert simpleAuthenticationPlugin."""
     security = work.settings.table("security")
     work.carry(element, None, security, "users_file", logins.path)
     security.values.setdefault("allow_anonymous", "false")
@@ -106,10 +106,10 @@ def _user(work: Conversion, element: Element, users: list[str], logins: Logins) 
 
 
 def _add(users: list[str], name: str, password: str, groups: str, logins: Logins) -> None:
-    """Raises ValueError with what was expected."""
-    assert logins.line is not None, "somebody wants the file"
+    """Add a line. Raises ValueError with the expected form."""
+    assert logins.line is not None, "the file of users is to be written"
     if password.startswith("ENC("):
-        raise ValueError("a password; what is encrypted is not read")
+        raise ValueError("a password that is not encrypted")
     if any(each.partition(":")[0] == name for each in users):
         raise ValueError("each user once")
     users.append(logins.line(name, password, groups))
@@ -144,14 +144,14 @@ def jaas(work: Conversion, element: Element, users: list[str], logins: Logins) -
 
 
 def others(work: Conversion, config: Element) -> None:
-    """What no plugin asked for."""
+    """Record the configurations that no plugin uses."""
     for realm in work.wrap(config).children:
         if (realm.number, None) not in work.fates:
             work.leave(realm, None, _NO_PLUGIN)
 
 
 def _properties(work: Conversion, module: Element, users: list[str], logins: Logins) -> None:
-    """PropertiesLoginModule: a file of users and passwords, and one of groups and users."""
+    """Convert PropertiesLoginModule: a file of users and passwords, and one of groups and users."""
     try:
         known, members = (
             logins.properties(module.attributes.get(f"{_FILES}{kind}", f"{kind}s.properties"))
@@ -182,10 +182,10 @@ def _properties(work: Conversion, module: Element, users: list[str], logins: Log
 
 
 def _directory(work: Conversion, module: Element, users: list[str], logins: Logins) -> None:
-    """LDAPLoginModule: its keys are called the same."""
+    """Convert LDAPLoginModule: its keys have the same names."""
     ldap = work.settings.table("security").table("ldap")
     if ldap.values:
-        work.leave(module, None, "One directory is asked: that of the module before it.")
+        work.leave(module, None, "Only one directory is used: that of the module before it.")
         return
     work.became(module, None, ldap.name)
     for option in module.attributes:
@@ -242,8 +242,8 @@ def _authorization_map(work: Conversion, element: Element) -> None:
             for entry in work.children(holder, "authorizationEntry"):
                 _entry(work, entry)
         elif holder.name == "defaultEntry":
-            # It holds where no other entry does; rights add up here, so those of ">" would hold everywhere.
-            work.leave(holder, None, "Rights add up over all patterns that match: give each pattern its own.")
+            # It applies where no other entry does; rights add up here, so rights on ">" would apply everywhere.
+            work.leave(holder, None, "Rights add up over all matching patterns: write an entry for each pattern.")
         elif holder.name == "tempDestinationAuthorizationEntry":
             work.leave(holder, None, _TEMPORARY)
 
@@ -278,7 +278,7 @@ def _group_class(work: Conversion, element: Element) -> None:
 def _table(
     work: Conversion, element: Element, attribute: str | None, kind: str, pattern: str, remark: str = ""
 ) -> Table:
-    """That of the pattern: entries for one pattern add up, as in ActiveMQ."""
+    """Return the table of the pattern: entries for one pattern add up, as in ActiveMQ."""
     security = work.settings.table("security")
     for table in security.values.get("authorization", []):
         if table.values.get(kind) == pattern:
@@ -292,8 +292,8 @@ def _table(
 
 
 def keep_closed(work: Conversion, root: Element) -> None:
-    """Where there were rights, and none could be carried, nobody has any; where there were users, nobody is one until
-    somebody says who is."""
+    """Deny access if rights or users could not be converted: no group has rights, and no user exists until the operator
+    adds some."""
     names = {each.name for each in root.walk()}
     security = work.settings.table("security")
     if "authorizationPlugin" in names and not security.values.get("authorization"):

@@ -1,4 +1,4 @@
-"""Persistence adapters, lockers and data sources: [store], [locker], [replication]."""
+"""Conversion of persistence adapters, lockers and data sources: [store], [locker], [replication]."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _LOCKER: Final = _by_name(_LOCKABLE, database_locker_properties.KINDS)
 _LEVELDB: Final = _by_name(*leveldb_properties.GROUPS.values(), _LOCKABLE)
 _JDBC: Final = {each.name: each for each in (*_LOCKABLE, *database_locker_properties.KINDS)}
 _DATABASES: Final = (DATABASE, LEASE_DATABASE)
-#: What a database's lock is given while nobody said where the database is: right to the loader, and no host's name.
+#: Data source of a lock while the database is unknown: valid for the loader, but no real host.
 _NOWHERE: Final = "postgresql://USER@HOST/DATABASE"
 
 _IN_DATABASE: Final = (
     "The lock stays in the database, the messages do not: there is no store in a database. They go to a new journal "
-    "in store.directory, which both brokers of a pair have to see. Have clients take what is in the database before."
+    "in store.directory, which both brokers of a pair must share. Let clients consume the database's messages before."
 )
-_IN_LEVELDB: Final = "LevelDB's files are not read: the store begins empty. Have clients take what is in it before."
-_NO_SUCH_STORE: Final = "There is no such store; that of [store] takes its place, and begins empty."
+_IN_LEVELDB: Final = "LevelDB's files are not read: the store begins empty. Let clients consume the messages before."
+_NO_SUCH_STORE: Final = "There is no such store; that of [store] replaces it, and begins empty."
 _PASSWORD: Final = (
-    f"{SECRET} Give the whole URL by the environment, TANDEMMQ_LOCKER__DATA_SOURCE, or write it into the file."
+    f"{SECRET} Set the whole URL in the environment, TANDEMMQ_LOCKER__DATA_SOURCE, or write it into the file."
 )
 _STATEMENTS: Final = "Of tables for messages, which are not in a database here."
-_OF_JDBC: Final = "Of tables for messages, which are not in a database here; the lock's keys stand in [locker]."
+_OF_JDBC: Final = "Of tables for messages, which are not in a database here; the lock's keys are in [locker]."
 
 
 def persistence_adapter(work: Conversion, holder: Element, beans: Mapping[str, Element]) -> None:
@@ -50,7 +50,7 @@ def persistence_adapter(work: Conversion, holder: Element, beans: Mapping[str, E
 
 
 def store(work: Conversion, element: Element, beans: Mapping[str, Element]) -> bool:
-    """Whether that was a store."""
+    """Convert a store. Return whether the element is one."""
     settings = work.settings
     if element.name == "kahaDB":
         work.wrap(element)
@@ -104,7 +104,7 @@ def _filtered(work: Conversion, element: Element) -> None:
                 work.carry_all(adapter, _KAHADB, table, "store.")
                 for part in adapter.children:
                     if part.name == "locker":
-                        work.leave(part, None, "One lock is for all stores: set [locker].")
+                        work.leave(part, None, "All stores have one lock: set [locker].")
         elif child.name in _MKAHADB:
             work.leave(child, None, _MKAHADB[child.name].here)
 
@@ -131,7 +131,7 @@ def _lockers(work: Conversion, holder: Element, beans: Mapping[str, Element]) ->
         work.carry_all(element, read_here, work.settings)
         for name in element.attributes:
             if name in _LOCKER and name not in read_here and name != "dataSource":
-                work.leave(element, name, f"Means nothing to a lock of the kind {kind}.")
+                work.leave(element, name, f"A lock of the kind {kind} does not use it.")
         if kind in _DATABASES:
             _data_source(work, element, "dataSource", beans)
             _database_parts(work, element, locker)
@@ -145,7 +145,7 @@ def _is_read(key: str, kind: str) -> bool:
 
 
 def _statements(work: Conversion, element: Element, locker: Table) -> None:
-    """ActiveMQ's <statements>, which may hold others of that name."""
+    """Convert ActiveMQ's <statements>, which may contain others of that name."""
     work.wrap(element)
     for name in element.attributes:
         key = snake_case(name)
@@ -159,7 +159,7 @@ def _statements(work: Conversion, element: Element, locker: Table) -> None:
 
 
 def _database_parts(work: Conversion, element: Element, locker: Table) -> None:
-    """The statements and the data source that stand in it."""
+    """Convert the statements and the data source in the element."""
     for child in element.children:
         if child.name == "statements":
             _statements(work, child, locker)
@@ -237,12 +237,13 @@ def _data_source(work: Conversion, element: Element, attribute: str, beans: Mapp
 
 
 _JDBC_URL: Final = re.compile(r"jdbc:(postgresql|mysql|mariadb)://([^/?;@,]+)/([^?;]*)(?:[?;](.*))?")
-#: By the name of a driver's own class of data sources.
+#: Kinds of databases by the class name of a driver's data source.
 _CLASSES: Final = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mariadb"}
 
 
 def _bean(work: Conversion, bean: Element, locker: Table) -> bool:
-    """Spring's bean of a data source as an SQLAlchemy URL. False: it is none that is understood, and left."""
+    """Convert Spring's bean of a data source to an SQLAlchemy URL. False: it has no known form, and is not
+    converted."""
     said: dict[str, tuple[Element, str]] = {}
     for child in bean.children:
         values = [part for part in child.children if part.name == "value"]
@@ -260,7 +261,7 @@ def _bean(work: Conversion, bean: Element, locker: Table) -> bool:
     else:
         kind = next((each for word, each in _CLASSES.items() if word in bean.attributes.get("class", "").lower()), "")
         host, database = value("serverName"), value("databaseName")
-        # 0 is the driver's word for its default.
+        # 0 means the driver's default.
         host += f":{value('portNumber', 'port')}" if value("portNumber", "port").strip("0") else ""
     if not (kind and host and database):
         work.leave(bean, None, "A Java object that names no PostgreSQL, MySQL or MariaDB.")
@@ -277,9 +278,9 @@ def _bean(work: Conversion, bean: Element, locker: Table) -> bool:
     locker.sources["data_source"] = [(bean, None)]
     for name, (child, attribute) in said.items():
         holder = child if attribute == "value" else child.parent
-        assert holder is not None, "a value stands in a property"
+        assert holder is not None, "a value is in a property"
         if name in {*used, *users}:
-            remark = "Options of the driver are left out." if url is not None and url[4] and name in used else ""
+            remark = "Options of the driver are omitted." if url is not None and url[4] and name in used else ""
             work.became(holder, "name", "locker.data_source")
             work.became(child, attribute, "locker.data_source", remark)
         elif is_secret(name):

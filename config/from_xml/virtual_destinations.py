@@ -1,4 +1,4 @@
-"""Destination interceptors: [[virtual_destinations]]."""
+"""Conversion of destination interceptors: [[virtual_destinations]]."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _KINDS: Final = {
     "compositeQueue": "composite_queue",
     "compositeTopic": "composite_topic",
 }
-_TWICE: Final = "A pattern stands once: the first of that name is carried."
+_TWICE: Final = "Only the first entry of a pattern is converted."
 _STILL_VIRTUAL: Final = (
-    "In ActiveMQ, interceptors of one's own take the place of the virtual topics VirtualTopic.>. Here those are "
-    "virtual until a virtual_topic table says which are."
+    "In ActiveMQ, configured interceptors replace the virtual topics VirtualTopic.>. Here those are "
+    "virtual until a virtual_topic table defines others."
 )
-_FORWARD: Final = "Messages are sent on to a queue or a topic of a fixed name."
+_FORWARD: Final = "Messages are forwarded to a queue or a topic of a fixed name."
 
 
 def interceptors(work: Conversion, holder: Element) -> None:
@@ -37,7 +37,7 @@ def interceptors(work: Conversion, holder: Element) -> None:
 
 
 def mirrored(work: Conversion, element: Element, attribute: str | None) -> None:
-    """All queues are mirrored: by an interceptor of its own, or by the broker's attribute."""
+    """Mirror all queues: by an interceptor of its own, or by the broker's attribute."""
     table = _table(work, element, attribute, "mirrored_queue", ">")
     if table is not None and attribute is None:
         work.carry_all(element, VIRTUAL, table, "virtual_destinations.")

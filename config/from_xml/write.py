@@ -1,4 +1,4 @@
-"""The settings under way as a TOML file, with what could not be carried as comments in front."""
+"""Output of the settings in progress as a TOML file, with the omitted parts as comments in front."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def file(settings: Table, comments: Iterable[str] = ()) -> str:
     if lines:
         lines.append("")
     if settings.values.get("connectors") == []:
-        # A list without tables can stand in front of all tables only.
+        # A list without tables can only be in front of all tables.
         lines += ["connectors = []", ""]
     for section in Settings.model_fields:
         value = settings.values.get(section)
@@ -28,7 +28,7 @@ def file(settings: Table, comments: Iterable[str] = ()) -> str:
 
 
 def _says_something(table: Table) -> bool:
-    """An empty table means nothing, but for [replication], which makes a set."""
+    """Return whether a table has values. An empty one has no effect, except [replication], which makes a set."""
     return any(_says_something(each) if isinstance(each, Table) else True for each in table.values.values())
 
 
@@ -65,6 +65,6 @@ def _value(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """In one line, without what would move a terminal's cursor."""
+    """Return the text in one line, without characters that move a terminal's cursor."""
     line = re.sub(r"\s+", " ", text)
     return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in line)

@@ -54,7 +54,7 @@ def test_levels_and_target_change_while_it_runs_and_each_change_is_told(tmp_path
         messages = "\n".join(line["message"] for line in told)
         assert "logging.level is 'warning' now, and was 'info'" in messages
         assert f"logging.file is {str(second)!r} now, and was {str(first)!r}" in messages
-        assert "store.checkpoint_interval was changed, and holds from the next start" in messages
+        assert "store.checkpoint_interval was changed and applies from the next start" in messages
         shown = tandemmq("log-level", "--admin", admin)
         assert shown.stdout.split() == ["logger", "level", "tandemmq", "warning"]
 

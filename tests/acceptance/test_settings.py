@@ -77,8 +77,8 @@ async def test_a_changed_prefetch_holds_for_consumers_that_are_on(broker: Broker
     assert await _bodies(other, 2) == ["0", "1"]
     assert await _bodies(own, 1) == ["0"]
     changed = SETTINGS.replace("queue_prefetch = 2", "queue_prefetch = 4").replace("= 1", "= 3\nmemory_limit = 70000")
-    logged = await asyncio.to_thread(_reload, broker, changed, "prefetches are as the settings say")
-    assert "destinations[queue few].memory_limit was changed, and holds from the next start" in logged
+    logged = await asyncio.to_thread(_reload, broker, changed, "prefetches follow the settings")
+    assert "destinations[queue few].memory_limit was changed and applies from the next start" in logged
     assert await _bodies(few, 2) == ["1", "2"]
     assert await _bodies(other, 2) == ["2", "3"]
     await _nothing_more(own)

@@ -1,4 +1,4 @@
-"""What is to be put into lanes, in the queue's order: runs that are in order each, merged as they are taken."""
+"""Entries to be put into lanes, in the queue's order: sorted runs, merged when entries are taken."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _position = attrgetter("position")
 
 
 class Known(NamedTuple):
-    """What is known of the entries of a run: of the choices below ``below`` those of ``key`` want them, and no other.
-    ``is_grouped``: those that have a group are counted there as waiting."""
+    """Knowledge of the entries of a run: of the choices below ``below`` exactly those of ``key`` want them.
+    ``is_grouped``: entries with a group count there as waiting."""
 
     key: tuple[int, ...]
     below: int
@@ -26,11 +26,11 @@ class Known(NamedTuple):
 
 NOTHING_KNOWN = Known((), 0, is_grouped=False)
 
-_Run = tuple[int, int, deque[Entry], Known]  # the position of its first, a number of its own
+_Run = tuple[int, int, deque[Entry], Known]  # the position of its first entry, a unique number
 
 
 class Backlog:
-    """The entries that wait for a place in a lane, in the order of the queue."""
+    """Entries that wait for a place in a lane, in the order of the queue."""
 
     __slots__ = ("_number", "_runs", "count")
 
@@ -40,7 +40,7 @@ class Backlog:
         self.count = 0
 
     def add(self, entries: deque[Entry], known: Known) -> None:
-        """``entries`` in order, which the caller gives away."""
+        """Add sorted ``entries``, which the caller gives away."""
         if entries:
             self._number += 1
             self.count += len(entries)
@@ -48,11 +48,11 @@ class Backlog:
 
     @property
     def first(self) -> int:
-        """The position of the first; there is one."""
+        """Position of the first entry; there must be one."""
         return self._runs[0][0]
 
     def take(self) -> tuple[Entry, Known]:
-        """The first, which is not in it any more; there is one."""
+        """Remove and return the first entry; there must be one."""
         self.count -= 1
         _, number, entries, known = self._runs[0]
         entry = entries.popleft()
@@ -63,7 +63,7 @@ class Backlog:
         return entry, known
 
     def take_out(self, is_chosen: Callable[[Entry], bool]) -> Iterator[tuple[int, list[Entry]]]:
-        """As ``Lane.take_out``."""
+        """Take entries out as ``Lane.take_out`` does."""
         for run, _ in self.runs():
             for looked_at, found in take_out(run, is_chosen) if self._has(run) else ():
                 if found:
@@ -72,14 +72,14 @@ class Backlog:
                     self._runs = [(each[0].position, number, each, known) for _, number, each, known in left]
                     heapify(self._runs)
                 yield looked_at, found
-                if not self._has(run):  # what was in it waits elsewhere by now
+                if not self._has(run):  # its entries wait elsewhere now
                     break
 
     def _has(self, run: deque[Entry]) -> bool:
         return any(run is each[2] for each in self._runs)
 
     def runs(self) -> list[tuple[deque[Entry], Known]]:
-        """All that is there."""
+        """Return all runs."""
         return [(entries, known) for _, _, entries, known in self._runs]
 
     def clear(self) -> None:
@@ -88,5 +88,5 @@ class Backlog:
 
 
 def in_runs(entries: Iterable[Entry]) -> list[deque[Entry]]:
-    """``entries`` in no order, as runs: sorted piece by piece."""
+    """Return ``entries``, in any order, as runs: sorted piece by piece."""
     return [deque(sorted(piece, key=_position)) for piece in pieces(entries)]

@@ -1,8 +1,8 @@
-"""A browser's walk through a queue: shown what the queue holds, keeping nothing from anybody.
+"""A browser's walk through a queue: it shows the messages of the queue and keeps none from other clients.
 
-What is stored is read from the store, page by page, whatever memory holds of it: so what is delivered and not yet
-acknowledged is shown, too. What is not stored is taken from memory when the walk begins, and shown at its place.
-At most one Page of messages waits for the browser's credit at a time.
+Stored messages are read from the store, page by page, even if memory holds them: so unacknowledged deliveries are
+shown, too. Messages that are not stored are taken from memory when the walk begins, and shown at their place. At most
+one Page of messages waits for the browser's credit at a time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LAST = (1 << KEY_BITS) - 1
 def not_placed(
     base: int, waiting: Iterable[tuple[int, Entry]], unplaced: Iterable[Entry]
 ) -> Iterator[tuple[int, Entry]]:
-    """What has no position yet of a level with that first key: what waits for a stored message, and what is unplaced.
-    Each with the key of the last stored message before it."""
+    """Yield the entries of a level with that first key that have no position yet: those that wait for a stored message,
+    and the unplaced ones. Each with the key of the last stored message before it."""
     for order_key, entry in waiting:
         yield base + order_key - 1, entry
     for entry in unplaced:
@@ -42,9 +42,9 @@ def not_placed(
 def in_order_of_queue(
     entries: Iterable[Entry], behind: Iterable[tuple[int, Entry]], pace: Pace, *, is_prioritized: bool
 ) -> Work[tuple[Iterator[tuple[int, Entry]], list[Entry]]]:
-    """What is not stored, in order, each with the key of the last stored message before it as far as memory knows
-    (``key_of``); and all of it once more. ``entries`` have a position; what is ``behind`` them (``not_placed``) not
-    yet."""
+    """Return the entries that are not stored, in order, each with the key of the last stored message before it, as far
+    as memory knows (``key_of``); and a list of all these entries. ``entries`` have a position; those ``behind`` them
+    (``not_placed``) have none yet."""
     found: list[tuple[int, Entry]] = []
     key = 0
     for entry in (yield from in_order(entries, _position, pace)):
@@ -66,13 +66,13 @@ def in_order_of_queue(
 
 @dataclass(slots=True, eq=False, repr=False)
 class Browse:
-    """One browser's walk. ``volatile``: the messages that are not stored, each with the order key of the last stored
+    """Walk of one browser. ``volatile``: the messages that are not stored, each with the order key of the last stored
     message before it, in order. At most ``stored_max`` stored messages are shown: as many as there were when the walk
     began. With ``is_prioritized`` the highest priority comes first, and the keys of ``volatile`` are those of levels
     (levels).
 
-    Deliveries are settled by whoever made them: their entries belong to no queue. An acknowledgement of them only
-    gives credit.
+    The consumer that received a delivery settles it: the entries here belong to no queue. An acknowledgement to the
+    browser only gives credit.
     """
 
     subscription: Subscription
@@ -83,7 +83,7 @@ class Browse:
     _: KW_ONLY
     is_prioritized: InitVar[bool] = False
     is_page_asked: bool = field(default=False, init=False)
-    # What it keeps in memory, counted once each: ``volatile``.
+    # Entries that it keeps in memory, counted once each: ``volatile``.
     kept: deque[Entry] = field(default_factory=deque, init=False)
     _after: int = field(default=0, init=False)
     _level: int | None = field(init=False)
@@ -91,7 +91,7 @@ class Browse:
     _unstored: Iterator[tuple[int, Entry]] = field(init=False)
     _next: tuple[int, Entry] | None = field(init=False)
     _waiting: deque[Entry] = field(default_factory=deque, init=False)
-    # What is to be examined before the next Page; None: nothing.
+    # Messages to examine before the next Page; None: none.
     _coming: Iterator[Message] | None = field(default=None, init=False)
 
     def __post_init__(self, volatile: Iterable[tuple[int, Entry]], stored_max: int, is_prioritized: bool) -> None:
@@ -103,8 +103,8 @@ class Browse:
             self._coming = self._volatile_before(None)
 
     def keep(self, entries: Iterable[Entry], pace: Pace) -> Work[None]:
-        """These are kept in memory for it until ``let_go``: its client pays the places, and the messages count as long
-        as anybody has them."""
+        """Keep ``entries`` in memory until ``let_go``: the browser's client pays for the places, and the messages count
+        as long as any client holds them."""
         holder = self.subscription.outlet.holder
         for entry in entries:
             self.kept.append(entry)
@@ -114,7 +114,7 @@ class Browse:
                 yield
 
     def let_go(self, pace: Pace) -> Work[None]:
-        """It is over. To be called once, when it is asked for nothing more."""
+        """Release the kept entries. Call it once, at the end of the walk."""
         holder = self.subscription.outlet.holder
         while self.kept:
             holder.memory.give(self.kept.popleft().message, 0)
@@ -124,12 +124,12 @@ class Browse:
 
     @property
     def is_over(self) -> bool:
-        """Everything was shown: the client gets the end."""
+        """True when all messages were shown: the client receives the end."""
         return not self._left and self._has_nothing
 
     @property
     def wants_look(self) -> bool:
-        """Whether ``look`` is to be called now: there may be more to show without a Page."""
+        """True if ``look`` should be called now: there may be more to show without a Page."""
         return self._coming is not None and not self._waiting
 
     @property
@@ -141,8 +141,8 @@ class Browse:
         return self._coming is None and not self._waiting and not self.is_page_asked
 
     def ask_page(self) -> Page:
-        """The next Page, which must come back to ``page``."""
-        assert self.wants_page, "one page of a browser is under way at most"
+        """Return the next Page, whose result must go to ``page``."""
+        assert self.wants_page, "at most one page of a browser is in progress"
         self.is_page_asked = True
         settings = self._settings
         count = min(settings.page_messages, self._left)
@@ -150,7 +150,7 @@ class Browse:
         return Page(self._owner, self._after, count, settings.page_bytes, priority=priority)
 
     def page(self, messages: Iterable[PagedMessage], is_end: bool) -> None:
-        """The Page came back."""
+        """Take the result of the Page."""
         assert self.is_page_asked, "a page comes back once, and only when asked for"
         self.is_page_asked = False
         self._coming = self._in_order(messages, is_end)
@@ -173,14 +173,15 @@ class Browse:
             yield from self._volatile_before(None)
 
     def _volatile_before(self, before: int | None) -> Iterator[Message]:
-        """Those that stand before the stored message ``before`` (None: all that are left)."""
+        """Yield the unstored messages before the stored message ``before`` (None: all that are left)."""
         while self._next is not None and (before is None or self._next[0] < before):
             message = self._next[1].message
             self._next = next(self._unstored, None)
             yield message
 
     def look(self, pace: Pace) -> Work[None]:
-        """Searches what ``dispatch`` may give next. To be called before it, and while ``wants_look``."""
+        """Search the messages that ``dispatch`` may give next. Call it before ``dispatch``, and while
+        ``wants_look``."""
         selector = self.subscription.selector
         is_full = pace.is_full if selector is None or selector.is_cheap else pace.is_over
         while self._coming is not None and len(self._waiting) < _ROUND_MESSAGES:
@@ -194,7 +195,8 @@ class Browse:
                 yield
 
     def dispatch(self, now: int) -> list[Delivery]:
-        """What may be shown now of what ``look`` found. ``now`` in milliseconds: what has expired is not shown."""
+        """Return deliveries of the messages that ``look`` found. ``now`` in milliseconds: expired messages are not
+        shown."""
         deliveries: list[Delivery] = []
         subscription = self.subscription
         if not subscription.outlet.is_writable:
@@ -208,5 +210,6 @@ class Browse:
         return deliveries
 
 
-# As the queue's: the outlet is asked again before more is given to it. Call until nothing comes.
+# Bound as in the queue: the outlet is checked again before it receives more. Call ``dispatch`` until it returns
+# nothing.
 _ROUND_MESSAGES = 128

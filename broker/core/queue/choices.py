@@ -1,4 +1,4 @@
-"""The different selectors of the consumers of a queue, and who pays what each of them takes in memory."""
+"""The different selectors of a queue's consumers, and the holder that pays for the memory of each."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from tandemmq.broker.core.memory import CHOICE_BYTES, Holder, Kind, Memory
 
 
 class Choices:
-    """Each selector counts once, for the client that came first with it. It counts for nobody (``memory``) from when
-    that client has one consumer less and others still have the selector."""
+    """Count each selector once, for the client that came first with it. When that client closes a consumer with it and
+    others still have the selector, it counts for no client (``memory``)."""
 
     __slots__ = ("_memory", "_more", "_payers")
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._payers: dict[Selector, Holder | Memory] = {}
-        self._more: dict[Selector, int] = {}  # consumers beside one, where there are any
+        self._more: dict[Selector, int] = {}  # additional consumers, if there are any
 
     def joined(self, selector: Selector, payer: Holder | Memory) -> None:
-        """A consumer has it. ``payer``: where what it takes counts."""
+        """Add a consumer with ``selector``. ``payer``: where its memory counts."""
         if selector in self._payers:
             self._more[selector] = self._more.get(selector, 0) + 1
         else:
@@ -26,7 +26,7 @@ class Choices:
             payer.add(Kind.STATE, CHOICE_BYTES)
 
     def left(self, selector: Selector, payer: Holder | Memory) -> None:
-        """One consumer less has it, which had joined so."""
+        """Remove a consumer that ``joined`` with ``payer``."""
         more = self._more.pop(selector, 0)
         if not more:
             self._payers.pop(selector).add(Kind.STATE, -CHOICE_BYTES)

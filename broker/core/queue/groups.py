@@ -1,9 +1,9 @@
-"""Message groups: all messages of one group go to one consumer, as long as it is there (JMSXGroupID, MessageGroupMap).
+"""Message groups: all messages of one group go to one consumer while it is open (JMSXGroupID, MessageGroupMap).
 
-A group has no owner until its first message; then to the consumer with the fewest groups among those that take
-the message, of several the one that got a group longest ago. It ends with a message whose sequence is negative
+A group gets its owner with its first message: the consumer with the fewest groups among those that take the message;
+among several, the one whose latest group is the oldest. It ends with a message whose sequence is negative
 (Queue.assignMessageGroup), with its owner, and when its owner does not take one of its messages: a message is not kept
-from those who want it.
+from consumers that want it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tandemmq.broker.core.memory import GROUP_BYTES, Kind, Memory
 from tandemmq.broker.core.slices import Pace, Work
 
 GROUPS_MAX = 100_000
-# The line of those who may get a group has no more than so many places for each.
+# Maximum length of the line of candidates for a group, in places per consumer.
 LINE_PER_TAKER = 4
-# How many of the groups unused for longest are examined for one that may be forgotten.
+# Number of the least recently used groups that are searched for one to forget.
 _LOOKED_AT_MAX = 16
 
 
@@ -35,20 +35,20 @@ class _Group:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Groups:
-    """The owner of each group. Bounded: the group unused for longest, with nothing that waits or is unacknowledged, is
-    forgotten; its next message finds an owner anew. So it is where there is no memory for one more."""
+    """The owner of each group. Bounded: the least recently used group without waiting or unacknowledged messages is
+    forgotten; its next message gets a new owner. The same happens when there is no memory for one more."""
 
     groups_max: int = GROUPS_MAX
     memory: Memory | None = None
-    bytes: int = field(default=0, init=False)  # so much counts there
+    bytes: int = field(default=0, init=False)  # bytes counted in ``memory``
     _groups: OrderedDict[str, _Group] = field(default_factory=OrderedDict, init=False)
     _owned: dict[Subscription, set[str]] = field(default_factory=dict, init=False)
     _turn: int = field(default=0, init=False)
-    looked_at: int = field(default=0, init=False)  # so many consumers, of all those who might have got a group
+    looked_at: int = field(default=0, init=False)  # number of consumers compared as candidates for a group
     _chosen: dict[Subscription, int] = field(default_factory=dict, init=False)  # the turn in which it got its latest
-    _asked: Sequence[Subscription] = field(default=(), init=False)  # those who were looked through last
-    # Those for whom there is a line, and their order among themselves. The line is a heap of what each of them
-    # had whenever that changed (groups, turn, order); what it has by now is there too.
+    _asked: Sequence[Subscription] = field(default=(), init=False)  # the consumers compared last
+    # Consumers with a line, and their order among themselves. The line is a heap of each consumer's standing whenever
+    # it changed (groups, turn, order); the present standing is in it, too.
     _best: Sequence[Subscription] = field(default=(), init=False)
     _ranks: dict[Subscription, int] = field(default_factory=dict, init=False)
     _line: list[tuple[int, int, int]] = field(default_factory=list, init=False)
@@ -59,9 +59,10 @@ class Groups:
     def owner(
         self, name: str, sequence: int, takers: Collection[Subscription], best: Sequence[Subscription]
     ) -> Subscription:
-        """The consumer for the next message of the group: one of ``takers``, which all take it; a new owner is one of
-        ``best``, a list that does not change before ``forget_best``. Each call is one message; ``done`` ends it."""
-        assert takers, "a message that nobody takes belongs to no group"
+        """Return the consumer for the next message of the group: one of ``takers``, which all take it. A new owner is
+        one of ``best``, a list that does not change before ``forget_best``. Each call is one message; ``done`` ends
+        it."""
+        assert takers, "a message without takers belongs to no group"
         groups = self._groups
         group = groups.get(name)
         if group is None or group.owner not in takers:
@@ -87,14 +88,14 @@ class Groups:
         return owner
 
     def done(self, name: str) -> None:
-        """One of the group's messages does not wait for its owner any more: acknowledged, or given back."""
+        """Count one message of the group as no longer waiting for its owner: acknowledged or given back."""
         group = self._groups.get(name)
         if group is not None and group.pending:
             group.pending -= 1
 
     def leave(self, owner: Subscription, waiting: Iterable[Entry] = ()) -> Work[None]:
-        """``owner`` is gone: its groups are free, and ``waiting`` are no more for it. The steps of what is returned do
-        ``done`` for those, and forget the groups."""
+        """Free the groups of ``owner``, which closed; ``waiting`` no longer wait for it. The steps of the returned work
+        call ``done`` for those, and forget the groups."""
         names = self._owned.pop(owner, set())
         self._chosen.pop(owner, None)
         self.forget_best()
@@ -105,7 +106,7 @@ class Groups:
         return _empty(groups, names)
 
     def end(self) -> None:
-        """Nothing is asked of it any more."""
+        """Forget all groups; no call follows."""
         self._groups = OrderedDict()
         self._owned = {}
         self._count(-self.bytes)
@@ -132,7 +133,7 @@ class Groups:
                 yield
 
     def _choose(self, takers: Sequence[Subscription]) -> Subscription:
-        """The one with the fewest groups; among equals the one that got a group longest ago."""
+        """Return the consumer with the fewest groups; among equals the one whose latest group is the oldest."""
         if takers is not self._best and takers is not self._asked:  # a line pays from the second time on
             self._asked = takers
             self.looked_at += len(takers)
@@ -162,7 +163,7 @@ class Groups:
         heapify(self._line)
 
     def forget_best(self) -> None:
-        """The consumers change."""
+        """Forget the candidates: the consumers change."""
         self._asked = self._best = ()
         self._ranks = {}
         self._line = []
@@ -171,7 +172,7 @@ class Groups:
         return len(self._owned.get(taker, ())), self._chosen.get(taker, 0)
 
     def _enter(self, taker: Subscription) -> None:
-        """What ``taker`` has did change."""
+        """Record the changed standing of ``taker``."""
         rank = self._ranks.get(taker)
         if rank is not None:
             heappush(self._line, (*self._standing(taker), rank))
@@ -188,8 +189,8 @@ class Groups:
             self._enter(group.owner)
 
     def _forget_one(self) -> None:
-        """The one unused for longest; those in use are as good as new. They are bounded by what is in memory, so the
-        map is, too, if all that are examined are in use."""
+        """Forget the least recently used group; groups in use move to the end. Their number is bounded by the messages
+        in memory, so the map is bounded even if all examined groups are in use."""
         for name in list(islice(self._groups, _LOOKED_AT_MAX)):
             if not self._groups[name].pending:
                 self._end(name)

@@ -1,14 +1,14 @@
-"""Which consumer may take which message, once the consumers of a queue differ.
+"""Lanes: which consumer may take which message when the consumers of a queue differ.
 
 A queue whose consumers have no selectors, one priority, no exclusive one among them, and whose messages have no groups,
-needs nothing of this: whoever has credit takes the next message. Otherwise each message that waits is put, once, into
-a *lane*: the queue of what the same consumers may take.
+needs no lanes: any consumer with credit takes the next message. Otherwise each waiting message is put, once, into a
+*lane*: the queue of the messages that the same consumers may take.
 
     consumers   A: colour = 'red'    B: all    C: colour = 'red', but exclusive -> the only one
     lanes       (A, B)  1 4 5        (B)  2 3          and what no consumer takes
 
-So a slow consumer holds back no other, and no selector sees a message twice before the consumers change. Lanes are
-served in the order of their first messages, so that each consumer gets what it takes in the queue's order.
+So a slow consumer holds back no other, and no selector tests a message twice before the consumers change. Lanes are
+served in the order of their first messages, so each consumer receives its messages in the queue's order.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tandemmq.broker.core.slices import Pace, Work
 
 _entry = itemgetter(1)
 _priority = attrgetter("priority")
-# So many consumers without room are passed over before those that have some are looked for at once.
+# Number of consumers without room that are passed over before all are filtered for room at once.
 LOOKED_AT_MAX = 32
-# One heap of a lane has no more than so many, so that none takes long to be looked through.
+# Maximum length of one heap of a lane, so that a search through it is short.
 LATE_MAX = PIECE_MAX
-# With more lanes than so many the empty ones are taken away. What waits is bounded, and so are the others.
+# Number of lanes beyond which the empty ones are removed. The others are bounded by the waiting messages.
 _LANES = 64
 
 
 class Lane:
-    """What ``takers`` may take, by position. ``tiers``: the consumers by priority, the highest first."""
+    """Messages that ``takers`` may take, by position. ``tiers``: the consumers by priority, the highest first."""
 
     __slots__ = ("_late", "_narrowed", "_turns", "_waiting", "takers", "tiers")
 
     def __init__(self, takers: Sequence[Subscription]) -> None:
         self._waiting: deque[Entry] = deque()
-        # Heaps, none of them empty: what came when others were here that come behind it.
+        # Heaps, none of them empty, of entries that arrived after entries of a later position.
         self._late: list[list[tuple[int, Entry]]] = []
         self.takers = dict.fromkeys(takers)
         by_priority: dict[int, list[Subscription]] = {}
@@ -52,7 +52,7 @@ class Lane:
             by_priority.setdefault(taker.priority, []).append(taker)
         self.tiers = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
         self._turns = [0] * len(self.tiers)
-        # In this round: by tier, those of very many that have room.
+        # In this round, by tier: the consumers with room, if there are very many.
         self._narrowed: dict[int, list[Subscription]] = {}
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Lane:
 
     @property
     def first(self) -> Entry:
-        """What is next; there is something."""
+        """Next entry; there must be one."""
         waiting = self._waiting
         late = self._late
         if late:
@@ -70,7 +70,7 @@ class Lane:
         return waiting[0]
 
     def push(self, entry: Entry) -> None:
-        """``entry`` waits here."""
+        """Add ``entry``."""
         waiting = self._waiting
         if not waiting or waiting[-1].position < entry.position:
             waiting.append(entry)
@@ -82,7 +82,7 @@ class Lane:
             late.append([(entry.position, entry)])
 
     def pop(self) -> None:
-        """``first`` waits here no more."""
+        """Remove ``first``."""
         waiting = self._waiting
         late = self._late
         if late:
@@ -95,16 +95,16 @@ class Lane:
         waiting.popleft()
 
     def entries(self) -> Iterator[Entry]:
-        """All that waits here."""
+        """Iterate over all entries."""
         return chain(self._waiting, map(_entry, chain.from_iterable(self._late)))
 
     def take_out(self, is_chosen: Callable[[Entry], bool]) -> Iterator[tuple[int, list[Entry]]]:
-        """Those chosen of what waits here, which do so no more: piece by piece, between which the lane may change.
-        Each with how many were looked at."""
+        """Remove the chosen entries, piece by piece; between two pieces the lane may change. Yield the number of
+        examined entries and the removed ones of each piece."""
         waiting = self._waiting
         for piece in take_out(waiting, is_chosen):
             yield piece
-            if waiting is not self._waiting:  # what was in it waits elsewhere by now
+            if waiting is not self._waiting:  # its entries wait elsewhere now
                 break
         for heap in list(self._late):
             if any(heap is each for each in self._late):
@@ -118,7 +118,7 @@ class Lane:
                 yield len(are_chosen), found
 
     def take_runs(self) -> list[deque[Entry]]:
-        """All that waits here, which does so no more: runs that are in order."""
+        """Remove all entries and return them as sorted runs."""
         runs = [self._waiting, *(deque(map(_entry, sorted(heap))) for heap in self._late)]
         self._waiting = deque()
         self._late = []
@@ -128,7 +128,7 @@ class Lane:
         return sum(entry.position < position for entry in self.entries())
 
     def add(self, taker: Subscription) -> None:
-        """One more taker, behind the others."""
+        """Add a taker behind the others."""
         self.takers[taker] = None
         tier = next((each for each in self.tiers if each[0].priority == taker.priority), None)
         if tier is None:
@@ -139,7 +139,7 @@ class Lane:
         self._renumber()
 
     def remove(self, taker: Subscription) -> None:
-        """One less, who is not the last."""
+        """Remove a taker that is not the last."""
         del self.takers[taker]
         tier = next(each for each in self.tiers if each[0].priority == taker.priority)
         tier.remove(taker)
@@ -152,15 +152,15 @@ class Lane:
         self._narrowed.clear()
 
     def begin_round(self) -> None:
-        """Find anew which consumers have room."""
+        """Compute again which consumers have room."""
         for number, narrowed in self._narrowed.items():
             turn = self._turns[number]
             self._turns[number] = self.tiers[number].index(narrowed[turn - 1]) + 1 if narrowed else 0
         self._narrowed.clear()
 
     def taker(self, held_back: Collection[Subscription]) -> Subscription | None:
-        """Who takes the next message: of those with room the ones of the highest priority, in turn. None: no
-        consumer."""
+        """Return the consumer for the next message: of those with room, the ones of the highest priority in turn. None:
+        no consumer."""
         for number, tier in enumerate(self.tiers):
             if self._narrowed:
                 tier = self._narrowed.get(number, tier)
@@ -180,29 +180,29 @@ class Lane:
 
     @property
     def has_space(self) -> bool:
-        """Whether anybody might take the next message."""
+        """True if a consumer might take the next message."""
         return any(each.credit > 0 and each.outlet.is_writable for each in self.takers)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Lanes:
-    """The lanes of one queue for its present ``consumers``: those that get anything now."""
+    """Lanes of one queue for ``consumers``, those that receive messages now."""
 
     groups: Groups = field(default_factory=Groups, init=False)
-    backlog: Backlog = field(default_factory=Backlog, init=False)  # what is to be placed
+    backlog: Backlog = field(default_factory=Backlog, init=False)  # entries to be placed
     consumers: list[Subscription] = field(default_factory=list, init=False)
-    # By a number that grows: consumers with one selector, which is asked once for all of them.
+    # By a growing number: consumers with the same selector, which tests a message once for all of them.
     _choices: dict[int, tuple[Selector | None, set[Subscription]]] = field(default_factory=dict, init=False)
     _numbers: dict[Selector | None, int] = field(default_factory=dict, init=False)
     _next: int = field(default=0, init=False)
-    expensive: int = field(default=0, init=False)  # choices whose selectors are
+    expensive: int = field(default=0, init=False)  # choices with an expensive selector
     # By the numbers of the choices that match.
     _lanes: dict[tuple[int, ...], Lane] = field(default_factory=dict, init=False)
     _lanes_max: int = field(default=_LANES, init=False)
     _by_owner: dict[Subscription, Lane] = field(default_factory=dict, init=False)
 
     def set_consumers(self, consumers: Sequence[Subscription]) -> None:
-        """From now on these. What waits goes to the backlog first."""
+        """Replace the consumers. First move the waiting entries to the backlog."""
         self._empty(self._by_owner.values(), NOTHING_KNOWN._replace(is_grouped=True))
         self._empty(self._lanes.values(), NOTHING_KNOWN)
         self.groups.forget_best()
@@ -218,13 +218,13 @@ class Lanes:
             self._choose(consumer)
 
     def _empty(self, lanes: Iterable[Lane], known: Known) -> None:
-        """What waits in them goes to the backlog."""
+        """Move the waiting entries of ``lanes`` to the backlog."""
         for lane in lanes:
             for run in lane.take_runs():
                 self.backlog.add(run, known)
 
     def _choose(self, consumer: Subscription) -> tuple[int, bool]:
-        """The number of its choice, and whether that is new."""
+        """Return the number of the consumer's choice, and whether it is new."""
         selector = consumer.selector
         number = self._numbers.get(selector)
         if number is not None:
@@ -238,22 +238,22 @@ class Lanes:
 
     @property
     def choices(self) -> int:
-        """How many there are: so many may be asked about a message."""
+        """Number of choices: the maximum number of selectors that test a message."""
         return len(self._choices)
 
     @property
     def selectors(self) -> Collection[Selector | None]:
-        """What is asked about each message that is placed."""
+        """Selectors that test each message that is placed."""
         return self._numbers.keys()
 
     @property
     def requested(self) -> int:
-        """The choices below this number were asked about all that waits."""
+        """Bound of the choices that tested all waiting messages: those below this number."""
         return self._next
 
     def join(self, consumer: Subscription) -> bool:
-        """One more, who is not exclusive and nor is any other. Whether it is to be asked about what waits: what does
-        here is in the backlog then."""
+        """Add a consumer; neither it nor any other is exclusive. Return whether its selector must test the waiting
+        messages, which are then in the backlog."""
         self.consumers.append(consumer)
         self.groups.forget_best()
         number, is_new = self._choose(consumer)
@@ -267,8 +267,8 @@ class Lanes:
         return True
 
     def leave(self, consumer: Subscription) -> Work[None]:
-        """One less, who is not exclusive and nor is any other. What it took is in the backlog then. Returns what is to
-        be done with its groups (``Groups.leave``)."""
+        """Remove a consumer; neither it nor any other is exclusive. Its messages are then in the backlog. Return the
+        work that frees its groups (``Groups.leave``)."""
         self.consumers.remove(consumer)
         owned = self._by_owner.pop(consumer, None)
         orphans = () if owned is None else tuple(owned.entries())
@@ -291,17 +291,17 @@ class Lanes:
         return freed
 
     def _lanes_of(self, number: int) -> list[Lane]:
-        """The lanes of who made the choice ``number``."""
+        """Return the lanes of the consumers of choice ``number``."""
         return [lane for key, lane in self._lanes.items() if number in key]
 
     def waiting(self) -> list[Lane]:
-        """Those that are not empty."""
+        """Return the lanes that are not empty."""
         return [lane for lane in (*self._lanes.values(), *self._by_owner.values()) if lane]
 
     def ask(self, entry: Entry, known: Known, count_max: int, pace: Pace) -> Known:
-        """What is known of ``entry`` after so many choices more were asked about it, or those for which the step of
-        ``pace`` has time, one at least: for very many of them, or expensive ones, of which ``place`` would ask all that
-        are left."""
+        """Test ``entry`` with at most ``count_max`` more choices, at least one, as far as the step of ``pace`` has
+        time. Return the knowledge of it then. For very many or expensive choices; ``place`` would test all the rest at
+        once."""
         below = known.below
         asked = list(islice((number for number in self._choices if number >= below), count_max + 1))
         rest = asked.pop() if len(asked) > count_max else self._next
@@ -323,7 +323,7 @@ class Lanes:
         return known._replace(key=(*known.key, *wanted), below=rest)
 
     def place(self, entry: Entry, known: Known = NOTHING_KNOWN) -> bool:
-        """Into its lane. False: no consumer takes it, and the caller decides where it goes."""
+        """Put ``entry`` into its lane. False: no consumer takes it, and the caller decides where it goes."""
         message = entry.message
         if known.is_grouped and message.group_id is not None:
             self.groups.done(message.group_id)
@@ -370,17 +370,18 @@ class Lanes:
         return [each for each in self.consumers if each in takers]
 
     def entries(self) -> list[Entry]:
-        """All that waits, in no order."""
+        """Return all waiting entries, in any order."""
         return list(chain.from_iterable(self.snapshot()))
 
     def snapshot(self) -> list[Iterable[Entry]]:
-        """As ``entries``, in parts that stay as they are now. No message is read before its part is."""
+        """Return the entries as ``entries`` does, in parts that stay as they are now. A part's messages are read only
+        when the caller iterates over it."""
         parts: list[Iterable[Entry]] = [list(lane.entries()) for lane in self.waiting()]
         parts += (list(run) for run, _ in self.backlog.runs())
         return parts
 
     def clear(self) -> None:
-        """Nothing waits any more, nor for the owner of its group."""
+        """Remove all waiting entries, also those that wait for the owner of their group."""
         grouped = [lane.entries() for lane in self._by_owner.values()]
         grouped += [iter(run) for run, known in self.backlog.runs() if known.is_grouped]
         for entry in chain.from_iterable(grouped) if len(self.groups) else ():
@@ -392,11 +393,11 @@ class Lanes:
 
 
 def exclusive(consumers: Iterable[Subscription]) -> Subscription | None:
-    """The one that gets all there is: the first exclusive one of the highest priority (ActiveMQ's
+    """Return the consumer that receives all messages: the first exclusive one of the highest priority (ActiveMQ's
     Queue.addSubscription)."""
     return max((each for each in consumers if each.is_exclusive), key=_priority, default=None)
 
 
 def with_space(consumers: Sequence[Subscription], turn: int) -> list[Subscription]:
-    """Those that may be given something now, beginning with the one whose turn it is."""
+    """Return the consumers that may receive a message now, starting at the present turn."""
     return [each for each in chain(consumers[turn:], consumers[:turn]) if each.credit > 0 and each.outlet.is_writable]

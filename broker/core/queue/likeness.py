@@ -1,4 +1,4 @@
-"""Whether the consumers of a queue are all alike: counted as they come and go, for there may be very many."""
+"""Check whether the consumers of a queue are all alike: counted as they come and go, as there may be very many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tandemmq.broker.core.delivery import Subscription
 
 
 class Likeness:
-    """Of those who ``joined`` and have not ``left``. ``exclusive``: how many of them are."""
+    """Counts over the consumers that ``joined`` and have not ``left``. ``exclusive``: number of exclusive ones."""
 
     __slots__ = ("_choosy", "_priorities", "exclusive")
 
@@ -17,7 +17,7 @@ class Likeness:
 
     @property
     def are_alike(self) -> bool:
-        """Whether each of them takes whatever another takes."""
+        """True if each of them takes every message that another takes."""
         return not self._choosy and not self.exclusive and len(self._priorities) <= 1
 
     def joined(self, consumer: Subscription) -> None:

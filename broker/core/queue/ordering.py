@@ -1,4 +1,4 @@
-"""Very many items in order, without a step that sorts all of them."""
+"""Sort very many items without a step that sorts all of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TypeVar
 from tandemmq.broker.core.slices import Pace, Work, pieces
 
 T = TypeVar("T")
-# So many references are looked through in one piece.
+# References that are searched in one piece.
 PIECE_MAX = 10_000
 
 
 def in_order(items: Iterable[T], key: Callable[[T], int], pace: Pace) -> Work[Iterator[T]]:
-    """``items`` by ``key``, those of one key as they came. What they are taken from is not to change meanwhile.
-    Each item that is then taken from the outcome is a few comparisons."""
+    """Return an iterator over ``items`` sorted by ``key``, stable. Their source must not change meanwhile. Each item
+    that is then taken from the iterator costs a few comparisons."""
     runs: list[list[T]] = []
     for piece in pieces(items):
         piece.sort(key=key)
@@ -32,15 +32,15 @@ def in_order(items: Iterable[T], key: Callable[[T], int], pace: Pace) -> Work[It
 
 
 def parted(items: Iterable[T], is_chosen: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """Those that are not chosen, and those that are, each as they came; of a hundred thousand in some 10 ms."""
+    """Return the items that are not chosen, and those that are, each in order; a hundred thousand take some 10 ms."""
     every = list(items)
     are_chosen = list(map(is_chosen, every))
     return list(compress(every, map(not_, are_chosen))), list(compress(every, are_chosen))
 
 
 def take_out(row: deque[T], is_chosen: Callable[[T], bool]) -> Iterator[tuple[int, list[T]]]:
-    """Take those that are chosen out of ``row``, piece by piece: how many were looked at, and those found. Between two
-    pieces others may take from the front of the row and append to it."""
+    """Take the chosen items out of ``row``, piece by piece. Yield the number of examined items and the chosen ones.
+    Between two pieces other code may take from the front of the row and append to it."""
     kept_behind = 0
     while kept_behind < len(row):
         row.rotate(kept_behind)
@@ -54,7 +54,7 @@ def take_out(row: deque[T], is_chosen: Callable[[T], bool]) -> Iterator[tuple[in
 
 
 def run_of(items: Iterable[T], key: Callable[[T], int], pace: Pace) -> Work[deque[T]]:
-    """As ``in_order``, all of them."""
+    """Return all items sorted as in ``in_order``."""
     run: deque[T] = deque()
     for item in (yield from in_order(items, key, pace)):
         run.append(item)

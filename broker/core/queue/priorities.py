@@ -1,15 +1,15 @@
-"""What a queue that goes by priority knows of each priority: how far it was read, and where a message has its place.
+"""State of each priority in a queue that serves by priority: how far it was read, and the place of each message.
 
-Each priority is a queue of its own, by the rules that ``window`` states: with a cursor, with or without something
-behind it that only the store holds. The window is one for all.
+Each priority is a queue of its own, by the rules that ``window`` states: with a cursor, with or without messages behind
+it that only the store holds. All share one window.
 
     level 0 (priority 9)   1 4 | 7 8          cursor = 4, behind: 7 and 8 are only in the store
     level 5 (priority 4)   2 3 5              not behind
     level 9 (priority 0)   6                  not behind
 
-Positions are ordered by level first, so whatever goes by position goes by priority. What is in memory may be given out
-up to the highest level that is behind (``limit``): 2, 3, 5 and 6 wait until 7 and 8 were read. For messages that come
-before others that wait in the store there is a second window, so that they mostly need not be read back.
+Positions are ordered by level first, so an order by position is an order by priority. Messages in memory may be given
+out up to the highest level that is behind (``limit``): 2, 3, 5 and 6 wait until 7 and 8 were read. Messages that
+precede others in the store have a second window, so that they mostly need not be read back.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collections import deque
 from tandemmq.broker.core.delivery import Entry
 from tandemmq.store.state.keys import PRIORITY_MAX, RANKS
 
-# More than any number of messages in a level, and than any order key.
+# Above any number of messages in a level, and any order key.
 POSITION_BITS = 56
 KEY_BITS = 96
-_FIRST = 1 << POSITION_BITS - 1  # there is as much room before it, for what is taken back
+_FIRST = 1 << POSITION_BITS - 1  # there is as much room before it, for returned messages
 NO_LIMIT = RANKS << POSITION_BITS
 BOUNDS = tuple(level << POSITION_BITS for level in range(RANKS))
 
 
 class Level:
-    """Of one priority: ``cursor``, ``is_behind`` and what waits to be placed, as ``window`` says.
+    """State of one priority: ``cursor``, ``is_behind`` and the entries to be placed, as in ``window``.
 
     ``waiting``: non-persistent messages, each with the order key of the stored message that it precedes. ``unplaced``:
-    those behind all that is stored so far. ``position`` is that of the last message that was placed.
+    those behind all messages stored so far. ``position`` is that of the last message that was placed.
     """
 
     __slots__ = ("_first", "_taken_back", "cursor", "is_behind", "position", "unplaced", "waiting")
@@ -45,27 +45,27 @@ class Level:
         self._taken_back = 0
 
     def next_position(self) -> int:
-        """Behind all that are in this level."""
+        """Return a position behind all in this level."""
         self.position += 1
         return self.position
 
     def position_before(self) -> int:
-        """Before all that are in this level."""
+        """Return a position before all in this level."""
         self._taken_back += 1
         return self._first - self._taken_back
 
     def precede(self, order_key: int) -> None:
-        """A stored message is behind all that came before it, also behind what is not stored."""
+        """Place the unplaced messages before the stored message of ``order_key``, which came after them."""
         if self.unplaced:
             self.waiting.extend((order_key, entry) for entry in self.unplaced)
             self.unplaced.clear()
 
 
 class Levels:
-    """The levels of one queue in ``all``, the highest priority first; a single one if it does not go by priority.
-    ``requested`` is the level of the Page that is under way.
+    """The levels of one queue in ``all``, the highest priority first; a single one if it does not serve by priority.
+    ``requested`` is the level of the Page in progress.
 
-    ``is_held``: at the last round somebody had room for a message that has to wait for what the store holds.
+    ``is_held``: in the last round a consumer had room for a message that must wait for messages of the store.
     """
 
     __slots__ = ("_behind", "all", "is_held", "requested")
@@ -73,28 +73,28 @@ class Levels:
     def __init__(self, *, is_prioritized: bool, is_behind: bool) -> None:
         bounds = BOUNDS if is_prioritized else (-_FIRST,)
         self.all = [Level(bound + _FIRST, is_behind=is_behind) for bound in bounds]
-        self._behind = (1 << len(self.all)) - 1 if is_behind else 0  # a bit for each that is
+        self._behind = (1 << len(self.all)) - 1 if is_behind else 0  # a bit for each level that is behind
         self.requested = 0
         self.is_held = False
 
     @property
     def is_behind(self) -> bool:
-        """Whether any is."""
+        """True if a level is behind."""
         return self._behind > 0
 
     @property
     def first_behind(self) -> int:
-        """The highest level that is behind; RANKS: none is."""
+        """Highest level that is behind; RANKS: none is."""
         behind = self._behind
         return (behind & -behind).bit_length() - 1 if behind else RANKS
 
     @property
     def limit(self) -> int:
-        """Messages before this position may be given out."""
+        """Position before which messages may be given out."""
         return (self.first_behind + 1) << POSITION_BITS if self._behind else NO_LIMIT
 
     def precedes_unread(self, level: int) -> bool:
-        """Whether a lower level is behind."""
+        """Return whether a lower level is behind."""
         return self._behind >> level + 1 > 0
 
     def fall_behind(self, level: int) -> None:
@@ -107,14 +107,14 @@ class Levels:
 
     @property
     def held(self) -> int:
-        """Messages that are not stored, and wait for stored ones."""
+        """Number of messages that are not stored and wait for stored ones."""
         held = 0
         for level in self.all:
             held += len(level.waiting) + len(level.unplaced)
         return held
 
     def take_all(self) -> list[Entry]:
-        """What ``held`` counts leaves; nothing is behind any more."""
+        """Remove and return the messages that ``held`` counts; no level is behind any more."""
         entries = []
         for number, level in enumerate(self.all):
             entries += [entry for _, entry in level.waiting] + level.unplaced
@@ -125,12 +125,13 @@ class Levels:
 
 
 def key_of(entry: Entry, *, is_prioritized: bool) -> int:
-    """The order key of what is stored, behind the level if there are levels: grows with the position."""
+    """Return the order key of the stored message, combined with the level if there are levels: it grows with the
+    position."""
     return (level_at(entry.position) << KEY_BITS) + entry.order_key if is_prioritized else entry.order_key
 
 
 def level_at(position: int) -> int:
-    """The level of what has that position."""
+    """Return the level of a position."""
     return position >> POSITION_BITS
 
 

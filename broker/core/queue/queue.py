@@ -1,4 +1,5 @@
-"""A queue: messages in order, handed in turn to the consumers that have credit. Decides and returns, never acts."""
+"""Queue of messages in order, given in turn to the consumers that have credit. It decides and returns, and never
+acts."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from tandemmq.broker.core.queue.start import Start
 from tandemmq.broker.core.queue.window import COPIED, Window
 from tandemmq.broker.core.slices import ITEMS, Pace, Work, nothing
 
-# One call of dispatch gives at most so much: the outlets are asked again before more is given to them.
+# Bounds of one call of dispatch: the outlets are checked again before they receive more.
 ROUND_MESSAGES = 128
 ROUND_BYTES = 128 * 1024
-# With more in its lanes a queue keeps them, though it needs them no more: they are put in one row in a moment only if
-# they are few.
+# With more entries in its lanes a queue keeps them, even if it no longer needs them: only few entries are quickly
+# merged into one row.
 GATHERED_MAX = 10_000
 
 _position = attrgetter("position")
@@ -32,29 +33,29 @@ _weight = attrgetter("weight")
 
 
 def _link_bytes(subscription: Subscription) -> int:
-    """What its place in a queue takes, beside its selector."""
+    """Return the bytes of a place in a queue, without the selector."""
     return QUEUE_LINK_BYTES if subscription.selector is None else QUEUE_LINK_BYTES + TAKER_BYTES
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Queue(Window):
-    """One queue: its window, and those who take from it."""
+    """Queue: its window, and its consumers."""
 
     owners: tuple[int, ...] = field(init=False)
-    expires: bool = field(default=True, init=False)  # whether what it holds does, when its time has come
-    is_leaving: bool = field(default=False, init=False)  # it is unused, and ends unless a client names it now
+    expires: bool = field(default=True, init=False)  # whether its messages expire
+    is_leaving: bool = field(default=False, init=False)  # unused: it ends unless a client names it now
     has_more: bool = field(default=False, init=False)  # the last round of dispatch ended at its bound
     topic: object | None = field(default=None, init=False)  # the topic that feeds it, of a durable subscription
-    # While it is paused: the consumers who take part again when it goes on. None: it is not paused.
+    # While it is paused: the consumers that take part again when it resumes. None: it is not paused.
     _set_aside: list[Subscription] | None = field(default=None, init=False)
-    # When it begins to give out; None: as soon as somebody takes.
+    # Condition of its first delivery; None: as soon as there is a consumer.
     start: Start | None = field(default=None, init=False)
     in_flight: int = field(default=0, init=False)
     dequeued: int = field(default=0, init=False)
     _likeness: Likeness = field(default_factory=Likeness, init=False)
     _turn: int = field(default=0, init=False)
-    _choices: Choices | None = field(default=None, init=False)  # as soon as a consumer has a selector
-    # It keeps its routes until fewer wait, whether it needs them or not.
+    _choices: Choices | None = field(default=None, init=False)  # set once a consumer has a selector
+    # It keeps its routes until fewer messages wait, even if it does not need them.
     _is_long: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -69,14 +70,14 @@ class Queue(Window):
 
     @property
     def count(self) -> int:
-        """All messages: ready, delivered and not acknowledged, and those that only the store holds."""
+        """Number of all messages: ready, delivered and not acknowledged, and those that only the store holds."""
         return self.held + self.in_flight + self.unread + self.skipped.count
 
     # ---- consumers
 
     @property
     def users(self) -> list[Subscription]:
-        """All who take part, or will when it is not paused any more."""
+        """All consumers that take part, or will when the queue is resumed."""
         return self.consumers if self._set_aside is None else [*self.consumers, *self._set_aside]
 
     @property
@@ -84,19 +85,19 @@ class Queue(Window):
         return self._set_aside is not None
 
     def pause(self) -> None:
-        """Nothing is given out from now on, but to those that ``takes_paused``. What was, may be acknowledged."""
+        """Stop deliveries, except to consumers with ``takes_paused``. Earlier deliveries may be acknowledged."""
         if self._set_aside is None:
             self._set_aside = self.consumers
             self._let_take_part([])
 
     def resume(self) -> None:
-        """It gives out again; to be dispatched by the caller."""
+        """Resume deliveries; the caller dispatches."""
         aside, self._set_aside = self._set_aside, None
         if aside is not None:
             self._let_take_part([*self.consumers, *aside])
 
     def _let_take_part(self, consumers: list[Subscription]) -> None:
-        """Those instead of the ones that do."""
+        """Replace the consumers that take part."""
         self.consumers = consumers
         self._likeness = Likeness()
         for each in consumers:
@@ -105,8 +106,8 @@ class Queue(Window):
         self._reroute(newcomers=consumers)
 
     def open(self, subscription: Subscription, payer: Memory | None = None) -> None:
-        """``subscription`` takes part from now on, or when the queue is not paused any more. ``payer``: where that
-        counts; None: for its client."""
+        """Let ``subscription`` take part from now on, or when the queue is resumed. ``payer``: where its memory counts;
+        None: for its client."""
         counted = subscription.queues[self] = payer or subscription.outlet.holder
         counted.add(Kind.STATE, _link_bytes(subscription))
         if subscription.selector is not None:
@@ -145,7 +146,7 @@ class Queue(Window):
         if is_consumer:
             is_open_to_all = subscription.is_exclusive or not self.consumers
             if subscription.is_exclusive:
-                self._recall()  # others were not asked
+                self._recall()  # other selectors did not test these messages
             if self.routes is not None and not is_open_to_all and not self._likeness.exclusive:
                 freed = self.routes.leave(subscription)
                 self._is_long = self._gathers > GATHERED_MAX
@@ -158,10 +159,10 @@ class Queue(Window):
         return nothing()
 
     def browse(self, subscription: Subscription, pace: Pace) -> Work[Browse]:
-        """A walk of ``subscription``, which takes no part in the queue, through all that it holds now: with the first
-        step the queue is free to change."""
+        """Return a walk of ``subscription``, which takes no part in the queue, through all present messages: after the
+        first step the queue may change."""
         count = self.count
-        # Copies of lists, and nothing for each message, are made at once.
+        # Copies of lists, without work for each message, are made at once.
         entries: list[Iterable[Entry]] = [list(self.ready), list(self.returned.entries())]
         if self.routes is not None:
             entries.extend(self.routes.snapshot())
@@ -186,7 +187,7 @@ class Queue(Window):
     # ---- routes
 
     def _reroute(self, newcomers: Iterable[Subscription] = ()) -> None:
-        """The consumers changed, or what bound the queue to routes is over: what waits is to be placed anew."""
+        """Place the waiting messages again: the consumers changed, or the reason for the routes is gone."""
         routes = self.routes
         self._is_long = self._gathers > GATHERED_MAX
         if not self._needs_routes:
@@ -213,11 +214,11 @@ class Queue(Window):
 
     @property
     def _gathers(self) -> int:
-        """How many ``_gather`` would put in order."""
+        """Number of entries that ``_gather`` would sort."""
         return 0 if self.routes is None else len(self.ready) + self.routes.held
 
     def _gather(self) -> None:
-        """All that waits stands in ``ready`` and ``returned`` again."""
+        """Move all waiting entries back to ``ready`` and ``returned``."""
         routes = self.routes
         if routes is None:
             return
@@ -227,7 +228,7 @@ class Queue(Window):
     # ---- out
 
     def dispatch(self, now: int) -> list[Delivery]:
-        """Who gets what next, a bounded round of it (``has_more``: ask again). ``now`` in milliseconds.
+        """Return the next deliveries, in a bounded round (``has_more``: call again). ``now`` in milliseconds.
 
         A delivery to an AUTO subscription is settled with it; all others are in flight from now on.
         """
@@ -292,7 +293,7 @@ class Queue(Window):
         self.has_more = False
         if not self.consumers:
             return []
-        # What came, or came back, goes there first, as much of it as a step may have.
+        # New and returned messages go there first, as many as a step allows.
         if self.returned.heap:
             run = self.returned.take_run(TAKEN_MAX)
             routes.take_in(run, sum(map(_weight, run)))
@@ -321,7 +322,7 @@ class Queue(Window):
         self.forget(entry)
 
     def forget(self, entry: Entry) -> None:
-        """``entry``, which is neither ready nor in flight, is gone."""
+        """Remove ``entry``, which is neither ready nor in flight."""
         self.dequeued += 1
         if self.routes is not None:
             self.routes.gone(entry)
@@ -346,7 +347,7 @@ class Queue(Window):
         self.give_back(entry, is_seen=False)
 
     def mark_returned(self, entry: Entry, *, is_seen: bool) -> None:
-        """The first half of ``give_back``, which may be long before the second (``close``)."""
+        """Do the first half of ``give_back``, which may be long before the second (``close``)."""
         if is_seen:
             entry.redeliveries += 1
         expiration = entry.message.expiration
@@ -368,7 +369,7 @@ class Queue(Window):
         return deque(sorted(mine, key=_position))
 
     def _take_in_again(self, run: deque[Entry]) -> None:
-        """The second half of ``give_back``, for many: all of them are back at once."""
+        """Do the second half of ``give_back`` for many entries: all of them return at once."""
         self.in_flight -= len(run)
         if self.routes is not None:
             self.routes.all_gone(run)
@@ -382,8 +383,8 @@ class Queue(Window):
                 yield
 
     def drop(self) -> Work[None]:
-        """The queue is deleted. Its consumers are closed already, or see an empty queue. The steps of what is returned
-        give its memory back."""
+        """Delete the queue. Its consumers are closed already, or see an empty queue. The steps of the returned work
+        free its memory."""
         entries = [*self.expired, *self.ready, *self.returned.entries(), *self.levels.take_all()]
         if self.routes is not None:
             entries += self.routes.clear()

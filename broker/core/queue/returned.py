@@ -1,4 +1,4 @@
-"""What came back to a queue, by position: single messages, and runs of very many that take no longer than one does."""
+"""Entries that came back to a queue, by position: single ones, and runs of very many, which cost no more than one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tandemmq.broker.core.delivery import Entry
 
 
 class Returned:
-    """``total``: how many there are. ``heap``: single entries and the first of each run, each with its position; it is
-    empty when nothing is there, and begins with the first of all."""
+    """``total``: number of entries. ``heap``: single entries and the first of each run, each with its position; it is
+    empty if there are none, and begins with the first of all."""
 
     __slots__ = ("_rests", "heap", "total")
 
@@ -26,7 +26,7 @@ class Returned:
         heappush(self.heap, (entry.position, entry))
 
     def add_run(self, run: deque[Entry]) -> None:
-        """``run`` in order, which the caller gives away."""
+        """Add a sorted ``run``, which the caller gives away."""
         if not run:
             return
         self.total += len(run)
@@ -38,7 +38,7 @@ class Returned:
             self._rests[first.position] = rest
 
     def take(self) -> Entry:
-        """The first, which is not in it any more; there is one."""
+        """Remove and return the first entry; there must be one."""
         self.total -= 1
         position, entry = self.heap[0]
         rest = self._rests.pop(position, None)
@@ -52,7 +52,8 @@ class Returned:
         return entry
 
     def take_run(self, count_max: int) -> deque[Entry]:
-        """As many as are to be had at once, in order, and no more than ``count_max``. There is one."""
+        """Remove and return as many entries as can be taken at once, in order, at most ``count_max``. There is at least
+        one."""
         rest = self._rests.pop(self.heap[0][0], None)
         if rest is not None:
             first = heappop(self.heap)[1]
@@ -69,11 +70,11 @@ class Returned:
         return run
 
     def entries(self) -> Iterator[Entry]:
-        """All, in no order."""
+        """Return all entries, in any order."""
         return chain((entry for _, entry in self.heap), *self._rests.values())
 
     def keep(self, entries: Iterable[Entry]) -> None:
-        """These, of those that are there, and no others."""
+        """Keep only ``entries``, a part of the present ones."""
         self.heap[:] = [(entry.position, entry) for entry in entries]
         heapify(self.heap)
         self._rests.clear()

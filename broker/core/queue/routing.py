@@ -1,12 +1,12 @@
-"""How a queue is served whose consumers differ, or that has groups or priorities; see lanes.
+"""Service of a queue whose consumers differ, or that has groups or priorities; see lanes.
 
-What none of the consumers takes waits beside the lanes (``unwanted``), as much of it as a window holds; what is stored
-of the rest is let go and remembered (skipped_ranges), and read again when other consumers come. Until that has come to
-its end, those who came (``newcomers``) get nothing from behind it: so they, too, get the queue in its order. Nobody
-else waits for that.
+Messages that no consumer takes wait beside the lanes (``unwanted``), as many as a window holds. Of the rest, the stored
+ones leave memory and are remembered (skipped_ranges), and read again when other consumers come. Until all of that is
+read, these consumers (``newcomers``) receive nothing from behind it: so they, too, get the queue in its order. Other
+consumers do not wait for that.
 
-If too much is remembered already, what no consumer takes fills the window (``stuck``) and the queue reads no further
-until consumers acknowledge what they have, or change.
+If too many are remembered already, messages that no consumer takes fill the window (``stuck``), and the queue reads no
+further until consumers acknowledge their deliveries, or change.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from tandemmq.broker.core.slices import LOOK, WEIGHED_BYTES, Pace, Work
 
 _weight = attrgetter("weight")
 _NOBODY: frozenset[Subscription] = frozenset()
-# So many messages are put into lanes by one call of ``dispatch``, or what a step has time for: the clock is read after
-# each message where a selector is expensive, else once in LOOK. Fewer where many selectors are asked about each: as
-# many as CHOICES_FREE take as long as the rest. So does it to find among LOOKED_FREE consumers the owner of a group.
+# Maximum number of messages put into lanes by one call of ``dispatch``; the time of a step is a second bound: the clock
+# is read after each message if a selector is expensive, else once in LOOK. The number is smaller if many selectors test
+# each message: CHOICES_FREE tests take as long as the rest. So does the search for a group's owner among LOOKED_FREE
+# consumers.
 PLACED_MAX = 2000
 CHOICES_FREE = 4
 LOOKED_FREE = 8
-# So many choices are asked about one message by one call.
+# Maximum number of choices that test one message in one call.
 ASKED_MAX = 4000
-# So many that came, or came back, are sorted in by one call.
+# Maximum number of new or returned messages sorted in by one call.
 TAKEN_MAX = 10_000
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Routes:
-    """Serves a queue by lanes. ``floor``: what was handed out up to this position is not known here.
+    """Serve a queue by lanes. ``floor``: deliveries up to this position are not known here.
 
-    ``count`` and ``weight``: the messages here that the queue's window counts, and how heavy they are.
+    ``count`` and ``weight``: number and weight of the messages here that the queue's window counts.
     """
 
     _settings: EngineSettings
@@ -61,10 +62,10 @@ class Routes:
     unwanted_weight: int = field(default=0, init=False)
     stuck: list[Entry] = field(default_factory=list, init=False)
     _lanes: Lanes = field(default_factory=Lanes, init=False)
-    _asks_others: bool = field(default=True, init=False)  # than those who refused what was passed over last
-    # The positions of what was handed out and is not settled.
+    _asks_others: bool = field(default=True, init=False)  # than those that refused the last skipped messages
+    # Positions of deliveries that are not settled.
     _out: set[int] = field(default_factory=set, init=False)
-    # What was read again and not yet routed, or handed out: by position, its weight.
+    # Weight, by position, of messages that were read again and not yet routed or delivered.
     _recalled: dict[int, int] = field(default_factory=dict, init=False)
     _recalled_weight: int = field(default=0, init=False)
 
@@ -72,11 +73,11 @@ class Routes:
         self._lanes.groups.memory = self._share.memory
 
     def end_groups(self) -> None:
-        """Nothing is asked of it any more."""
+        """End the groups; no call for them follows."""
         self._lanes.groups.end()
 
     def set_consumers(self, consumers: list[Subscription], newcomers: Iterable[Subscription]) -> None:
-        """From now on these. What waits is to be placed anew."""
+        """Replace the consumers. The waiting messages are to be placed again."""
         self._lanes.set_consumers(consumers)
         self._asks_others = True
         self._reconsider(NOTHING_KNOWN)
@@ -84,7 +85,7 @@ class Routes:
             self.newcomers.update(newcomers)
 
     def join(self, subscription: Subscription) -> None:
-        """One more consumer; none is exclusive. Only it is asked about what waits."""
+        """Add a consumer; none is exclusive. Only its selector tests the waiting messages."""
         self._asks_others = True
         if self._skipped.due:
             self.newcomers.add(subscription)
@@ -93,7 +94,7 @@ class Routes:
             self._reconsider(Known((), requested, is_grouped=False))
 
     def _reconsider(self, known: Known) -> None:
-        """A consumer may want by now what none took."""
+        """Move the unwanted and stuck messages to the backlog: a consumer may want them now."""
         backlog = self._lanes.backlog
         for run in (*in_runs(self.unwanted), *in_runs(self.stuck)):
             backlog.add(run, known)
@@ -104,78 +105,79 @@ class Routes:
         self.stuck = []
 
     def leave(self, subscription: Subscription) -> Work[None]:
-        """One consumer less; none is exclusive. What it alone took is to be placed anew. The steps of what is returned
-        give the memory of its groups back."""
+        """Remove a consumer; none is exclusive. Messages that only it took are to be placed again. The steps of the
+        returned work free the memory of its groups."""
         self._asks_others = True
         self.newcomers.discard(subscription)
         return self._lanes.leave(subscription)
 
     def end(self, subscription: Subscription) -> Work[None]:
-        """``subscription`` is gone; ``set_consumers`` follows. Returns as ``leave``."""
+        """Remove ``subscription``; ``set_consumers`` follows. Returns as ``leave`` does."""
         self.newcomers.discard(subscription)
         return self._lanes.groups.leave(subscription)
 
     @property
     def recalled(self) -> tuple[int, int]:
-        """Number and weight of the messages that were read again and are taken by somebody, or may be."""
+        """Number and weight of the messages that were read again and that a consumer takes, or may take."""
         return len(self._recalled), self._recalled_weight
 
     def recalled_before(self, position: int) -> tuple[int, int]:
-        """As ``recalled``, of those before that position."""
+        """Return ``recalled`` for the messages before ``position``."""
         weights = [weight for place, weight in self._recalled.items() if place < position]
         return len(weights), sum(weights)
 
     def recall(self, entry: Entry) -> None:
-        """``entry`` was read again."""
+        """Record that ``entry`` was read again."""
         self._recalled[entry.position] = entry.weight
         self._recalled_weight += entry.weight
 
     def not_recalled(self, entry: Entry) -> None:
-        """``entry`` leaves memory, or was routed."""
+        """Record that ``entry`` leaves memory, or was routed."""
         self._recalled_weight -= self._recalled.pop(entry.position, 0)
 
     def end_recall(self) -> None:
-        """All was read again that had to be."""
+        """End the recall: all due messages were read again."""
         self.newcomers.clear()
         self._recalled.clear()
         self._recalled_weight = 0
 
     def gone(self, entry: Entry) -> None:
-        """``entry`` was handed out, and is acknowledged or back."""
+        """Record that the delivered ``entry`` is acknowledged or came back."""
         self._out.discard(entry.position)
         self.not_recalled(entry)
         if entry.message.group_id is not None:
             self._lanes.groups.done(entry.message.group_id)
 
     def comes_back(self, entry: Entry) -> None:
-        """``entry`` was handed out, and ``all_gone`` follows."""
+        """Record that the delivered ``entry`` comes back; ``all_gone`` follows."""
         self.not_recalled(entry)
         if entry.message.group_id is not None:
             self._lanes.groups.done(entry.message.group_id)
 
     def all_gone(self, entries: Iterable[Entry]) -> None:
-        """As ``gone``, of many at once, each of which ``comes_back`` was told of."""
+        """Record as ``gone`` does for many entries at once, after a call of ``comes_back`` for each."""
         self._out.difference_update([entry.position for entry in entries])
 
     @property
     def held(self) -> int:
-        """All that waits here, also what the window does not count."""
+        """Number of all messages that wait here, also those that the window does not count."""
         return self.count + len(self.unwanted)
 
     def count_before(self, limit: int) -> int:
-        """Messages that somebody takes, before that position."""
+        """Return the number of messages before position ``limit`` that a consumer takes."""
         return sum(lane.count_before(limit) for lane in self._lanes.waiting())
 
     def entries(self) -> list[Entry]:
-        """All that waits here, in no order."""
+        """Return all waiting entries, in any order."""
         return [*self._lanes.entries(), *self.unwanted, *self.stuck]
 
     def snapshot(self) -> list[Iterable[Entry]]:
-        """As ``entries``, in parts that stay as they are now. No message is read before its part is."""
+        """Return the entries as ``entries`` does, in parts that stay as they are now. A part's messages are read only
+        when the caller iterates over it."""
         return [*self._lanes.snapshot(), list(self.unwanted), list(self.stuck)]
 
     def take_out(self, is_chosen: Callable[[Entry], bool]) -> Iterator[tuple[int, list[Entry]]]:
-        """As ``Lane.take_out``."""
+        """Take entries out as ``Lane.take_out`` does."""
         places: list[Lane | Backlog] = [*self._lanes.waiting(), self._lanes.backlog]
         for looked_at, found in chain.from_iterable(place.take_out(is_chosen) for place in places):
             self._leaves(found)
@@ -194,7 +196,7 @@ class Routes:
         self.weight -= sum(map(_weight, entries))
 
     def clear(self) -> list[Entry]:
-        """All that waits here leaves, in no order: it is to be placed anew."""
+        """Remove and return all waiting entries, in any order, to be placed again."""
         entries = self.entries()
         self._lanes.clear()
         self.count = self.weight = self.unwanted_weight = 0
@@ -205,14 +207,15 @@ class Routes:
     # ---- in
 
     def take_in(self, run: deque[Entry], weight: int) -> None:
-        """``run``, in order and of that weight, is to be placed."""
+        """Add a sorted ``run`` of that weight, to be placed."""
         self.count += len(run)
         self.weight += weight
         self._lanes.backlog.add(run, NOTHING_KNOWN)
 
     def place(self, dequeued: int) -> int:
-        """What waits goes to its lane, in its order, as much of it as a step may have. The position of the first that
-        is left: what is behind that is not to be handed out yet. ``dequeued``: how many left the queue so far."""
+        """Put waiting messages into their lanes, in order, as many as a step allows. Return the position of the first
+        that is left: messages behind it must not be delivered yet. ``dequeued``: number of messages that left the queue
+        so far."""
         if self.stuck and self._has_space(dequeued):
             stuck, self.stuck = self.stuck, []
             self.count -= len(stuck)
@@ -220,7 +223,7 @@ class Routes:
                 self._leave_out(entry, dequeued)
         lanes = self._lanes
         backlog = lanes.backlog
-        is_wide = lanes.choices > ASKED_MAX  # then one message is enough for a call, or too much
+        is_wide = lanes.choices > ASKED_MAX  # then one message is enough for a call, or more than that
         asks_left = 1 if is_wide else PLACED_MAX
         is_expensive = lanes.expensive > 0
         pace = Pace()
@@ -254,17 +257,17 @@ class Routes:
 
     @property
     def is_placing(self) -> bool:
-        """Whether more waits for its lane than a step had room for."""
+        """True if messages that a step had no room for still wait for a lane."""
         return self._lanes.backlog.count > 0
 
     def _leave_out(self, entry: Entry, dequeued: int) -> None:
-        """No consumer takes ``entry``, which counts in ``weight`` and not in ``count``."""
+        """Set aside ``entry``, which no consumer takes, and which counts in ``weight`` and not in ``count``."""
         self.not_recalled(entry)
         settings = self._settings
         if not entry.order_key or (
             self._share.has_space
             and (
-                entry.redeliveries > entry.message.redelivery_counter  # the store does not know that
+                entry.redeliveries > entry.message.redelivery_counter  # the store does not know these
                 or (len(self.unwanted) < settings.window_messages and self.unwanted_weight < settings.window_bytes)
             )
         ):
@@ -283,12 +286,12 @@ class Routes:
             self.count += 1
 
     def _has_space(self, dequeued: int) -> bool:
-        """Whether more may be passed over. All that the queue holds in memory is here, or handed out."""
+        """Return whether more messages may be skipped. All messages of the queue in memory are here, or delivered."""
         skipped = self._skipped
         if skipped.is_full and skipped.may_join(dequeued):
             alive = self._out.union(entry.position for entry in self.entries())
             if self._levels is not None:
-                alive.update(BOUNDS)  # what was not read yet of a level is between its runs and those of the next
+                alive.update(BOUNDS)  # unread messages of a level are between its runs and the next level's
             skipped.join(alive, self._floor)
         return not skipped.is_full
 
@@ -297,8 +300,8 @@ class Routes:
     def dispatch(
         self, now: int, dequeued: int, messages_max: int, bytes_max: int
     ) -> tuple[list[Delivery], list[Entry], bool]:
-        """As ``Queue.dispatch``: what is given out, what was met too late, and whether to ask again. ``take_in`` was
-        given all that the queue held."""
+        """Return the deliveries, the expired messages, and whether to call again, as ``Queue.dispatch`` does.
+        ``take_in`` received all messages of the queue before."""
         deliveries: list[Delivery] = []
         expired: list[Entry] = []
         behind = self.place(dequeued)

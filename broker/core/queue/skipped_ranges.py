@@ -1,18 +1,18 @@
-"""What the consumers of a queue skipped: stored messages that left memory, to be read again for others.
+"""Ranges of stored messages that the consumers of a queue skipped: they left memory, to be read again for others.
 
 A consumer with a selector may search for its message behind millions that no consumer wants. They cannot stay in
-memory, and must not stop the queue either (ActiveMQ's does, at maxPageSize). So runs of them are remembered, not they:
+memory, and must not stop the queue either (ActiveMQ's does, at maxPageSize). So only runs of them are remembered:
 
     queue    1 2 3 4 5 6 7 8 9       A took 4, has 7; no consumer wants the others
     runs     [1-3] [5-6] [8-9]       after A acknowledged 4 and 7: [1-9]
 
-All stored messages between the first and the last key of a run were passed over, or are gone. When the consumers
-change, the runs become *due*: the store is read from the first one on, and what lies in a run comes back to memory.
-What lies in none is skipped: memory has it, or it is delivered and not acknowledged.
-Who comes with a selector that all of them were tried by (``refused_by``) changes nothing: a client that opens the same
-consumer again and again does not have the queue read each time.
+All stored messages between the first and the last key of a run were skipped, or are gone. When the consumers change,
+the runs become *due*: the store is read from the first one on, and the messages in a run return to memory. Messages
+outside all runs are ignored: memory has them, or they are delivered and not acknowledged. A new consumer whose selector
+tested all of them before (``refused_by``) changes nothing: a client that opens the same consumer again and again does
+not make the queue read each time.
 
-The number of runs is bounded (``runs_max``); two become one when nothing between them is alive any more.
+The number of runs is bounded (``runs_max``); two become one when no message between them is alive any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tandemmq.store.operations import PagedMessage
 
 
 class Run:
-    """``position`` is that of the first message; those after it have the following ones, gaps left out."""
+    """``position`` is that of the first message; the next messages have the next positions, gaps left out."""
 
     __slots__ = ("count", "end", "first_key", "last_key", "position")
 
@@ -41,8 +41,8 @@ _first_key = attrgetter("first_key")
 
 
 class SkippedRanges:
-    """The skipped runs of one queue. ``count`` is the number of messages in all runs, ``due`` the runs to be read
-    again, in order."""
+    """The skipped runs of one queue. ``count`` is the number of messages in all runs, ``due`` the list of runs to be
+    read again, in order."""
 
     __slots__ = ("_retry_at", "_runs", "_runs_max", "count", "due", "refused_by")
 
@@ -56,21 +56,21 @@ class SkippedRanges:
 
     @property
     def frontier(self) -> int:
-        """Messages before this position are not among the due ones. 0: nothing is due."""
+        """Position before which no message is due. 0: nothing is due."""
         return self.due[0].position if self.due else 0
 
     @property
     def is_full(self) -> bool:
-        """Whether no more runs may begin; ``join`` may help."""
+        """True if no more runs may begin; ``join`` may help."""
         return len(self._runs) >= self._runs_max
 
     def refuse(self, selectors: Iterable[Selector | None]) -> None:
-        """What is added from now on was refused by these alone."""
+        """Set the selectors that refused the messages added from now on."""
         self.refused_by = self.refused_by.intersection(selectors) if self._runs else frozenset(selectors)
 
     def add(self, entry: Entry, key: int) -> None:
-        """``entry``, which is stored, leaves memory. ``key`` grows with the positions: the order key, behind the level
-        where there are levels."""
+        """Record the stored ``entry``, which leaves memory. ``key`` grows with the positions: the order key, combined
+        with the level if there are levels."""
         self.count += 1
         runs = self._runs
         at = len(runs)
@@ -86,16 +86,16 @@ class SkippedRanges:
         runs.insert(at, Run(key, entry.position))
 
     def may_join(self, now: int) -> bool:
-        """Whether ``join`` is worth while. ``now`` is the number of messages that left the queue: one in twenty of
-        those that may part the runs must have gone since it last said so."""
+        """Return whether ``join`` is worthwhile. ``now`` is the number of messages that left the queue: since the last
+        True, one in twenty of the messages that may separate the runs must have left."""
         if now < self._retry_at:
             return False
         self._retry_at = now + 1 + self._runs_max // 20
         return True
 
     def join(self, alive: Collection[int], floor: int) -> None:
-        """Make one run of neighbours that have none of the positions ``alive`` between them. Of positions up to
-        ``floor`` it is not known whether they are alive."""
+        """Merge neighbouring runs with none of the positions ``alive`` between them. Positions up to ``floor`` may be
+        alive or not."""
         places = sorted([*alive, *(run.position for run in self.due)])
         joined: list[Run] = []
         for run in self._runs:
@@ -111,7 +111,7 @@ class SkippedRanges:
         self._runs = joined
 
     def recall(self) -> None:
-        """Others are there who may want them: all of them are due."""
+        """Make all runs due: new consumers may want the messages."""
         if self._runs:
             for run in self._runs:
                 insort(self.due, run, key=_first_key)
@@ -126,10 +126,11 @@ class SkippedRanges:
     def found(
         self, after: int, messages: Sequence[PagedMessage], is_end: bool, *, base: int = 0, stop: int | None = None
     ) -> Iterator[tuple[PagedMessage, int]]:
-        """The messages of a Page behind ``after`` that were due, each with its position; they are not due any more.
+        """Yield the messages of a Page behind ``after`` that were due, each with its position; they are not due any
+        more.
 
-        Runs before ``after`` became due while the Page was under way: the next one asks for them. With levels the Page
-        is of one: ``base`` is to be added to its order keys, and ``stop`` is where the level ends.
+        Runs before ``after`` became due while the Page was in progress: the next Page reads them. With levels the Page
+        is of one level: ``base`` is added to its order keys, and ``stop`` is where the level ends.
         """
         due = self.due
         at = bisect_right(due, after, key=_first_key)
@@ -137,7 +138,7 @@ class SkippedRanges:
         for paged in messages:
             key = base + paged.order_key
             while at < len(due) and due[at].last_key < key:
-                self.count -= due[at].count  # none, unless somebody else took them out of the store
+                self.count -= due[at].count  # none, unless other code removed them from the store
                 at += 1
             if at == len(due):
                 break

@@ -1,14 +1,14 @@
-"""When a queue begins to give out what it has."""
+"""Condition for the first delivery of a queue."""
 
 from __future__ import annotations
 
-# So long a queue waits for its consumers, where only their number is said (ActiveMQ).
+# Time that a queue waits for its consumers if only their number is set (ActiveMQ).
 START_MS = 1_000
 
 
 class Start:
-    """When a queue gives out its first message: as soon as it has so many consumers, or so long after the first one
-    came (consumersBeforeDispatchStarts, timeBeforeDispatchStarts). Without consumers it starts over."""
+    """Start of a queue's deliveries: when it has enough consumers, or when enough time passed since the first one came
+    (consumersBeforeDispatchStarts, timeBeforeDispatchStarts). Without consumers it starts over."""
 
     __slots__ = ("_consumers", "_milliseconds", "_since", "has_begun")
 
@@ -19,7 +19,7 @@ class Start:
         self.has_begun = False
 
     def waits(self, consumers: int, now: int) -> int:
-        """How long ``consumers`` are still to wait; 0: they are served."""
+        """Return the milliseconds that ``consumers`` still have to wait; 0: they are served."""
         if not consumers:
             self._since = None
             self.has_begun = False

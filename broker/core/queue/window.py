@@ -1,32 +1,32 @@
-"""What memory holds of a queue, and what of it waits in the store.
+"""Part of a queue that memory holds, and the part that waits in the store.
 
-Memory holds a *window*: the head of the queue, bounded by count and bytes. What is behind it waits in the store
-and is only counted; the queue is then *paged*, and reads on (Page) when its window runs low.
+Memory holds a *window*: the head of the queue, bounded by count and bytes. Messages behind it wait in the store and are
+only counted; the queue is then *paged*, and reads on (Page) when its window runs low.
 
     store   ... 17 18 | 19 20 21 22 23        cursor = 18: the last stored message that memory ever held
     memory  14 15 16 17 18                    window; 9 and 12 may still be in flight, or back at the front
 
-Why nothing is lost or doubled. Three rules:
+No message is lost or doubled, by three rules:
 
-1. All stored messages up to ``cursor`` are or were in memory, none behind it is. Acknowledged, delivered and
-   returned messages are all at or before the cursor: what comes back stays in memory, sorted in by its position.
-   Memory may let go of a message that was not delivered since; then it is remembered as skipped (skipped_ranges), and
-   nothing else brings it back.
-2. Not paged: nothing durable is behind the cursor. A message that becomes durable is put into the window and moves
-   the cursor; or the window is full, it is counted (``unread``), and from then on the queue is paged.
-3. Paged: messages that become durable are counted and otherwise ignored. A Page asks for what is behind the cursor.
+1. All stored messages up to ``cursor`` are or were in memory, none behind it is. Acknowledged, delivered and returned
+messages are all at or before the cursor: a returned message stays in memory, sorted in by its position. Memory may
+release a message that was not delivered since; then it is remembered as skipped (skipped_ranges), and nothing else
+brings it back.
+2. Not paged: nothing durable is behind the cursor. A message that becomes durable is put into the window and moves the
+cursor; or, if the window is full, it is counted (``unread``), and from then on the queue is paged.
+3. Paged: messages that become durable are counted and otherwise ignored. A Page reads the messages behind the cursor.
 
-Additions and Pages come back on one ordered channel (store/operations.py): a Page holds everything that was handed
-over before it, and nothing later. So every addition is either reported before the Page, then it was ignored by
-rule 3 and the store has it behind the cursor: this Page or a later one brings it; or it is reported after
-the Page, then the Page did not hold it. A Page with ``is_end`` therefore leaves nothing durable behind the new
-cursor, and rule 2 holds again: what is reported from now on was handed over after the Page. One Page is under way at
-most, and the window may only shrink meanwhile (nothing is evicted under a Page), so the cursor that it was asked with
-is still the cursor when it comes back.
+Additions and Pages come back on one ordered channel (store/operations.py): a Page holds everything that was handed over
+before it, and nothing later. So there are two cases for each addition. Reported before the Page: it was ignored by rule
+3 and the store has it behind the cursor, so this Page or a later one brings it. Reported after the Page: the Page did
+not hold it. A Page with ``is_end`` therefore leaves nothing durable behind the new cursor, and rule 2 holds again:
+additions reported from now on were handed over after the Page. At most one Page is in progress, and the window may only
+shrink meanwhile (nothing is evicted under a Page), so the cursor of the request is still the cursor when the Page comes
+back.
 
-Non-persistent messages are only in memory, but keep their place: while the queue is paged they wait with
-the order key of the stored message that they precede. Order is that of becoming visible: a persistent message becomes
-visible when it is durable, a non-persistent one at once.
+Non-persistent messages are only in memory, but keep their place: while the queue is paged they wait with the order key
+of the stored message that they precede. The order is that of becoming visible: a persistent message becomes visible
+when it is durable, a non-persistent one at once.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import rank_of
 
-# With the memory for windows exhausted an empty one is given so much, while a consumer takes it: a queue still moves.
+# Page of an empty window when the memory for windows is exhausted and a consumer takes messages: the queue still moves.
 SCARCE_MESSAGES = 16
 SCARCE_BYTES = 128 * 1024
-# Of so many messages of a queue that memory lets go of it is remembered how often they were delivered.
+# Number of a queue's messages released from memory whose delivery counts are remembered.
 DELIVERED_BEFORE_MAX = 10_000
-# What consumers skipped is remembered in so many runs for each message that the window may hold.
+# Runs of skipped messages that are remembered, per message of the full window.
 RUNS_PER_WINDOW = 10
-# So many references are copied in the time of an item of a step.
+# References copied in the time of one item of a step.
 COPIED = 128
-# And so many are looked through for those that are to leave; or so many leave.
+# References searched for entries to release, and entries released, in the time of one item.
 _LOOKED_THROUGH = 32
 _LEFT = 4
 _NEVER = 1 << 63
@@ -73,7 +73,7 @@ _weight = attrgetter("weight")
 class Window(QueueBase):
     """The window of one queue, and its way to the store and back.
 
-    ``expired`` collects what was met too late; the caller takes it from there.
+    ``expired`` collects the expired messages; the caller takes them from there.
     """
 
     _settings: EngineSettings
@@ -86,9 +86,9 @@ class Window(QueueBase):
     returned: Returned = field(default_factory=Returned, init=False)
     expired: deque[Entry] = field(default_factory=deque, init=False)
     expiring_at: int = field(default=0, init=False)  # no message of the window expires before; 0: none expires
-    is_behind: bool = field(init=False)  # "paged" of the rules
-    is_paged: bool = field(init=False)  # there is something to be read: behind the cursor, or once more
-    is_rereading: bool = field(default=False, init=False)  # the Page that was asked for reads what was skipped
+    is_behind: bool = field(init=False)  # "paged" in the rules
+    is_paged: bool = field(init=False)  # messages must be read: behind the cursor, or again
+    is_rereading: bool = field(default=False, init=False)  # the Page in progress reads skipped messages
     levels: Levels = field(init=False)
     _level: Level = field(init=False)
     has_groups: bool = field(default=False, init=False)
@@ -98,7 +98,7 @@ class Window(QueueBase):
     _low_messages: int = field(init=False)
     _low_weight: int = field(init=False)
     _page_after: int = field(default=0, init=False)
-    # How often messages that memory let go of were delivered and refused, by their order keys.
+    # Numbers of deliveries and refusals of messages released from memory, by their order keys.
     _delivered_before: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class Window(QueueBase):
     # ---- in
 
     def add(self, message: Message, order_key: int, location: int, size: int) -> None:
-        """A message of this queue became durable."""
+        """Add a message of this queue that became durable."""
         self.enqueued += 1
         number = 0
         level = self._level
@@ -145,7 +145,7 @@ class Window(QueueBase):
             if (
                 count < settings.window_messages
                 and weight < settings.window_bytes
-                and memory.used < memory.window_max  # as share.has_space, which few have to ask
+                and memory.used < memory.window_max  # share.has_space in short: only few need the call
                 and (not share.limit or share.has_space)
             ):
                 level.cursor = order_key
@@ -160,7 +160,7 @@ class Window(QueueBase):
         level.precede(order_key)
 
     def add_volatile(self, message: Message) -> None:
-        """A non-persistent message arrived. The caller has asked ``Share`` for room."""
+        """Add a non-persistent message. The caller has checked ``Share`` for room."""
         self.enqueued += 1
         entry = volatile_entry(message)
         self.share.take(entry)
@@ -185,11 +185,11 @@ class Window(QueueBase):
 
     @abstractmethod
     def _reroute(self) -> None:
-        """It has groups now."""
+        """Serve by routes: the queue has groups now."""
 
     def take_back(self, paged: PagedMessage) -> None:
-        """A message is offered again that a prepared transaction of a former term withheld: at the front, or where the
-        pages to come will find it."""
+        """Offer a message again that a prepared transaction of a former term withheld: at the front, or where later
+        pages will find it."""
         level = self.levels.all[rank_of(paged.message.priority)] if self.is_prioritized else self._level
         if level.is_behind and paged.order_key > level.cursor:
             return
@@ -202,20 +202,20 @@ class Window(QueueBase):
 
     @property
     def wants_page(self) -> bool:
-        """Whether it is time to read on in the store."""
+        """True if it is time to read on in the store."""
         if not self.is_paged or self.is_page_asked or not self.consumers:
             return False
         routes = self.routes
         count, weight = len(self.ready), self.ready_weight
         if routes is not None:
             if self._is_due:
-                # What lies behind the due ones fills the window, and may wait for them. And what became due since may
-                # lie before what was read again, which then waits for it.
+                # Messages behind the due ones fill the window, and may wait for them. And messages that became due
+                # since may precede messages that were read again, which then wait for them.
                 return self._may_recall(*routes.recalled) or self._may_recall(
                     *routes.recalled_before(self.skipped.frontier)
                 )
             if self.levels.is_held:
-                # However much of lower levels is in memory.
+                # Lower levels in memory do not count.
                 return routes.count_before(self.levels.limit) < self._low_messages
             count += routes.count
             weight += routes.weight
@@ -225,7 +225,7 @@ class Window(QueueBase):
 
     @property
     def _is_taken(self) -> bool:
-        """Whether a consumer would take a message now."""
+        """True if a consumer would take a message now."""
         return any(each.credit > 0 and each.outlet.is_writable for each in self.consumers)
 
     def _may_recall(self, count: int, weight: int) -> bool:
@@ -233,14 +233,14 @@ class Window(QueueBase):
 
     @property
     def _is_due(self) -> bool:
-        """Whether the next Page is one of what was skipped."""
+        """True if the next Page is one of skipped messages."""
         due = self.skipped.due
         return bool(due) and level_at(due[0].position) <= self.levels.first_behind
 
     def ask_page(self) -> Page:
-        """The next Page, to be handed to the store; it must come back to ``page``."""
+        """Return the next Page, to be handed to the store; its result must go to ``page``."""
         assert self.is_paged, "only a paged queue has something to read"
-        assert not self.is_page_asked, "one page of a queue is under way at most"
+        assert not self.is_page_asked, "at most one page of a queue is in progress"
         self.is_page_asked = True
         settings = self._settings
         count, size = settings.page_messages, settings.page_bytes
@@ -260,7 +260,7 @@ class Window(QueueBase):
         return Page(self.owner, after, count, size, priority=priority)
 
     def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
-        """The Page came back."""
+        """Take the result of the Page."""
         assert self.is_page_asked, "a page comes back once, and only when asked for"
         self.is_page_asked = False
         if self.is_rereading:
@@ -284,10 +284,10 @@ class Window(QueueBase):
             self.is_behind = levels.is_behind
             if not self.is_behind:
                 self.is_paged = bool(self.skipped.due)
-                self.unread = 0  # what the store counted at start may be less exact than what it reads
+                self.unread = 0  # the store's count at start may be less exact than its pages
 
     def _reread(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
-        """What was skipped is in memory again, at its old place."""
+        """Put skipped messages back into memory, at their old places."""
         base = self.levels.requested << KEY_BITS
         found = self.skipped.found(self._page_after, messages, is_end, base=base, stop=base + (1 << KEY_BITS))
         for paged, position in found:
@@ -319,8 +319,8 @@ class Window(QueueBase):
     # ---- out of memory
 
     def evict(self, pace: Pace) -> Work[None]:
-        """Leave the stored messages of the window to the store: no consumer wants them now, and memory is scarce. In
-        steps, until somebody wants them."""
+        """Leave the stored messages of the window to the store: no consumer wants them now, and memory is scarce. Works
+        in steps, until there is a consumer."""
         if not self.owner or self.consumers or self.is_page_asked:
             return
         for looked_at, found in self.take_out(self._may_leave):
@@ -336,7 +336,7 @@ class Window(QueueBase):
                     return
 
     def _may_leave(self, entry: Entry) -> bool:
-        """Whether it is read again as it is. What was delivered before has to be remembered."""
+        """Return whether ``entry`` can be read again unchanged, and remember its deliveries if it had any."""
         if not entry.order_key or entry.position <= 0:
             return False
         if entry.redeliveries == entry.refusals == entry.message.redelivery_counter:
@@ -347,11 +347,11 @@ class Window(QueueBase):
         return True
 
     def sweep(self, now: int, pace: Pace) -> Work[None]:
-        """Move what has expired in memory to ``expired``: first it is found, in steps, while the queue goes on. What
-        is not placed yet is met again when it enters the window."""
+        """Move the expired messages of memory to ``expired``: first find them, in steps, while the queue continues.
+        Messages that are not placed yet are examined when they enter the window."""
         if not self.expiring_at or self.expiring_at > now:
             return
-        self.expiring_at = 0  # what comes meanwhile sets it
+        self.expiring_at = 0  # messages that arrive meanwhile set it
         parts: list[Iterable[Entry]] = [list(self.ready), list(self.returned.entries())]
         if self.routes is not None:
             parts.extend(self.routes.snapshot())
@@ -373,18 +373,18 @@ class Window(QueueBase):
                 late.difference_update(found)
                 if pace.is_full(1 + looked_at // _LOOKED_THROUGH):
                     yield
-        if late:  # they went from one place to another, or ``dispatch`` met them
+        if late:  # these changed their place, or ``dispatch`` removed them
             first = now
         if first != _NEVER and (not self.expiring_at or first < self.expiring_at):
             self.expiring_at = first
 
     def take_out(self, is_chosen: Callable[[Entry], bool]) -> Iterator[tuple[int, list[Entry]]]:
-        """As ``Lane.take_out``, of all that waits."""
+        """Take out of all waiting entries, as ``Lane.take_out`` does."""
         ready = self.ready
         for looked_at, found in take_out(ready, is_chosen):
             self.ready_weight -= sum(map(_weight, found))
             yield looked_at, found
-            if ready is not self.ready:  # what was in it waits elsewhere by now
+            if ready is not self.ready:  # its entries wait elsewhere now
                 break
         returned, found = parted(self.returned.entries(), is_chosen)
         if found:

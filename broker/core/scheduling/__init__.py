@@ -1,1 +1,1 @@
-"""When a message is due that is to wait. Pure."""
+"""Times of delayed and repeated messages. Pure."""

@@ -1,12 +1,12 @@
-"""A cron entry: five fields that name minutes. Pure.
+"""Cron entry: five fields that select minutes. Pure.
 
     minute 0-59   hour 0-23   day of month 1-31   month 1-12   day of week 0-6 (Sunday is 0, and 7)
 
-Each is ``*`` (or ``?``), a number, a range ``a-b``, a list of those, or any of them with ``/n``: those that n divides.
-That is how ActiveMQ's CronParser reads them: ``*/7`` are the days 7, 14, 21, 28, not 1, 8, 15. A day counts when both
-its fields do; if both are restricted, when one does (crontab(5), and CronParser's own comment).
-CronParser passes over some of those minutes (the first ones of a later hour, say) and on days when clocks change it is
-an hour wrong: here the first one named is the next.
+Each is ``*`` (or ``?``), a number, a range ``a-b``, a list of those, or any of them with ``/n``: its values that n
+divides. ActiveMQ's CronParser reads them the same way: ``*/7`` means the days 7, 14, 21, 28, not 1, 8, 15. A day
+matches when both its fields match; if both are restricted, one is enough (crontab(5), and CronParser's own comment).
+CronParser skips some of these minutes (the first ones of a later hour, for example) and is an hour wrong on days when
+clocks change; this module returns the first matching minute.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
 TEXT_CHARACTERS_MAX = 500
-# 29 February falls on a given day of the week once in 40 years at the latest, over a century's turn.
+# 29 February falls on a given day of the week at least once in 40 years, even across the turn of a century.
 _YEARS_SEARCHED = 41
-# Clocks are set back by less.
+# Clocks are set back by less than this.
 _REPEATED_HOURS_MAX = 2
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
 _ALL = frozenset("*?")
@@ -29,7 +29,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """The minutes that ``text`` names. Days of the week count from Sunday, which is 0."""
+    """The minutes that ``text`` selects. Days of the week count from Sunday, which is 0."""
 
     text: str
     minutes: tuple[int, ...]
@@ -41,7 +41,7 @@ class Cron:
 
     @classmethod
     def of(cls, text: str) -> Cron:
-        """Raises ValueError, with the reason, for what is no cron entry or names no minute."""
+        """Parse ``text``. Raises ValueError, with the reason, if it is no cron entry or selects no minute."""
         tokens = text.split()
         if len(tokens) != len(_FIELDS) or len(text) > TEXT_CHARACTERS_MAX:
             raise ValueError("minute, hour, day of month, month and day of week are expected, with blanks between")
@@ -57,13 +57,13 @@ class Cron:
             is_either_day=tokens[2] not in _ALL and tokens[4] not in _ALL,
         )
         if next(cron._dates(date(2000, 1, 1)), None) is None:
-            raise ValueError("no day of the calendar is meant by it")
+            raise ValueError("no day of the calendar matches it")
         return cron
 
     def next(self, after: int, zone: tzinfo) -> int | None:
-        """The first of its minutes after ``after``, by the clocks of ``zone``; None: there is none.
+        """Return the first matching minute after ``after``, by the clocks of ``zone``; None: there is none.
 
-        What the clocks leap over comes when they have; an hour that they repeat is two.
+        A minute that the clocks skip comes right after the change; an hour that they repeat counts twice.
         """
         local = (_EPOCH + after * _MILLISECOND).astimezone(zone)
         for day in self._dates(local.date()):
@@ -104,7 +104,7 @@ class Cron:
 
 
 def _moments(local: datetime) -> Iterator[int]:
-    """When the clocks show ``local``: once, or twice when they are set back."""
+    """Yield the moments when the clocks show ``local``: one, or two when they are set back."""
     first, second = (_milliseconds(local.replace(fold=fold)) for fold in (0, 1))
     yield first
     if second > first:
@@ -116,7 +116,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _values(token: str, name: str, first: int, last: int) -> set[int]:
-    """The order of the questions is CronParser.calculateValues': a step applies to the whole field."""
+    """Parse a field in the order of CronParser.calculateValues: a step applies to the whole field."""
     numerator, slash, denominator = token.partition("/")
     if slash:
         divisor = _number(denominator, name, 1, last)

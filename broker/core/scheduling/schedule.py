@@ -1,13 +1,13 @@
-"""When a scheduled message is due: ActiveMQ's properties AMQ_SCHEDULED_DELAY, _PERIOD, _REPEAT and _CRON. Pure.
+"""Due times of scheduled messages: ActiveMQ's properties AMQ_SCHEDULED_DELAY, _PERIOD, _REPEAT and _CRON. Pure.
 
-    delay                     once, after so many milliseconds
+    delay                     once, after this many milliseconds
     delay, period, repeat     1 + repeat times, the first after the delay (or, without one, after a period)
     cron                      at each minute that the five fields name
     cron, period, repeat      at each such minute a run of 1 + repeat messages begins, after the delay (or a period)
 
-as SchedulerBroker and JobSchedulerImpl do it. Differences: times are not rounded to half a second; what fell due while
-no broker ran is sent once, not once for each time that was missed; and what would never end or never begin is refused.
-Times are milliseconds since 1970.
+SchedulerBroker and JobSchedulerImpl do the same, with these differences: times are not rounded to half a second; a
+message that fell due while no broker ran is sent once, not once for each missed time; and a schedule that would never
+end or never begin is refused. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ PERIOD = "AMQ_SCHEDULED_PERIOD"
 REPEAT = "AMQ_SCHEDULED_REPEAT"
 CRON = "AMQ_SCHEDULED_CRON"
 PROPERTIES = (DELAY, PERIOD, REPEAT, CRON)
-# On what the scheduler sent: of which message it is an occurrence. Such a message is not scheduled again.
+# Property of messages that the scheduler sent: the id of the scheduled message. Such a message is not scheduled again.
 JOB_ID = "scheduledJobId"
 
 TIME_MS_MAX = 100 * 366 * 24 * 60 * 60 * 1000
-REPEAT_MAX = 1000  # ActiveMQ's maxSchedulerRepeatAllowed, where nothing else is set
+REPEAT_MAX = 1000  # ActiveMQ's maxSchedulerRepeatAllowed, if nothing else is set
 FOR_EVER = -1
-# What repeats for ever does so ten times in a second at most.
+# Minimum period of an endless repetition: ten times a second.
 ENDLESS_PERIOD_MS_MIN = 100
-# Copies that one message may become each hour, of what never ends.
+# Maximum number of copies per hour of one endless message.
 ENDLESS_COPIES_AN_HOUR_MAX = 36_000
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When one message is to be sent. ``repeat``: so often after the first time; FOR_EVER: without an end."""
+    """Times at which one message is sent. ``repeat``: number of repetitions after the first time; FOR_EVER: no end."""
 
     delay_ms: int = 0
     period_ms: int = 0
@@ -49,10 +49,10 @@ class Schedule:
 
     @classmethod
     def of(cls, properties: Mapping[str, Any] | None, repeat_max: int = REPEAT_MAX) -> Schedule | None:
-        """What the properties of a message ask for; None: nothing, or the scheduler sent it itself. ``repeat_max``: so
-        often it may come after the first time.
+        """Return the schedule in the properties of a message; None: there is none, or the scheduler sent the message.
+        ``repeat_max``: maximum number of repetitions after the first time.
 
-        Raises a ClientError, not fatal, for what cannot be done.
+        Raises ClientError, not fatal, for an impossible schedule.
         """
         if not properties or JOB_ID in properties:
             return None
@@ -68,16 +68,19 @@ class Schedule:
         )
         if schedule.repeat == FOR_EVER:
             if schedule.cron is not None:
-                raise _refused(f"{REPEAT} {repeat} with {CRON}", "Each minute named would begin what never ends.")
+                raise _refused(
+                    f"{REPEAT} {repeat} with {CRON}", "Each minute of the entry would begin an endless repetition."
+                )
             if schedule.period_ms < ENDLESS_PERIOD_MS_MIN:
                 raise _refused(
                     f"{REPEAT} {repeat} with {PERIOD} {schedule.period_ms}",
-                    f"What repeats for ever needs a period of {ENDLESS_PERIOD_MS_MIN} ms at least.",
+                    f"An endless repetition needs a period of at least {ENDLESS_PERIOD_MS_MIN} ms.",
                 )
         return schedule
 
     def check_copies(self, parts: int, repeat_max: int = REPEAT_MAX) -> None:
-        """ClientError, not fatal, when a message to so many destinations would become more than one message may."""
+        """Raise ClientError, not fatal, if a message to that many destinations would become more copies than
+        allowed."""
         copies_max = 1 + repeat_max
         if self.cron is not None:
             an_hour = len(self.cron.minutes) * (1 + self.repeat) * parts
@@ -85,32 +88,32 @@ class Schedule:
             an_hour = 3_600_000 * parts // self.period_ms
         elif (1 + self.repeat) * parts > copies_max:
             raise _refused(
-                f"{1 + self.repeat} times to {parts} destinations", f"It may become {copies_max} messages at most."
+                f"{1 + self.repeat} times to {parts} destinations", f"At most {copies_max} messages are allowed."
             )
         else:
             return
         if an_hour > ENDLESS_COPIES_AN_HOUR_MAX:
             raise _refused(
                 f"{an_hour} messages an hour, without an end",
-                f"It may become {ENDLESS_COPIES_AN_HOUR_MAX} an hour at most.",
+                f"At most {ENDLESS_COPIES_AN_HOUR_MAX} an hour are allowed.",
             )
 
     @property
     def run(self) -> Schedule | None:
-        """What begins at each minute of the cron entry; None: the message is just sent then."""
+        """Schedule that begins at each minute of the cron entry; None: the message is just sent then."""
         if self.cron is None or self.repeat == 0:
             return None
         return Schedule(self.delay_ms, self.period_ms, self.repeat)
 
     def first(self, now: int, zone: tzinfo) -> int:
-        """When it is due first. ``zone``: whose minutes and hours a cron entry means."""
+        """Return the first due time. ``zone``: time zone of a cron entry."""
         if self.cron is not None:
             return self._next_minute(self.cron, now, zone)
         return now + (self.delay_ms or self.period_ms)
 
     def next(self, due: int, now: int, left: int, zone: tzinfo) -> tuple[int, int] | None:
-        """After it was sent at ``now``, due at ``due`` with ``left`` repetitions to come: when it is due again, and
-        what is left then. None: that was the last time."""
+        """Return the next due time and the repetitions left then, after a message due at ``due`` with ``left``
+        repetitions was sent at ``now``. None: that was the last time."""
         if self.cron is not None:
             return self._next_minute(self.cron, max(due, now), zone), left
         if left == 0:
@@ -127,7 +130,7 @@ class Schedule:
 
 
 def _number(name: str, value: object, greatest: int) -> int:
-    """A number, or a text that is one (TypeConversionSupport). Absent: 0."""
+    """Return the number of a property, which may be a text (TypeConversionSupport). Absent: 0."""
     if value is None:
         return 0
     number: int | None = None

@@ -1,9 +1,9 @@
-"""A message that waits for its time: the copy of it that is stored until then, and what it becomes. Pure.
+"""Delayed message: the copy that is stored until its time, and the message that it becomes. Pure.
 
-The copy lies in the queue PENDING, which no client can reach, under its own id, with the place that it is meant for as
-its original destination. Everything else about its time stands in properties beside those that ask for it, so the
-journal alone tells, after a crash or on another broker, when it is due and how often it is still to come. ActiveMQ
-opens such a journal and finds a queue of that name.
+The copy lies in the queue PENDING, which no client can reach, under its own id, with its target as original
+destination. All other facts about its time are in properties beside those of the client, so the journal alone shows,
+after a crash or on another broker, when it is due and how many repetitions are left. ActiveMQ opens such a journal and
+finds a queue of that name.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _OURS = (_DUE, _LEFT, _JOB, _USER)
 
 
 class Due(NamedTuple):
-    """When a pending message is due, how many repetitions are left after that, the name of its job, and whose it is
-    (None: that is not known)."""
+    """Due time of a pending message, the repetitions left after that, the name of its job, and its user (None:
+    unknown)."""
 
     time: int
     left: int
@@ -36,28 +36,29 @@ class Due(NamedTuple):
 
 
 def pending(message: Message, due: Due) -> Message:
-    """The copy of what a client sent that waits until ``due``. ClientError, not fatal, when it cannot be kept."""
+    """Return the copy of a client's message that waits until ``due``. ClientError, not fatal, when it cannot be
+    stored."""
     return _new(
         message,
         destination=PENDING,
         original_destination=message.destination,
         properties_added=_job_properties(due),
-        properties_removed=_OURS,  # only we say whose it is
+        properties_removed=_OURS,  # only the broker sets its user
     )
 
 
 def again(waiting: Message, due: Due, message_id: str) -> Message:
-    """``waiting``, when it is due once more."""
+    """Return the copy of ``waiting`` for its next due time."""
     return _new(waiting, message_id=message_id, properties_added=_job_properties(due))
 
 
 def run_of(waiting: Message, due: Due, message_id: str) -> Message:
-    """The run of repetitions that a minute of a cron entry begins: it waits on its own."""
+    """Return the run of repetitions that a minute of a cron entry begins: it waits on its own."""
     return _new(waiting, message_id=message_id, properties_added=_job_properties(due), properties_removed=(CRON,))
 
 
 def due_of(waiting: Message) -> Due:
-    """When it is due. A message that does not say so is due at once, and for the last time."""
+    """Return when the message is due. A message without these properties is due at once, for the last time."""
     properties = waiting.properties or {}
     time, left, job, user = (properties.get(name) for name in _OURS)
     return Due(
@@ -69,9 +70,9 @@ def due_of(waiting: Message) -> Due:
 
 
 def occurrence(waiting: Message, schedule: Schedule | None, now: int, message_id: str) -> Message:
-    """What is sent when its time has come (SchedulerBroker.scheduledJob).
+    """Return the message that is sent at the due time (SchedulerBroker.scheduledJob).
 
-    What comes once keeps its id, for somebody may wait for an answer to it; what comes several times gets
+    A message that is sent once keeps its id, since a client may wait for an answer to it; a repeated message gets
     ``message_id``. Its time to live begins now.
     """
     expiration = timestamp = None
@@ -93,7 +94,7 @@ def occurrence(waiting: Message, schedule: Schedule | None, now: int, message_id
 
 
 def shown(waiting: Message, reply_to: Destination, message_id: str) -> Message:
-    """What a client is shown that asks for what is pending (SchedulerBroker.sendScheduledJob)."""
+    """Return the message for a client that browses the pending ones (SchedulerBroker.sendScheduledJob)."""
     return _new(
         waiting,
         destination=reply_to,
@@ -111,7 +112,7 @@ def _job_properties(due: Due) -> dict[str, PropertyValue]:
 
 
 def _new(message: Message, **changes: Any) -> Message:
-    """A copy that is not numbered, and not delivered, yet. Its body is not touched (``altered``)."""
+    """Return a copy that is not numbered and not delivered yet. Its body is unchanged (``altered``)."""
     try:
         return altered(message, broker_sequence=0, redelivery_counter=0, **changes)
     except Unencodable as error:

@@ -1,7 +1,7 @@
-"""JMS selectors as ActiveMQ Classic writes them (SelectorParser): a condition on a message's header and properties.
+"""JMS selectors in ActiveMQ Classic's syntax (SelectorParser): conditions on a message's header and properties.
 
-``compile_selector`` is the whole door: text in, a Selector or a ClientError out. docs/selectors.md tells the language
-and where it differs from Classic.
+``compile_selector`` is the main entry: it returns a Selector or raises ClientError. docs/selectors.md describes the
+language and its differences from Classic.
 """
 
 from tandemmq.broker.core.selector.compiling import Selector, compile_selector, is_quick, prepare

@@ -1,7 +1,7 @@
-"""From the tree of a selector to closures, and what may stand where.
+"""Conversion of a selector's tree to closures, with the checks of the operands.
 
-Parts are built from the leaves up, without recursion. What Classic refuses when it parses is refused here: a text or a
-truth value beside ``<``, NULL beside ``=``, a number where a condition belongs.
+Parts are built from the leaves up, without recursion. Mistakes that Classic's parser refuses are refused here: a text
+or a truth value beside ``<``, NULL beside ``=``, a number where a condition belongs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tandemmq.broker.core.selector.patterns import Pattern
 from tandemmq.broker.core.selector.syntax import PatternInvalid
 from tandemmq.broker.core.selector.values import COMPARED, NUMBER, Evaluate, Value, kind
 
-# Operators in one another; AND and OR in a row, and parentheses, do not count.
+# Depth of nested operators; AND and OR in a row, and parentheses, do not count.
 NESTING_MAX = 200
 PATTERNS_MAX = 10
-# Comparisons, calculations and their arguments that are evaluated for one message: some 2 ms of them.
+# Comparisons, calculations and their arguments that are evaluated for one message: they take some 2 ms.
 CONDITIONS_MAX = 4_000
 
 _LONG_BEYOND = 1 << 63
@@ -42,7 +42,7 @@ _CALCULATIONS: dict[str, Callable[[Value, Value], Value]] = {
 
 
 class Shape(Enum):
-    """What is known of a part before there is a message."""
+    """Kind of a part, known before there is a message."""
 
     CONSTANT = auto()
     PROPERTY = auto()
@@ -70,8 +70,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """``evaluate`` is what the selector says of a message: True, False or None. ``effort``: what it may do for one
-    message; None: it does nothing that grows with the message. ``conditions``: as CONDITIONS_MAX counts them."""
+    """``evaluate`` returns the selector's result for a message: True, False or None. ``effort``: its bound for one
+    message; None: its work does not grow with the message. ``conditions``: as CONDITIONS_MAX counts them."""
 
     evaluate: Evaluate
     effort: Effort | None
@@ -79,7 +79,7 @@ class Built:
 
 
 def build(tree: Tree[Token], rules: Rules) -> Built:
-    """Raises Mistake."""
+    """Build the closures of ``tree``. Raises Mistake."""
     builder = _Builder(rules)
     try:
         part = builder.transform(tree)
@@ -103,16 +103,16 @@ def _constant(value: Value, token: Token) -> Part:
 
 
 def _condition(part: Part) -> Part:
-    """SelectorParser.asBooleanExpression."""
+    """Return ``part`` as a condition (SelectorParser.asBooleanExpression)."""
     if part.is_condition:
         return part
     if part.shape is Shape.PROPERTY:
         return _part(Shape.CONDITION, comparing.as_condition(part.evaluate), part)
-    raise Mistake("a value stands where a condition is expected", part.position)
+    raise Mistake("a condition is expected, not a value", part.position)
 
 
 def _comparable(part: Part) -> None:
-    """ComparisonExpression.checkLessThanOperand."""
+    """Check that ``part`` can have an order (ComparisonExpression.checkLessThanOperand)."""
     if part.is_condition:
         raise Mistake("a truth value or NULL has no order", part.position)
     if part.shape is Shape.CONSTANT and kind(part.constant) != NUMBER:
@@ -125,7 +125,7 @@ def _unquoted(token: Token) -> str:
 
 @v_args(inline=True)
 class _Builder(Transformer_InPlace[Token, Part]):
-    """One method for each rule of the grammar."""
+    """Tree transformer with one method for each rule of the grammar."""
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()
@@ -137,19 +137,20 @@ class _Builder(Transformer_InPlace[Token, Part]):
         self.conditions = 0
 
     def _part(self, evaluate: Evaluate, *parts: Part, shape: Shape = Shape.CONDITION) -> Part:
-        """A part that is evaluated for each message. Raises Mistake where there are too many, or too deep ones."""
+        """Make a part that is evaluated for each message. Raises Mistake if there are too many, or they are nested too
+        deep."""
         self.conditions += max(1, len(parts) - 1)
         if self.conditions > CONDITIONS_MAX:
             raise Mistake(f"it has more than {CONDITIONS_MAX} comparisons, operators and arguments", parts[0].position)
         return _part(shape, evaluate, *parts)
 
     def _takes_effort(self) -> Effort:
-        """For a part that grows with a message's texts."""
+        """Return the effort of a part that grows with a message's texts."""
         self.is_variable = True
         return self.effort
 
     def _compares(self, left: Part, right: Part) -> Effort:
-        """For a comparison, which grows if both sides may be long texts."""
+        """Return the effort of a comparison, which grows if both sides may be long texts."""
         for each in (left, right):
             if each.shape is Shape.CONSTANT and (type(each.constant) is not str or len(each.constant) <= COMPARED):
                 return self.effort
@@ -263,7 +264,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
 
     def decimal(self, token: Token) -> Part:
         digits = token.rstrip("lL")
-        # 2**63 has no place in a long, but -2**63 has
+        # 2**63 does not fit into a long, but -2**63 does
         if len(digits) > 19 or int(digits) > _LONG_BEYOND:
             raise Mistake("the number has more than 64 bits", token.start_pos or 0)
         return _constant(int(digits), token)
@@ -331,7 +332,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
             raise Mistake(f"the regular expression has {error}", part.position) from None
 
     def _written(self, part: Part, wanted: type) -> Value:
-        """An argument that must stand in the selector as it is."""
+        """Return an argument that must be a literal in the selector."""
         if part.shape is not Shape.CONSTANT or type(part.constant) is not wanted:
             name = "text in single quotes" if wanted is str else "whole number"
             raise Mistake(f"this argument must be a {name}", part.position)

@@ -1,8 +1,8 @@
-"""Conditions: comparisons, and what joins them. True, False, or None for "unknown" (JMS 1.1, 3.8.1.2).
+"""Conditions: comparisons and logical operators. Results are True, False, or None for "unknown" (JMS 1.1, 3.8.1.2).
 
-Each function takes the parts, already compiled, and returns one more part: nothing is looked up or decided again for
-each message. Values of different kinds are never equal and in no order; ``Rules.is_converting`` has texts read as
-numbers and truth values first.
+Each function takes compiled parts and returns one more part: nothing is looked up or decided again for each message.
+Values of different kinds are never equal and have no order; with ``Rules.is_converting`` texts are first converted to
+numbers and truth values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tandemmq.broker.core.selector.values import (
 )
 from tandemmq.store.records.message import Message
 
-# Characters that are put in order for one unit of effort. (Texts are equal or not COMPARED characters at a time.)
+# Characters compared for order in one unit of effort. (For equality, COMPARED characters.)
 _ORDERED = 1024
 
 Order = Callable[[Any, Any], bool]
@@ -38,9 +38,9 @@ ORDERS: dict[str, Order] = {">": operator.gt, ">=": operator.ge, "<": operator.l
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a selector is meant. ``is_classic``: ``<>`` is the opposite of ``=`` in all cases, and NULL equals NULL.
+    """Variant of the language. ``is_classic``: ``<>`` is the opposite of ``=`` in all cases, and NULL equals NULL.
 
-    ``is_converting``: it began with ``convert_string_expressions:``.
+    ``is_converting``: the selector began with ``convert_string_expressions:``.
     """
 
     is_classic: bool = False
@@ -86,7 +86,7 @@ def not_equal(left: Evaluate, right: Evaluate, rules: Rules, effort: Effort) -> 
 
 
 def _same(rules: Rules, effort: Effort) -> Callable[[Value, Value], bool | None]:
-    """Whether two values are equal; None: they cannot be compared."""
+    """Return a function that tests whether two values are equal; None: they cannot be compared."""
 
     def same(one: Value, other: Value) -> bool | None:
         its_kind = kind(one)
@@ -106,7 +106,7 @@ def _same(rules: Rules, effort: Effort) -> Callable[[Value, Value], bool | None]
 
 
 def _alike(one: Value, other: Value) -> tuple[Value, Value]:
-    """Two values of different kinds as values of one kind, or None twice."""
+    """Return two values of different kinds as values of one kind, or None twice."""
     if kind(one) == TEXT and kind(other) != OTHER:
         one = converted(one, other)
     elif kind(other) == TEXT and kind(one) != OTHER:
@@ -117,7 +117,7 @@ def _alike(one: Value, other: Value) -> tuple[Value, Value]:
 
 
 def property_equals_text(name: str, text: str) -> Evaluate:
-    """``name = 'text'``, the condition that most selectors are made of: as ``equal``, with two calls less."""
+    """Return the condition ``name = 'text'``, the most frequent one: as ``equal``, with two calls less."""
 
     def evaluate(message: Message) -> Value:
         properties = message.quick_properties
@@ -133,7 +133,8 @@ def property_equals_text(name: str, text: str) -> Evaluate:
 
 
 def ordered(left: Evaluate, right: Evaluate, order: Order, rules: Rules, effort: Effort) -> Evaluate:
-    """Two properties that are texts have an order, too, though no text may be written there."""
+    """Return a comparison for order. Two properties that are texts have an order, although literal texts are not
+    allowed."""
     is_converting = rules.is_converting
 
     def evaluate(message: Message) -> Value:
@@ -157,7 +158,7 @@ def ordered(left: Evaluate, right: Evaluate, order: Order, rules: Rules, effort:
 
 
 def property_ordered(name: str, number: int | float, order: Order, rules: Rules, effort: Effort) -> Evaluate:
-    """``name > 5`` and its like: as ``ordered``, and quick for the usual types."""
+    """Return ``name > 5`` and similar conditions: as ``ordered``, but faster for the usual types."""
 
     def value_of(message: Message) -> Value:
         properties = message.quick_properties
@@ -189,7 +190,7 @@ def is_not_null(value: Evaluate) -> Evaluate:
 
 
 def is_like(value: Evaluate, pattern: str, escape: str | None, effort: Effort) -> Evaluate:
-    """False for what is no text."""
+    """Return a LIKE condition. It is False for values that are no texts."""
     test = like(pattern, escape, effort)
 
     def evaluate(message: Message) -> Value:
@@ -202,7 +203,7 @@ def is_like(value: Evaluate, pattern: str, escape: str | None, effort: Effort) -
 
 
 def is_among(value: Evaluate, texts: Sequence[str], is_expected: bool) -> Evaluate:
-    """IN, or with ``is_expected`` False NOT IN; unknown for what is no text."""
+    """Return IN, or with ``is_expected`` False NOT IN; unknown for values that are no texts."""
     among = frozenset(texts)
 
     def evaluate(message: Message) -> Value:
@@ -215,7 +216,7 @@ def is_among(value: Evaluate, texts: Sequence[str], is_expected: bool) -> Evalua
 
 
 def as_condition(value: Evaluate) -> Evaluate:
-    """A property where a condition belongs: what is no truth value is false."""
+    """Return a condition from a property: False for values that are no truth values."""
 
     def evaluate(message: Message) -> Value:
         found = value(message)
@@ -238,7 +239,7 @@ def opposite(condition: Evaluate) -> Evaluate:
 
 
 def all_of(conditions: Sequence[Evaluate]) -> Evaluate:
-    """AND: the first that is false decides."""
+    """Return AND: the first false condition decides."""
     if len(conditions) == 2:
         return _both(*conditions)
 
@@ -267,7 +268,7 @@ def _both(left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def any_of(conditions: Sequence[Evaluate]) -> Evaluate:
-    """OR: the first that is true decides."""
+    """Return OR: the first true condition decides."""
 
     def evaluate(message: Message) -> Value:
         answer: Value = False
@@ -283,12 +284,12 @@ def any_of(conditions: Sequence[Evaluate]) -> Evaluate:
 
 
 def joined(left: Evaluate, right: Evaluate, effort: Effort) -> Evaluate:
-    """``+``: a sum, or two texts that are made one."""
+    """Return ``+``: a sum, or the concatenation of two texts."""
     return calculated(functools.partial(plus, effort), left, right)
 
 
 def calculated(operation: Callable[[Value, Value], Value], left: Evaluate, right: Evaluate) -> Evaluate:
-    """One of values.py's operations on two parts; None when one of them is."""
+    """Return an operation of values.py on two parts; its result is None when one of them is."""
 
     def evaluate(message: Message) -> Value:
         one = left(message)

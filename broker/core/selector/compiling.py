@@ -1,7 +1,4 @@
-"""Text in, Selector out; what was compiled lately is remembered, mistakes too.
-
-Pure, and safe in any thread.
-"""
+"""Compile selectors; recent results are cached, also those of mistakes. Pure, and safe in any thread."""
 
 from __future__ import annotations
 
@@ -22,25 +19,24 @@ log = logging.getLogger(__name__)
 SELECTOR_CHARACTERS_MAX = 64 * 1024
 CONVERTING_PREFIX = "convert_string_expressions:"
 
-# What is remembered counts for no client: 64 selectors of this length, and what they are compiled to, take 13 MB at the
-# very worst.
+# Cached selectors count for no client: 64 selectors of this length, with their compiled form, take at most 13 MB.
 _REMEMBERED = 64
 _REMEMBERED_CHARACTERS_MAX = 1024
 
-# Longer ones take too long for the event loop: somebody else compiles them first (``is_quick``).
+# Longer selectors take too long for the event loop: another thread compiles them first (``is_quick``).
 _QUICK_CHARACTERS_MAX = 512
-# Of these so many are remembered between the two.
+# Number of long selectors that are cached between the two calls.
 _LONG_REMEMBERED = 16
 
 _SHOWN_CHARACTERS_MAX = 200
 
-# So many conditions take less time than what else is done for a delivery.
+# Number of conditions that take less time than the rest of a delivery.
 _CHEAP_MAX = 16
 
 
 class Selector:
     """A condition on messages. Two selectors are equal if their texts and their rules are. ``is_cheap``: some hundred
-    evaluations are no matter of time."""
+    evaluations take negligible time."""
 
     __slots__ = ("_effort", "_evaluate", "_rules", "is_cheap", "text")
 
@@ -52,9 +48,9 @@ class Selector:
         self.is_cheap = built.effort is None and built.conditions <= _CHEAP_MAX
 
     def matches(self, message: Message) -> bool:
-        """Whether it is true; "unknown" is not. Never raises, for others wait in the same queue. A message whose
-        properties are damaged, or too many (``Message.quick_properties``), or whose texts are too long for what an
-        evaluation may take (effort.py), never matches."""
+        """Return whether the condition is true; "unknown" is not. Never raises, as other messages wait in the same
+        queue. A message whose properties are damaged, or too many (``Message.quick_properties``), or whose texts are
+        too long for one evaluation (effort.py), never matches."""
         effort = self._effort
         if effort is not None:
             effort.begin()
@@ -79,10 +75,10 @@ class Selector:
 
 
 def compile_selector(text: str, *, is_classic: bool = False) -> Selector:
-    """Raises ClientError(kind=SELECTOR, is_fatal=False) that tells what is wrong, and where.
+    """Compile ``text``. Raises ClientError(kind=SELECTOR, is_fatal=False) with the mistake and its place.
 
-    ``is_classic`` means the selector as ActiveMQ Classic does where that is not JMS (docs/selectors.md). An empty text
-    is no selector: where that stands for "all messages", the caller asks before.
+    ``is_classic`` selects ActiveMQ Classic's meaning where it differs from JMS (docs/selectors.md). An empty text is no
+    selector: if it means "all messages", the caller must not call this.
     """
     if len(text) > SELECTOR_CHARACTERS_MAX:
         raise _error(f"it has {len(text)} characters, and {SELECTOR_CHARACTERS_MAX} is the most", text)
@@ -90,18 +86,18 @@ def compile_selector(text: str, *, is_classic: bool = False) -> Selector:
     made = make(text, is_classic)
     if isinstance(made, Selector):
         return made
-    raise _error(made, text)  # a new one each time: who raises it may write into it
+    raise _error(made, text)  # a new error each time, as callers may change it
 
 
 def prepare() -> None:
-    """Make the parsers, which takes a tenth of a second, now and not with the first selector."""
+    """Make the parsers, which takes a tenth of a second, before the first selector needs them."""
     for is_classic in (False, True):
         _compiled("a = 1", is_classic)
 
 
 def is_quick(text: str) -> bool:
-    """Whether ``compile_selector`` takes some milliseconds at most. Up to half a second else, unless another thread has
-    compiled it a moment before."""
+    """Return whether ``compile_selector`` takes at most some milliseconds. Otherwise it takes up to half a second,
+    unless another thread has compiled the text a moment before."""
     return len(text) <= _QUICK_CHARACTERS_MAX
 
 
@@ -111,7 +107,7 @@ def _error(what: str, text: str) -> ClientError:
 
 
 def _compiled(text: str, is_classic: bool) -> Selector | str:
-    """The selector, or what is wrong with it."""
+    """Return the selector, or a description of its mistake."""
     is_converting = text.startswith(CONVERTING_PREFIX)
     offset = len(CONVERTING_PREFIX) if is_converting else 0
     rules = Rules(is_classic, is_converting)

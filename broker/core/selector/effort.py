@@ -1,7 +1,7 @@
-"""The bound of one evaluation: what a selector may do with one message.
+"""Bound of one evaluation of a selector with one message.
 
-What grows with a message's texts (LIKE, REGEX, REPLACE, SPLIT, ``+``, comparisons of long texts) is counted before or
-while it is done. Beyond ``EFFORT_MAX`` the selector does not match, as where a property is missing. The conditions
+Work that grows with a message's texts (LIKE, REGEX, REPLACE, SPLIT, ``+``, comparisons of long texts) is counted before
+or while it is done. Beyond ``EFFORT_MAX`` the selector does not match, as if a property were missing. The conditions
 themselves are bounded when the selector is compiled (building.CONDITIONS_MAX).
 """
 
@@ -12,11 +12,11 @@ EFFORT_MAX = 4_000
 
 
 class TooMuchWork(Exception):
-    """EFFORT_MAX is reached: the texts are too long for the selector."""
+    """The evaluation reached EFFORT_MAX: the texts are too long for the selector."""
 
 
 class Effort:
-    """What is left for the present evaluation. On one thread at a time."""
+    """Effort left for the present evaluation. For one thread at a time."""
 
     __slots__ = ("_left",)
 
@@ -24,11 +24,11 @@ class Effort:
         self._left = EFFORT_MAX
 
     def begin(self) -> None:
-        """An evaluation begins."""
+        """Begin an evaluation."""
         self._left = EFFORT_MAX
 
     def spend(self, units: int) -> None:
-        """So much more is done. Raises TooMuchWork."""
+        """Count ``units`` more. Raises TooMuchWork."""
         self._left -= units
         if self._left < 0:
             raise TooMuchWork

@@ -1,7 +1,7 @@
 """INLIST, MAKELIST, REGEX, REPLACE and SPLIT (org.apache.activemq.filter.function).
 
-Patterns must be written in the selector: they are compiled with it, and patterns.py keeps them harmless. What Classic
-fails on (a list that is none, a text that is missing) is unknown here.
+Patterns must be literals: they are compiled with the selector, and patterns.py keeps them harmless. Arguments that
+Classic fails on (a value that is no list, a missing text) give "unknown" here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Arguments = Sequence[Evaluate]
 
 
 def in_list(arguments: Arguments, effort: Effort) -> Evaluate:
-    """Whether the list, the first argument, has the second one in it."""
+    """Return a condition: the list, the first argument, contains the second one."""
     items, candidate = arguments
 
     def evaluate(message: Message) -> Value:
@@ -48,7 +48,7 @@ def make_list(arguments: Arguments, effort: Effort) -> Evaluate:
 
 
 def regex(pattern: Pattern, candidate: Evaluate, effort: Effort) -> Evaluate:
-    """Whether the pattern is found anywhere in it; what is no text is made one. False where there is nothing."""
+    """Return a condition: the pattern matches a part of the value, converted to text. False for NULL."""
 
     def evaluate(message: Message) -> Value:
         found = candidate(message)
@@ -60,7 +60,7 @@ def regex(pattern: Pattern, candidate: Evaluate, effort: Effort) -> Evaluate:
 
 
 def replace(source: Evaluate, pattern: Pattern, replacement: str, effort: Effort) -> Evaluate:
-    """The text with all that matches replaced."""
+    """Return the text with all matches replaced."""
 
     def evaluate(message: Message) -> Value:
         text = source(message)
@@ -82,7 +82,7 @@ def replace(source: Evaluate, pattern: Pattern, replacement: str, effort: Effort
 
 
 def split(source: Evaluate, pattern: Pattern, limit: int) -> Evaluate:
-    """String.split: ``limit`` parts at most; 0: all, and the empty ones at the end are dropped; below: all."""
+    """Return String.split: at most ``limit`` parts; 0: all without the empty ones at the end; below 0: all."""
 
     def evaluate(message: Message) -> Value:
         text = source(message)
@@ -99,7 +99,7 @@ def _split(text: str, pattern: Pattern, limit: int) -> list[Value]:
     for start, end in pattern.spans(text):
         if len(parts) + 1 == limit:
             break
-        if end == 0:  # nothing, found at the beginning, makes no empty part
+        if end == 0:  # an empty match at the beginning makes no empty part
             continue
         parts.append(text[position:start])
         position = end
@@ -113,7 +113,7 @@ def _split(text: str, pattern: Pattern, limit: int) -> list[Value]:
 
 
 def replacement_text(written: str) -> str:
-    """A replacement as Matcher.appendReplacement reads it. Raises ValueError for ``$``, which means a group."""
+    """Parse a replacement as Matcher.appendReplacement does. Raises ValueError for ``$``, which means a group."""
     parts = []
     characters = iter(written)
     for character in characters:
@@ -128,6 +128,6 @@ def replacement_text(written: str) -> str:
 
 
 LISTS: dict[str, Callable[[Arguments, Effort], Evaluate]] = {"INLIST": in_list, "MAKELIST": make_list}
-# The fewest and the most arguments.
+# Minimum and maximum number of arguments.
 ARITIES = {"INLIST": (2, 2), "MAKELIST": (0, 1 << 16), "REGEX": (2, 2), "REPLACE": (3, 3), "SPLIT": (2, 3)}
 CONDITIONS = frozenset(("INLIST", "REGEX"))

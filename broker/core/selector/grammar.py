@@ -1,6 +1,6 @@
-"""The language of selectors, and how a mistake in it is reported (the grammar of ActiveMQ's SelectorParser, as LALR).
+"""Language of selectors, and the report of mistakes (the grammar of ActiveMQ's SelectorParser, as LALR).
 
-There are two: in Classic's, NOT binds tighter than a comparison does; in JMS it is looser.
+There are two grammars: in Classic's, NOT binds tighter than a comparison; in JMS it binds looser.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _KEYWORDS = frozenset(
 )
 _DECLARED = f"%declare {' '.join(sorted(f'_{word}' for word in _KEYWORDS))}\n"
 
-# What a mistake message calls the tokens that are no keywords.
+# Names of the tokens that are no keywords, for mistake messages.
 _VALUE = "a value"
 _OPERATOR = "an operator"
 _SAID = {
@@ -107,7 +107,7 @@ _BEGINNINGS = re.compile(r"'|--|/\*")
 
 
 class Mistake(Exception):
-    """What is wrong with a selector, and where (counted from 0)."""
+    """Mistake in a selector, and its position (counted from 0)."""
 
     def __init__(self, what: str, position: int) -> None:
         super().__init__(what)
@@ -116,7 +116,7 @@ class Mistake(Exception):
 
 
 def read(text: str, is_classic: bool) -> Tree[Token]:
-    """The tree of a selector. Raises Mistake. Takes time in proportion to the text, and no stack."""
+    """Parse a selector into its tree. Raises Mistake. Takes time in proportion to the text, and no stack."""
     try:
         text = without_comments(text)
         too_many = next(islice(_TOKENS.finditer(text), TOKENS_MAX, None), None)
@@ -125,25 +125,25 @@ def read(text: str, is_classic: bool) -> Tree[Token]:
         tree = _parser(is_classic).parse(text)
     except UnexpectedInput as error:
         raise _mistake(error, text) from None
-    # a selector that is a single token never comes without a rule around it: every alias above makes a tree
+    # a single token always has a rule around it: every alias above makes a tree
     assert isinstance(tree, Tree), "the grammar gave a token"
     return tree
 
 
 def count_words(text: str) -> int:
-    """An upper bound for the names, numbers, texts and signs of a selector."""
+    """Return an upper bound for the names, numbers, texts and signs of a selector."""
     return sum(1 for _ in _TOKENS.finditer(text))
 
 
 def without_comments(text: str) -> str:
-    """``text`` with blanks in the place of its comments, in time in proportion to its length.
+    """Return ``text`` with its comments replaced by blanks, in time in proportion to its length.
 
     As in Classic, a line comment ends with its line; without a line end "--" is two signs, and "/*" without its end is
     two operators.
     """
     pieces = []
     taken = position = 0
-    line_end = block_end = 0  # where the next one was found; -1: there are no more
+    line_end = block_end = 0  # end of the next one; -1: there are no more
     while (begins := _BEGINNINGS.search(text, position)) is not None:
         start, after = begins.span()
         position = start + 1
@@ -192,7 +192,7 @@ def _mistake(error: UnexpectedInput, text: str) -> Mistake:
     if found == "'":
         return Mistake("a text in single quotes has no end", position)
     if found == '"':
-        return Mistake('" is not known: texts stand in single quotes', position)
+        return Mistake('" is not known: texts are in single quotes', position)
     if found == "!":
         return Mistake("! is not known: unequal is <>", position)
     return Mistake(f"the character {found!r} is not known", position)
@@ -203,7 +203,7 @@ def _shown(text: str) -> str:
 
 
 def _described(expected: Iterable[str]) -> str:
-    names = set(expected) or {"$END"}  # lark names nothing where only the end fits
+    names = set(expected) or {"$END"}  # lark names nothing if only the end fits
     if "NAME" in names:  # signs and the like begin a value, too
         names -= _PART_OF_VALUE
     elif "TIMES" in names:

@@ -1,4 +1,4 @@
-"""The names that mean a field of the message's header, not one of its properties (PropertyExpression)."""
+"""Names that mean a field of the message's header, not a property (PropertyExpression)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tandemmq.broker.core.selector.values import Evaluate, Value
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import Long
 
-# The text of the same message's destination is made once, and with it its hash, for all conditions: a client may give
-# JMSReplyTo any length.
+# The text of the same message's destination, and with it its hash, is made once for all conditions: a client may choose
+# any length for JMSReplyTo.
 _destination = functools.lru_cache(maxsize=1)(str)
 _reply = functools.lru_cache(maxsize=1)(str)
 
@@ -25,7 +25,7 @@ def _user_id(message: Message) -> Value:
     return properties.get("JMSXUserID") if properties else None
 
 
-# What a broker without a network, which decides before it dispatches, always says stands at the end.
+# The entries at the end are constant for a broker without a network, which decides before it dispatches.
 HEADERS: dict[str, Evaluate] = {
     "JMSDestination": lambda message: _destination(message.original_destination or message.destination),
     "JMSReplyTo": _reply_to,
@@ -50,7 +50,8 @@ HEADERS: dict[str, Evaluate] = {
 
 
 def property_of(name: str) -> Evaluate:
-    """What ``name`` is worth in a message: a field of its header, or a property; None when it has no such one."""
+    """Return the function that reads ``name`` in a message: a field of its header, or a property; None if it has
+    none."""
     header = HEADERS.get(name)
     if header is not None:
         return header

@@ -1,12 +1,13 @@
-"""LIKE: ``%`` is any run of characters, ``_`` is one. In time in proportion to the text, whatever the pattern.
+"""LIKE: ``%`` is any run of characters, ``_`` is one. The time is in proportion to the text, whatever the pattern.
 
-A pattern is cut at its ``%``: what stands first must be at the start and what stands last at the end, and each piece
-between is looked for from where the one before ended. The leftmost place is always good enough, so nothing is ever
-tried twice.
+A pattern is cut at its ``%``: the first piece must be at the start and the last piece at the end, and each piece
+between is searched from the end of the previous one. The leftmost place is always sufficient, so no place is tried
+twice.
 
-A tiny piece without ``_`` is searched by ``str.find``. It compares a longer one at every place of some texts, so that
-is searched by ``re``, which goes through a text once if nothing is wild. A short piece with ``_`` is compared place by
-place; a long one is searched by Shift-And: bit n of a number says that the piece's first n + 1 characters end here.
+A tiny piece without ``_`` is searched by ``str.find``. In some texts ``str.find`` compares a longer piece at every
+place, so longer pieces are searched by ``re``, which reads a text once if the piece has no wildcard. A short piece with
+``_`` is compared place by place; a long one is searched by Shift-And: bit n of a number says that the piece's first n +
+1 characters end here.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from collections.abc import Callable
 
 from tandemmq.broker.core.selector.effort import Effort
 
-# Of pieces with ``_`` that may be anywhere, in one selector: each costs the text's length once more.
+# Total length of pieces with ``_`` between two ``%`` in one selector: each costs the text's length once more.
 SEARCHED_CHARACTERS_MAX = 1024
-# Characters for one unit of effort: found by ``str.find``, compared place by place, and looked at by Shift-And.
+# Characters for one unit of effort: found by ``str.find``, compared place by place, and examined by Shift-And.
 _FOUND = 128
 _TRIED = 64
 _SHIFTED = 2
-# Of a piece that is compared place by place, and of one that ``str.find`` finds in time in proportion to the text.
+# Maximum length of a piece that is compared place by place, and of one that ``str.find`` finds in linear time.
 _SHORT = 32
 _TINY = 4
 
 _Piece = list[str]  # of characters; "" is ``_``
-_Find = Callable[[str, int], int]  # where it ends, if it is in the text from there on; -1: it is not
+_Find = Callable[[str, int], int]  # end of the piece at or after a position; -1: not found
 
 
 def like(pattern: str, escape: str | None, effort: Effort) -> Callable[[str], bool]:
-    """A test for texts, which raises TooMuchWork. As in Classic the escape character is plain where nothing that needs
-    it follows."""
+    """Return a test for texts, which raises TooMuchWork. As in Classic, the escape character is plain unless a
+    character follows that needs it."""
     pieces: list[_Piece] = [[]]
     position = 0
     while position < len(pattern):

@@ -1,8 +1,8 @@
 """Regular expressions that cannot be made slow, for REGEX, REPLACE and SPLIT.
 
-Python's and Java's own engines try one way after the other, and there are patterns that make them try for years. This
-one follows all ways at once (Pike's machine). The price is that there are no groups to refer to, no looking ahead and
-no back references. Of several matches it finds the one that Java finds: the leftmost, and there the preferred.
+Python's and Java's own engines try one way after the other, and some patterns make them try for years. This engine
+follows all ways at once (Pike's machine). The price: no groups to refer to, no lookahead and no back references. Of
+several matches it finds the one that Java finds: the leftmost, and there the preferred.
 
     pattern -> _Reader: instructions -> Pattern.spans: (start, end) ...
 
@@ -12,9 +12,9 @@ no back references. Of several matches it finds the one that Java finds: the lef
     PLACE test        go on if this place in the text passes (^, $, \\b)
     MATCH
 
-Whether there is a match at all, which REGEX asks, takes time in proportion to the text alone: a set of instructions
-that wait for a character is a state, and what a character makes of it is remembered. Everything is counted as effort.py
-says, so that neither a text for which nothing is remembered nor a search for places takes longer.
+The test for any match, for REGEX, takes time in proportion to the text alone: a set of instructions that wait for a
+character is a state, and its transition by a character is cached. All work is counted as in effort.py, so that neither
+a text without cached transitions nor a search for places takes longer.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dataclasses import dataclass, field
 from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.broker.core.selector.syntax import CHARACTER, JUMP, MATCH, PLACE, SPLIT, Program, read_pattern
 
-# Of a pattern, so many transitions are remembered, and states with so many instructions in all, which take some 200 KB;
-# then all are forgotten. So they are of the pattern used longest ago, when more patterns than HOLDING_MAX have some.
+# Cache of a pattern: its transitions, and states with this many instructions in all, which take some 200 KB; beyond it
+# the cache is cleared. If more than HOLDING_MAX patterns have a cache, the least recently used one is cleared.
 TRANSITIONS_MAX = 1_000
 WAITING_MAX = 2_000
 HOLDING_MAX = 40
-# Characters whose transitions are remembered: so many for one unit of effort, and counted in pieces.
+# Characters with cached transitions for one unit of effort, counted in pieces.
 _QUICK = 4
-# Instructions that are looked at for one unit, where a state is made.
+# Instructions examined for one unit when a state is made.
 _MADE = 4
-_MAKING = 4  # and for each half of that
+_MAKING = 4  # fixed units for each half of that
 _PIECE = 512
-# No place so far from the end passes for the end ("\r\n" is the longest line end).
+# A place this far from the end never counts as the end ("\r\n" is the longest line end).
 _TAIL = 2
 
 Span = tuple[int, int]
@@ -44,8 +44,8 @@ Span = tuple[int, int]
 
 @dataclass(slots=True, eq=False, repr=False)
 class _State:
-    """``waiting``: the instructions that wait for a character. ``next``: the state that follows, by that character (and
-    the one behind it, where the pattern asks for edges of words)."""
+    """``waiting``: the instructions that wait for a character. ``next``: the next state, by that character (and the one
+    behind it, if the pattern has word boundaries)."""
 
     waiting: frozenset[int]
     is_match: bool
@@ -53,7 +53,7 @@ class _State:
 
 
 class Pattern:
-    """A compiled pattern. Raises PatternInvalid with what is wrong with it, in words."""
+    """A compiled pattern. Raises PatternInvalid with a description of the mistake."""
 
     __slots__ = ("_effort", "_known", "_program", "_remembered", "_seen", "_waiting")
 
@@ -66,7 +66,7 @@ class Pattern:
         self._remembered = self._waiting = 0
 
     def is_in(self, text: str) -> bool:
-        """Whether it matches anywhere. Raises TooMuchWork."""
+        """Return whether it matches anywhere. Raises TooMuchWork."""
         _HOLDING.pop(self, None)
         _HOLDING[self] = None
         if len(_HOLDING) > HOLDING_MAX:
@@ -100,21 +100,21 @@ class Pattern:
         state.next[key] = after
 
     def forget(self) -> None:
-        """Nothing is remembered any more."""
+        """Clear the cache."""
         for each in self._known.values():
             each.next = {}
         self._known.clear()
         self._remembered = self._waiting = 0
 
     def _step(self, state: _State, text: str, position: int) -> _State:
-        """The state behind the character at ``position``; a match may begin there, too."""
+        """Return the state behind the character at ``position``; a match may begin there, too."""
         character = text[position]
         self._effort.spend(_MAKING + len(state.waiting) // _MADE)
         program = self._program
         return self._follow({0, *(at + 1 for at in state.waiting if program[at][1](character))}, text, position + 1)
 
     def _follow(self, ways: set[int], text: str, position: int) -> _State:
-        """The state at this place of the text: what is reached from ``ways`` without a character."""
+        """Return the state at this place of the text: all instructions reached from ``ways`` without a character."""
         left = list(ways)
         waiting: list[int] = []
         is_match = False
@@ -149,7 +149,7 @@ class Pattern:
         return state
 
     def spans(self, text: str) -> Iterator[Span]:
-        """Where it matches, from left to right, without overlap. Raises TooMuchWork."""
+        """Yield the matches from left to right, without overlap. Raises TooMuchWork."""
         search = _Search(self._program, text, self._effort)
         position = 0
         while position <= len(text):
@@ -160,12 +160,12 @@ class Pattern:
             position = span[1] if span[1] > span[0] else span[1] + 1
 
 
-#: Those that remember something, the one used longest ago first.
+#: Patterns with a cache, the least recently used one first.
 _HOLDING: dict[Pattern, None] = {}
 
 
 class _Search:
-    """The places in one text."""
+    """Search for matches in one text."""
 
     __slots__ = ("_effort", "_program", "_text")
 
@@ -175,7 +175,7 @@ class _Search:
         self._effort = effort
 
     def first(self, position: int) -> Span | None:
-        """The leftmost match that begins at ``position`` or later."""
+        """Return the leftmost match that begins at ``position`` or later."""
         text, program = self._text, self._program
         threads: list[Span] = []  # (instruction, where the match began), the preferred one first
         found: Span | None = None
@@ -189,7 +189,7 @@ class _Search:
                 operation, argument, _ = program[at]
                 if operation == MATCH:
                     found = start, position
-                    break  # what is less preferred does not count any more
+                    break  # less preferred ways do not count any more
                 if position < len(text) and argument(text[position]):
                     self._follow(at + 1, start, position + 1, threads, seen)
             self._effort.spend(len(going) + 1)

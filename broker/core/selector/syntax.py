@@ -1,10 +1,10 @@
-"""How a regular expression is written (the part of java.util.regex that needs no backtracking), and its program.
+"""Syntax of a regular expression (the part of java.util.regex that needs no backtracking), and its program.
 
     alternatives = sequence { "|" sequence }
     sequence     = { atom [ ("*" | "+" | "?" | "{n}" | "{n,}" | "{n,m}") ["?"] ] }
     atom         = "(" ["?:"] alternatives ")" | "[" class "]" | "." | "^" | "$" | "\\" escape | character
 
-``(?i)`` at the beginning ignores case. Everything else that Java knows is refused by name.
+``(?i)`` at the beginning ignores case. All other syntax of Java is refused by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NESTING_MAX = 50
-# Repetitions are written out, so this bounds x{1000}{1000}, too.
+# Repetitions are written out, so this also bounds x{1000}{1000}.
 INSTRUCTIONS_MAX = 2000
 _REPEATED_MAX = 1000
 
@@ -30,7 +30,7 @@ class PatternInvalid(ValueError):
     """The text is no pattern, or one that is not supported."""
 
 
-# ---- what an expression is made of
+# ---- parts of an expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _is_very_end(text: str, position: int) -> bool:
 
 
 def _is_end(text: str, position: int) -> bool:
-    """The end, or before the line's end there."""
+    """Return whether the place is the end, or before a line break at the end."""
     rest = text[position : position + 3]
     if rest == "\n" and position and text[position - 1] == "\r":
         return False
@@ -128,7 +128,7 @@ _HEX_DIGITS = {"x": 2, "u": 4}
 
 
 class _Reader:
-    """One reading of one text."""
+    """Parser of one pattern."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -238,7 +238,7 @@ class _Reader:
         return part
 
     def _escape(self) -> Test | str:
-        """What stands behind a backslash: a class, or one character."""
+        """Read an escape behind a backslash: a class, or one character."""
         character = self._next()
         self._position += 1
         if character in _CLASSES:
@@ -308,8 +308,8 @@ def _union(tests: list[Test]) -> Test:
 
 
 def _in_ranges(ranges: list[tuple[str, str]]) -> Test:
-    """Whether a character is in one of them. A class may have tens of thousands, and its test is one step of a search:
-    so they are searched and not tried."""
+    """Return a test for a character in one of the ranges. A class may have tens of thousands, and its test is one step
+    of a search, so the test uses a binary search."""
     if len(ranges) == 1:
         ((first, last),) = ranges
         return lambda character: first <= character <= last
@@ -328,7 +328,7 @@ def _in_ranges(ranges: list[tuple[str, str]]) -> Test:
 
 
 def read_pattern(text: str) -> tuple[Program, bool]:
-    """The program, and whether it asks for edges of words. Raises PatternInvalid."""
+    """Return the program, and whether it tests word boundaries. Raises PatternInvalid."""
     program: Program = []
     _emit(program, _Reader(text).read())
     _append(program, MATCH)

@@ -1,7 +1,8 @@
-"""What a part of a selector can be worth: None (NULL, unknown), a truth value, a number, a text or a list.
+"""Value of a part of a selector: None (NULL, unknown), a truth value, a number, a text or a list.
 
-Numbers follow Java: what is no Long and fits is an Integer, and integers wrap. Everything that Java refuses with an
-exception while it evaluates a message ('a' - 1) is None here, so that a selector never fails on a message.
+Numbers follow Java: an integer that fits is an Integer unless it is a Long, and integers wrap. Operations that Java
+refuses with an exception while it evaluates a message ('a' - 1) give None here, so that a selector never fails on a
+message.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 Value = Any
 Evaluate = Callable[[Message], Value]
 
-# No text that a selector makes by itself (``+``, REPLACE) is longer; it is None instead.
+# Maximum length of a text that a selector makes by itself (``+``, REPLACE); a longer one is None instead.
 TEXT_CHARACTERS_MAX = 1 << 20
-# A longer text is no number for a selector that converts texts.
+# Maximum length of a number for a selector that converts texts.
 NUMBER_CHARACTERS_MAX = 40
 
-# Characters that are compared, or copied, for one unit of effort. What is not ASCII may take four bytes a character.
+# Characters compared, or copied, for one unit of effort. A character that is not ASCII may take four bytes.
 COMPARED = 4096
 _COPIED_WIDE = COMPARED // 4
 # Characters and bytes within lists and maps, which may be written with escapes, for one unit.
@@ -51,7 +52,7 @@ _LONG_MAX = 0x7FFFFFFF_FFFFFFFF
 
 
 def kind(value: Value) -> int:
-    """TRUTH, NUMBER, TEXT, or OTHER: values of different kinds are never equal."""
+    """Return TRUTH, NUMBER, TEXT, or OTHER: values of different kinds are never equal."""
     return _KINDS.get(type(value), OTHER)
 
 
@@ -69,7 +70,7 @@ def _wrapped(value: int, is_long: bool) -> int:
 
 
 def _exact(operation: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
-    """Integers stay integers, and wrap; one float makes both double."""
+    """Return an operation on numbers: integers stay integers, and wrap; one float makes both double."""
 
     def calculate(left: Value, right: Value) -> Value:
         if kind(left) != NUMBER or kind(right) != NUMBER:
@@ -90,7 +91,7 @@ times = _exact(lambda left, right: left * right)
 
 
 def plus(effort: Effort, left: Value, right: Value) -> Value:
-    """A text on the left side makes it a concatenation. Raises TooMuchWork."""
+    """Return the sum, or the concatenation if the left side is a text. Raises TooMuchWork."""
     if kind(left) != TEXT:
         return _sum(left, right)
     added = as_text(right, effort)
@@ -101,7 +102,7 @@ def plus(effort: Effort, left: Value, right: Value) -> Value:
 
 
 def divided(left: Value, right: Value) -> Value:
-    """Always double: 5 / 2 is 2.5, and 1 / 0 is infinite."""
+    """Return the quotient, always double: 5 / 2 is 2.5, and 1 / 0 is infinite."""
     if kind(left) != NUMBER or kind(right) != NUMBER:
         return None
     over, under = float(left), float(right)
@@ -113,7 +114,7 @@ def divided(left: Value, right: Value) -> Value:
 
 
 def remainder(left: Value, right: Value) -> Value:
-    """Always double, with the sign of the left side."""
+    """Return the remainder, always double, with the sign of the left side."""
     if kind(left) != NUMBER or kind(right) != NUMBER:
         return None
     over, under = float(left), float(right)
@@ -134,9 +135,9 @@ _RANGES: dict[type, int] = {Byte: 0x7F, Short: 0x7FFF}
 
 
 def converted(text: str, example: Value) -> Value:
-    """The text as a value of ``example``'s type, as Java's ``valueOf`` reads it; None when it is none.
+    """Return the text as a value of ``example``'s type, as Java's ``valueOf`` reads it; None when it is no such value.
 
-    A text of any length takes a microsecond: its length decides before anything reads it.
+    A text of any length takes a microsecond: its length is checked before it is read.
     """
     if type(example) is bool:
         return len(text) == 4 and text.lower() == "true"
@@ -153,7 +154,7 @@ def converted(text: str, example: Value) -> Value:
 
 
 def as_text(value: Value, effort: Effort) -> str:
-    """As Java's ``toString`` writes it. Raises TooMuchWork."""
+    """Write ``value`` as Java's ``toString`` does. Raises TooMuchWork."""
     if type(value) is str:
         return value
     if value is None:
@@ -176,12 +177,12 @@ def as_text(value: Value, effort: Effort) -> str:
 
 
 def spend_copy(characters: int, is_ascii: bool, effort: Effort) -> None:
-    """A text of so many characters is made. Raises TooMuchWork."""
+    """Spend the effort of making a text of that many characters. Raises TooMuchWork."""
     effort.spend(characters // (COMPARED if is_ascii else _COPIED_WIDE))
 
 
 def weigh(value: Value, effort: Effort) -> int:
-    """Spend what it takes to compare or to write a list, a map or bytes, with all that is in it; return these units.
+    """Spend the effort to compare or to write a list, a map or bytes, with all their content; return these units.
     Raises TooMuchWork."""
     units = 0
     if isinstance(value, str | bytes):

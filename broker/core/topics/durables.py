@@ -1,10 +1,10 @@
-"""A durable subscriber: what one client id asked for under one name, of one topic, of several, or of all that match a
-pattern.
+"""Durable subscriber: the subscription of one client id under one name, to one topic, to several, or to all that match
+a pattern.
 
-The store knows it topic by topic, as KahaDB does (Topic.activate): of each topic that it has met there is a record with
-all that was asked for in it, and a queue of its own. Of a pattern that had met none when it began there is such a
-record of the topic ``names.PATTERNS``, to which nothing is ever sent: by it the next master knows the pattern, and
-gathers from topics that begin before its client is back. ActiveMQ, which has no such record, forgets it.
+The store knows it topic by topic, as KahaDB does (Topic.activate): for each topic that it has met there is a record
+with the whole subscription, and a queue of its own. A pattern that had met none when it began has such a record for the
+topic ``names.PATTERNS``, to which no message is ever sent: from it the next master knows the pattern, and collects from
+topics that begin before the client is back. ActiveMQ, which has no such record, forgets the pattern.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tandemmq.store.records.message import Destination
 
 @dataclass(slots=True, eq=False, repr=False)
 class DurableSubscriber:
-    """One name of one client id. ``subscribed`` is the destination as the client named it; ``topics`` are the topics
-    and patterns that it names, ``parts`` its queue of each topic. ``record``: the number in the store of its record of
-    ``names.PATTERNS``; None: it has none. ``no_local`` None: it is not known, for its record is older than OpenWire 11;
-    its next consumer says it."""
+    """Subscriber by name and client id. ``subscribed`` is the destination as the client named it; ``topics`` are the
+    topics and patterns in it, ``parts`` its queue for each topic. ``record``: the store's number of its record for
+    ``names.PATTERNS``; None: it has none. ``no_local`` None: unknown, as its record is older than OpenWire 11; its next
+    consumer sets it."""
 
     client_id: str
     name: str
@@ -33,8 +33,8 @@ class DurableSubscriber:
     no_local: bool | None
     parts: dict[Destination, DurableSubscription] = field(default_factory=dict, init=False)
     record: int | None = field(default=None, init=False)
-    user: str | None = field(default=None, init=False)  # whose it is; None: nobody was there for it yet
-    unclaimed: set[Destination] = field(default_factory=set, init=False)  # topics of which the store does not know that
+    user: str | None = field(default=None, init=False)  # its user; None: no user has claimed it yet
+    unclaimed: set[Destination] = field(default_factory=set, init=False)  # topics whose records lack the user
     _consumer: Subscription | None = field(default=None, init=False)
     _may_read: Callable[[Destination], bool] = field(init=False)
     topics: tuple[Destination, ...] = field(init=False)
@@ -47,33 +47,35 @@ class DurableSubscriber:
 
     @property
     def terms(self) -> tuple[tuple[Destination, ...], str | None, bool]:
-        """What asks for anything else under the same name is another subscriber (TopicRegion.hasDurableSubChanged)."""
+        """Terms of the subscription: other terms under the same name mean another subscriber
+        (TopicRegion.hasDurableSubChanged)."""
         return self.topics, self.selector_text, self.is_no_local
 
     @property
     def is_no_local(self) -> bool:
-        """Whether it never takes what its client id sends. MQTT's No Local may change, and nothing that has gathered is
-        lost by it (MQTT-3.8.4-4): there each consumer says anew what holds from then on."""
+        """True if it never takes messages of its own client id. MQTT's No Local may change without a loss of collected
+        messages (MQTT-3.8.4-4): there each consumer sets the value that applies from then on."""
         return bool(self.no_local) and not self.name.startswith(names.MQTT_GATHERING)
 
     @property
     def consumer(self) -> Subscription | None:
-        """Who takes its messages now; one at a time."""
+        """Consumer that takes its messages now; one at a time."""
         return self._consumer if self._consumer is not None and self._consumer.is_open else None
 
     def reserve(self, subscription: Subscription, may_read: Callable[[Destination], bool]) -> None:
-        """``subscription`` is the one consumer from now on; ``may_read`` says which topics are open to it.
-        ClientError when there is one."""
+        """Make ``subscription`` the one consumer; ``may_read`` tests which topics are open to it. ClientError when
+        there is a consumer already."""
         self.check_unused()
         self._consumer = subscription
         self._may_read = may_read
 
     def may_read(self, topic: Destination) -> bool:
-        """Whether the topic is open to its consumer. Without one it gathers; a later one may be kept from that."""
+        """Return whether the topic is open to the consumer. Without one it collects; a later consumer may not be
+        allowed to read that."""
         return self.consumer is None or self._may_read(topic)
 
     def check_unused(self) -> None:
-        """ClientError when it has a consumer."""
+        """Raise ClientError when it has a consumer."""
         if self.consumer is not None:
             raise ClientError(
                 f"Durable consumer is in use for client: {self.client_id} and subscriptionName: {self.name}",
@@ -82,7 +84,7 @@ class DurableSubscriber:
             )
 
     def lacks(self, topic: Destination) -> bool:
-        """Whether a pattern of it matches a topic of which it has no part."""
+        """Return whether one of its patterns matches a topic of which it has no part."""
         return (
             topic.kind is self.subscribed.kind
             and topic not in self.parts
@@ -91,19 +93,19 @@ class DurableSubscriber:
 
     @property
     def missing(self) -> list[Destination]:
-        """The topics that it names, of which it has no part."""
+        """Topics that it names, of which it has no part."""
         kind = self.subscribed.kind
         named = (each for each in self.topics if each.kind is kind and not names.is_wildcard(each.name))
         return [each for each in named if each not in self.parts]
 
     @property
     def is_of_pattern(self) -> bool:
-        """Whether topics that begin later may be for it."""
+        """True if topics that begin later may belong to it."""
         return bool(self._patterns)
 
 
 def _topics(subscribed: Destination) -> tuple[Destination, ...]:
-    """What it names. A list that could not be asked for here, for another broker stored it, names itself."""
+    """Return the topics that it names. A list that this broker would refuse, stored by another broker, names itself."""
     if "," not in subscribed.name:
         return (subscribed,)
     try:

@@ -1,4 +1,4 @@
-"""Which message a topic's consumer loses that does not keep up, where it is not simply the oldest: ActiveMQ's
+"""Choice of the message that a slow topic consumer loses, if it is not simply the oldest: ActiveMQ's
 messageEvictionStrategy. Pure.
 """
 
@@ -12,12 +12,13 @@ from typing import Final
 
 from tandemmq.broker.core.delivery import Entry
 
-#: How many of the waiting messages are examined, the oldest first.
+#: Maximum number of waiting messages that are examined, the oldest first.
 LOOKED_AT_MAX: Final = 1_000
 
 
 class EvictionKind(Enum):
-    """The oldest of the lowest priority; or the oldest of those that a younger one with the same property replaces."""
+    """Message to evict: the oldest of the lowest priority; or the oldest that a younger one with the same property
+    replaces."""
 
     LOWEST_PRIORITY = "oldest_message_with_lowest_priority"
     UNIQUE_PROPERTY = "unique_property"
@@ -25,13 +26,13 @@ class EvictionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """``property_name`` is that of UNIQUE_PROPERTY."""
+    """``property_name`` is for UNIQUE_PROPERTY."""
 
     kind: EvictionKind
     property_name: str = ""
 
     def choose(self, pending: Sequence[Entry]) -> int:
-        """The place of the message that is lost: never that of the newest."""
+        """Return the place of the message that is lost: never that of the newest."""
         older = [entry.message for entry in islice(pending, min(LOOKED_AT_MAX, len(pending) - 1))]
         if self.kind is EvictionKind.LOWEST_PRIORITY:
             return min(range(len(older)), key=lambda place: older[place].priority)

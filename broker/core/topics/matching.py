@@ -1,4 +1,4 @@
-"""The patterns of subscriptions with wildcards, by which each destination finds its subscribers."""
+"""Patterns of subscriptions with wildcards, through which each destination finds its subscribers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.trie import PatternTrie
 from tandemmq.store.records.message import Destination
 
-# So many members of audiences are looked through in the time of an item of a step.
+# Members of audiences that are examined in the time of one item of a step.
 _MEMBERS = 64
-# So many audiences that ended are remembered for a subscription, and as many as it is in.
+# Number of ended audiences that are remembered for a subscription, beyond the number that it is in.
 _ENDED = 64
 
 
 class Watch:
-    """One pattern of a subscription. Those that came first come first."""
+    """Pattern of a subscription. Older ones come first."""
 
     __slots__ = ("may_read", "number", "subscription")
 
@@ -37,16 +37,16 @@ _number = attrgetter("number")
 
 
 class Audience:
-    """The subscriptions that take part in a topic by their patterns. ``topics``: how many topics have this one: all
-    that have the same subscriptions share it. So a subscription and a topic take nothing for each other: 600
+    """Subscriptions that take part in a topic by their patterns. ``topics``: number of topics that have this audience:
+    all topics with the same subscriptions share it. So a pair of subscription and topic takes no memory: 600
     subscriptions in 6,000 topics are one tuple. 0: it is for one message, because there is no memory to keep it."""
 
     __slots__ = ("expensive", "members", "number", "topics")
 
     def __init__(self, members: tuple[Subscription, ...]) -> None:
-        self.number = 0  # as Watching knows it
+        self.number = 0  # its number in Watching
         self.topics = 0
-        self.members: tuple[Any, ...] = members  # Subscriptions, of the kind that topics have
+        self.members: tuple[Any, ...] = members  # subscriptions of topics
         self.expensive = sum(each.is_expensive for each in members)
 
     @property
@@ -58,8 +58,8 @@ NO_AUDIENCE = Audience(())
 
 
 class _Places:
-    """The numbers of the audiences that one subscription is in, and of some that ended. ``count``: those that did
-    not. A number takes eight bytes: a dictionary would take ten times as much for each pair."""
+    """The numbers of the audiences that one subscription is in, and of some that ended. ``count``: those that have not
+    ended. A number takes eight bytes: a dictionary would take ten times as much for each pair."""
 
     __slots__ = ("count", "numbers")
 
@@ -69,7 +69,7 @@ class _Places:
 
 
 class Watching:
-    """The patterns for one kind of destination. ``version``: how many have come so far."""
+    """Patterns for one kind of destination. ``version``: number of patterns added so far."""
 
     __slots__ = ("_audiences", "_by_members", "_memory", "_number", "_patterns", "_places", "version")
 
@@ -77,9 +77,9 @@ class Watching:
         self._patterns: PatternTrie[Watch] = PatternTrie()
         self._memory = memory
         self._audiences: dict[int, Audience] = {}
-        self._number = 0  # of the latest of these
+        self._number = 0  # number of the latest audience
         self._places: dict[Subscription, _Places] = {}
-        # Of each members one of the audiences, which topics take that come to have the same.
+        # One of the audiences for each set of members; later topics with the same members share it.
         self._by_members: dict[tuple[Subscription, ...], Audience] = {}
         self.version = 0
 
@@ -88,19 +88,20 @@ class Watching:
         self.version += 1
 
     def remove(self, pattern: Pattern, watch: Watch) -> None:
-        """KeyError when it is not there. ``forget`` follows when all patterns of its subscription are removed."""
+        """Remove a pattern. KeyError when it is not there. ``forget`` follows when all patterns of its subscription are
+        removed."""
         self._patterns.remove(pattern, watch)
 
     def of(self, name: str) -> list[Watch]:
-        """Those with a pattern that matches ``name``, each as often as it has one, the oldest first."""
+        """Return the watches with a pattern that matches ``name``, once per pattern, the oldest first."""
         return sorted(self._patterns.matching(name), key=_number)
 
     # ---- audiences
 
     def audience(self, topic: Destination, former: Audience, named: Collection[Subscription]) -> Audience:
-        """The subscriptions of patterns that match ``topic`` now, without those in ``named``, which take part by their
-        name. ``former`` is the last result: its members may read ``topic``, and are not checked again. ``topic`` gives
-        ``former`` up, unless there is no memory to keep the new result."""
+        """Return the subscriptions of patterns that match ``topic`` now, without those in ``named``, which take part by
+        their name. ``former`` is the last result: its members may read ``topic``, and are not checked again. ``topic``
+        gives ``former`` up, unless there is no memory to keep the new result."""
         members = dict.fromkeys(each for each in former.members if each.is_open)
         stayed = len(members)
         for watch in self.of(topic.name):
@@ -122,19 +123,19 @@ class Watching:
             self._begin(found)
         if key:
             found.topics += 1
-        self.leave(former)  # at last: those who are in both keep their places
+        self.leave(former)  # last: subscriptions in both keep their places
         return found
 
     def leave(self, audience: Audience) -> None:
-        """One of its topics has it no more."""
+        """Remove one topic from the audience."""
         if audience.topics:
             audience.topics -= 1
             if not audience.topics:
                 self._end(audience)
 
     def forget(self, subscription: Subscription) -> Work[None]:
-        """``subscription``, which is not open any more and has no pattern, leaves all audiences, in steps; so do all
-        others of these that are not open: clients end with many subscriptions at once."""
+        """Remove the closed ``subscription``, which has no pattern, from all audiences, in steps; with it all other
+        closed ones in these: a client ends many subscriptions at once."""
         places = self._places.get(subscription)
         if places is None:
             return
@@ -152,7 +153,7 @@ class Watching:
                 yield
 
     def _change(self, audience: Audience, members: tuple[Subscription, ...], came: Sequence[Subscription]) -> None:
-        """It has these from now on: those of its members that are open, and behind them those who ``came``."""
+        """Change the members of an audience: those that are open, followed by those that ``came``."""
         is_anybody_gone = len(members) - len(came) < len(audience.members)
         gone = [each for each in audience.members if not each.is_open] if is_anybody_gone else []
         self._take_out(audience)
@@ -184,13 +185,13 @@ class Watching:
             self._left(each)
 
     def _take_out(self, audience: Audience) -> None:
-        """It does not count, and no topic comes to have it."""
+        """Stop counting the audience, and do not share it with more topics."""
         if self._by_members.get(audience.members) is audience:
             del self._by_members[audience.members]
         self._memory.add(Kind.STATE, -audience.bytes)
 
     def _came(self, subscription: Subscription, number: int) -> None:
-        """``subscription`` is in the audience of that number, too."""
+        """Record that ``subscription`` is also in the audience of that number."""
         places = self._places.get(subscription)
         if places is None:
             places = self._places[subscription] = _Places()
@@ -198,7 +199,7 @@ class Watching:
         places.count += 1
 
     def _left(self, subscription: Subscription) -> None:
-        """``subscription`` is in one audience less."""
+        """Record that ``subscription`` left one audience."""
         places = self._places[subscription]
         places.count -= 1
         if not places.count:

@@ -1,5 +1,5 @@
-"""What a topic keeps for subscribers that ask for what they missed (retroactive consumers): ActiveMQ's
-subscriptionRecoveryPolicy. In memory alone; a new master begins with nothing. Pure.
+"""Messages that a topic keeps for subscribers that request earlier messages (retroactive consumers): ActiveMQ's
+subscriptionRecoveryPolicy. Only in memory; a new master begins with none. Pure.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Memory
 from tandemmq.store.records.message import Message
 
-#: Of one topic, whatever its policy says.
+#: Bounds for one topic, whatever its policy sets.
 KEPT_MESSAGES_MAX: Final = 10_000
 KEPT_BYTES_MAX: Final = 8 << 20
 
 
 class RecoveryKind(Enum):
-    """The last messages, the last one, those of the last while, those of so many bytes, or the last of those that say
-    they are to be kept (``ActiveMQ.Retain``)."""
+    """Kept messages: the last ones by count, the last one, those of a duration, those of a total size, or the last one
+    that has the property to be retained (``ActiveMQ.Retain``)."""
 
     FIXED_COUNT = "fixed_count"
     LAST_IMAGE = "last_image"
@@ -29,13 +29,13 @@ class RecoveryKind(Enum):
     RETAINED_MESSAGE = "retained_message"
 
 
-#: On a message that RETAINED_MESSAGE keeps, and on it when it is given to who missed it.
+#: Property of a message that RETAINED_MESSAGE keeps, also when the message is sent to a later subscriber.
 RETAIN_PROPERTY: Final = "ActiveMQ.Retain"
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What is kept, and how much of it. Times in ms, sizes in bytes."""
+    """Kind and bounds of the kept messages. Times in ms, sizes in bytes."""
 
     kind: RecoveryKind
     maximum_count: int = 100
@@ -45,16 +45,16 @@ class Recovery:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Kept:
-    """What one topic keeps. It counts in ``memory``, and gives way when that is short."""
+    """Kept messages of one topic. They count in ``memory``, and are dropped when it is short."""
 
     _recovery: Recovery
     _memory: Memory
     _clock: Callable[[], int]
-    _messages: deque[tuple[int, Message]] = field(default_factory=deque, init=False)  # each with when it came
+    _messages: deque[tuple[int, Message]] = field(default_factory=deque, init=False)  # each with its arrival time
     _bytes: int = field(default=0, init=False)
 
     def add(self, message: Message) -> None:
-        """It was sent to the topic."""
+        """Keep a message that was sent to the topic."""
         recovery = self._recovery
         kind = recovery.kind
         count, size = KEPT_MESSAGES_MAX, KEPT_BYTES_MAX
@@ -77,13 +77,13 @@ class Kept:
         self._drop_old()
 
     def messages(self) -> list[Message]:
-        """What who missed it is given, the oldest first."""
+        """Return the messages for a retroactive subscriber, the oldest first."""
         now = self._clock()
         self._drop_old()
         return [each for _, each in self._messages if not 0 < each.expiration <= now]
 
     def clear(self) -> None:
-        """The topic ends."""
+        """Drop all messages: the topic ends."""
         while self._messages:
             self._drop()
 

@@ -1,11 +1,11 @@
-"""A subscription that consumers of any connections share: each message goes to one of them (MQTT 5.0, 4.8.2). Pure.
+"""Subscription that consumers of any connections share: each message goes to one of them (MQTT 5.0, 4.8.2). Pure.
 
-To the store it is a durable subscription like any other, of the client id ``$share``, by the name GROUP/FILTER, topic
-by topic. It is there while somebody takes from it, and while a client id holds it, which is away or not. Of each holder
-the store has a record of its own: a durable subscription of that client id, under the name that it gave, to the topic
-``names.MQTT_SHARES``, to which nothing is ever sent; the destination that it was asked for says GROUP/FILTER. So the
-journal alone tells who holds what. A holder's record is written before the first topic's, and taken back before the
-last one's: topics without a holder are what is left of an end that was cut off.
+In the store it is a durable subscription like any other, of the client id ``$share``, by the name GROUP/FILTER, topic
+by topic. It exists while a consumer takes from it, and while a client id holds it, connected or not. For each holder
+the store has a record: a durable subscription of that client id, under the name that it gave, to the topic
+``names.MQTT_SHARES``, to which no message is ever sent; the record's subscribed destination is GROUP/FILTER. So the
+journal alone shows the holders. A holder's record is written before the first topic's, and removed before the last
+one's: topics without a holder are the rest of an interrupted removal.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from tandemmq.broker.core.topics.topic import DurableSubscription
 from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination
 
-#: Whose durable subscriptions they are to the store. No client may call itself so.
+#: Client id of these durable subscriptions in the store. No client may use it.
 CLIENT_ID: Final = "$share"
 
 
 def name_of(group: str, topics: Destination) -> str:
-    """GROUP/FILTER. A group has no slash."""
+    """Return GROUP/FILTER. A group has no slash."""
     return f"{group}/{topics.name}"
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class SharedSubscriber(DurableSubscriber):
-    """One group of one filter. ``users`` take from it, or will in a moment, each with what is open to it; ``served``
-    are those who do."""
+    """Group of one filter. ``users`` take from it, or are about to, each with the test of its readable topics;
+    ``served`` are those that take from it now."""
 
     users: dict[Subscription, Callable[[Destination], bool]] = field(default_factory=dict, init=False)
     served: dict[Subscription, None] = field(default_factory=dict, init=False)
 
     def may_read(self, topic: Destination) -> bool:
-        """Whether the topic is open to one of its users. Without any it gathers."""
+        """Return whether the topic is open to one of its users. Without users it collects."""
         return not self.users or any(may_read(topic) for may_read in self.users.values())
 
     def begin(self, subscription: Subscription) -> list[DurableSubscription]:
-        """``subscription`` is served from now on: the parts that it is to be given."""
+        """Serve ``subscription`` from now on, and return the parts that it takes from."""
         may_read = self.users.get(subscription)
         if may_read is None:
             return []  # it left
@@ -51,7 +51,7 @@ class SharedSubscriber(DurableSubscriber):
         return [part for part in self.parts.values() if may_read(part.destination)]
 
     def share_part(self, part: DurableSubscription) -> None:
-        """``part`` is new: those who are served take from it, as far as it is open to them."""
+        """Open the new ``part`` for all served subscriptions that may read it."""
         for subscription in self.served:
             if self.users[subscription](part.destination):
                 part.open(subscription)
@@ -63,8 +63,8 @@ class SharedSubscriber(DurableSubscriber):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The record of a client id that holds the share called ``share``. ``owner``: its number in the store; ``user``:
-    whose it is."""
+    """Record of a client id that holds the share called ``share``. ``owner``: its number in the store; ``user``: its
+    user."""
 
     owner: int
     client_id: str
@@ -74,7 +74,7 @@ class Holding:
 
 
 class Holdings:
-    """All of them, by client id and name."""
+    """Index of all holdings, by client id and name."""
 
     __slots__ = ("_by_key", "_counts")
 

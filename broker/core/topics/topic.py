@@ -1,7 +1,8 @@
-"""A topic: each message goes to every subscriber that is there, and to each durable subscription's own queue.
+"""Topic: each message goes to every present subscriber, and to each durable subscription's own queue.
 
-A plain subscriber that does not keep up holds back no other: what waits for it is bounded, the oldest is dropped and
-counted. A durable subscription is a queue of the store, with one consumer at a time, that lives on without it.
+A plain subscriber that does not keep up holds back no other: the messages that wait for it are bounded, the oldest are
+dropped and counted. A durable subscription is a queue of the store, with one consumer at a time, and exists without
+one.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from tandemmq.store.records.message import Destination, Message
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicSubscription(Subscription):
-    """A plain subscription of a topic, or (a wildcard) of several. ``pending`` waits for credit or for its socket;
-    ``unsifted``, which is newer, for its selector to be asked, where that takes time. ``dropped`` counts losses.
-    ``topics`` are those that it names."""
+    """A plain subscription of a topic, or (a wildcard) of several. ``pending`` messages wait for credit or for its
+    socket; ``unsifted`` ones, which are newer, for a test by its selector, if that takes time. ``dropped`` counts
+    losses. ``topics`` are those that it names."""
 
     settings: InitVar[EngineSettings]
     _: KW_ONLY
@@ -43,9 +44,9 @@ class TopicSubscription(Subscription):
     dropped: int = field(default=0, init=False)
     # Called at each loss, if set.
     on_drop: Callable[[TopicSubscription, Message], None] | None = field(default=None, init=False)
-    # What it missed is looked through, and what comes now is ``unsifted`` until that is over.
+    # Earlier messages are being examined; new ones are ``unsifted`` until that ends.
     is_recovering: bool = field(default=False, init=False)
-    # Called when something is ``unsifted`` and nothing was: ``sift`` is to be called until nothing is.
+    # Called when the first message becomes ``unsifted``: call ``sift`` until there is none.
     on_unsifted: Callable[[TopicSubscription], None] | None = field(default=None, init=False)
     _messages_max: int = field(init=False)
     _unsifted_max: int = field(init=False)
@@ -58,8 +59,8 @@ class TopicSubscription(Subscription):
         self._bytes_max = settings.topic_pending_bytes
 
     def hold(self, entry: Entry) -> int:
-        """``entry`` waits; the oldest go when there are too many, or too much is held for its client: how many went.
-        Nothing waits for who is gone."""
+        """Let ``entry`` wait. Drop the oldest messages when there are too many, or too much is held for the client;
+        return the number dropped. Nothing waits for a closed subscription."""
         if not self.is_open:
             return 0
         dropped = self.dropped
@@ -67,7 +68,7 @@ class TopicSubscription(Subscription):
         pending.append(entry)
         self.pending_bytes += entry.weight
         self.keep(entry, PENDING_BYTES)
-        # The newest is never dropped, however big it is.
+        # The newest is never dropped, whatever its size.
         while len(pending) > 1 and (
             len(pending) > self._messages_max or self.pending_bytes > self._bytes_max or not self.holder.has_space
         ):
@@ -78,9 +79,9 @@ class TopicSubscription(Subscription):
         return self.dropped - dropped
 
     def put_off(self, entry: Entry) -> int:
-        """Its selector is asked about ``entry`` later, at its own client's expense. The oldest go when there are too
-        many. No limit of a policy applies, because the client is not slow. The loss is not reported, because the
-        selector may not take the message. Returns how many went."""
+        """Put off the test of ``entry`` by the selector, to be charged to its own client. The oldest messages are
+        dropped when there are too many. No limit of a policy applies, because the client is not slow. The loss is not
+        reported, because the selector may not take the message. Returns the number dropped."""
         if not self.is_open:
             return 0
         dropped = self.dropped
@@ -98,7 +99,7 @@ class TopicSubscription(Subscription):
         return self.dropped - dropped
 
     def recovered(self) -> None:
-        """What it missed waits, and what came since follows."""
+        """End the recovery: earlier messages wait, and newer ones follow."""
         self.is_recovering = False
         self._ask_for_sifting()
 
@@ -107,7 +108,8 @@ class TopicSubscription(Subscription):
             self.on_unsifted(self)
 
     def sift(self, now: int) -> Delivery | None:
-        """Ask the selector about the oldest that is ``unsifted``. What it takes is to be delivered now, or waits."""
+        """Test the oldest ``unsifted`` message with the selector. A message that it takes is delivered now, or
+        waits."""
         entry = self._next_unsifted()
         if 0 < entry.message.expiration <= now:
             return None
@@ -119,7 +121,7 @@ class TopicSubscription(Subscription):
         return self, self.hand(entry), entry
 
     def dispatch(self, now: int) -> list[Delivery]:
-        """What waits and may go now. The outlet is asked once: call again until nothing comes."""
+        """Return deliveries of waiting messages. The outlet is checked once: call again until nothing comes."""
         deliveries: list[Delivery] = []
         pending = self.pending
         if not self.outlet.is_writable:
@@ -132,14 +134,14 @@ class TopicSubscription(Subscription):
         return deliveries
 
     def _take(self, place: int) -> Entry:
-        """What waits there does no more."""
+        """Take out the waiting message at ``place``."""
         self.pending.rotate(-place)
         entry = self._next()
         self.pending.rotate(place)
         return entry
 
     def _next(self) -> Entry:
-        """The oldest waits no more."""
+        """Take out the oldest waiting message."""
         entry = self.pending.popleft()
         self.pending_bytes -= entry.weight
         self.let_go(entry, PENDING_BYTES)
@@ -152,7 +154,7 @@ class TopicSubscription(Subscription):
         return entry
 
     def let_go_of_all(self, pace: Pace) -> Work[None]:
-        """It ended, with all that waited for it or was not acknowledged."""
+        """Release the ended subscription's waiting and unacknowledged messages."""
         while self.pending or self.unsifted:
             self._next() if self.pending else self._next_unsifted()
             if pace.is_full():
@@ -165,27 +167,27 @@ def _is_expensive(selector: Selector | None) -> bool:
 
 
 _ROUND_MESSAGES = 128
-# To search so many is no slower than to make a set of them.
+# Number of ids that are searched as fast as a set of them is made.
 _FEW = 8
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class DurableSubscription(Queue):
-    """A queue that is fed by a topic for one named subscriber of one client id (broker.core.topics.durables)."""
+    """Queue that a topic feeds for one named subscriber of one client id (broker.core.topics.durables)."""
 
     client_id: str
     name: str
     key: InitVar[str]
     _: KW_ONLY
-    # What it takes, with a consumer or without: decided when a message comes, so the queue holds nothing else but what
-    # ActiveMQ left, which decides that when it delivers.
+    # Messages that it takes, with or without a consumer: decided when a message comes, so the queue holds no others,
+    # except those of ActiveMQ, which decides at delivery.
     selector: Selector | None = None
-    is_shared: bool = False  # it has any number of consumers
-    # Whether it takes nothing that connections of its client id send, also while it has no consumer (Jakarta Messaging
+    is_shared: bool = False  # any number of consumers
+    # True if it takes no messages of connections of its client id, also while it has no consumer (Jakarta Messaging
     # 3.1, Session.createDurableConsumer; MQTT-3.8.3-3).
     no_local: bool = False
-    # What is not stored is not kept for an MQTT client that is away (MQTT 5.0, 4.1: QoS 0 need not be): its publisher
-    # would wait for who may never come back.
+    # A message that is not stored is not kept for an MQTT client that is away (MQTT 5.0, 4.1: not required for QoS 0):
+    # its publisher would wait for a client that may never return.
     is_of_mqtt: bool = field(init=False)
     # Its consumer, from the moment of SUBSCRIBE; messages flow when it is in ``consumers``.
     subscription: Subscription | None = field(default=None, init=False)
@@ -196,7 +198,7 @@ class DurableSubscription(Queue):
         self.is_of_mqtt = self.name.startswith(names.MQTT_GATHERING)
 
     def reserve(self, subscription: Subscription) -> None:
-        """``subscription`` is the one consumer from now on, unless it is shared."""
+        """Make ``subscription`` the one consumer, unless the queue is shared."""
         if self.is_shared:
             return
         assert self.subscription is None, "it has one consumer at a time"
@@ -205,12 +207,12 @@ class DurableSubscription(Queue):
         self.heed_no_local(subscription)
 
     def heed_no_local(self, subscription: Subscription) -> None:
-        """Its consumer takes what it sends itself, or does not."""
+        """Set whether its consumer takes messages of its own client."""
         self.no_local = subscription.no_local
 
     def has_room(self, message: Message) -> bool:
-        """Whether ``message``, which is not persistent, is to wait here. What a shared one does not take in time is
-        dropped, as of a plain subscription: it holds back nobody who sends."""
+        """Return whether ``message``, which is not persistent, may wait here. A shared subscription drops messages that
+        it does not take in time, like a plain one: it holds back no sender."""
         return not self.is_shared or self.share.fits(message.size, self._settings.topic_pending_bytes)
 
     @property
@@ -219,11 +221,11 @@ class DurableSubscription(Queue):
 
     @property
     def is_expensive(self) -> bool:
-        """Whether one message may take a part of a step."""
+        """True if one message may take a part of a step."""
         return _is_expensive(self.selector)
 
     def wants(self, message: Message, sender: str | None) -> bool:
-        """Whether it takes a message that a connection of the client id ``sender`` sent; None: it has none."""
+        """Return whether it takes a message that a connection of the client id ``sender`` sent; None: no client id."""
         if self.no_local and sender == self.client_id:
             return False
         if self.is_of_mqtt and self.subscription is None and not message.persistent:
@@ -235,8 +237,8 @@ class DurableSubscription(Queue):
         return takes(selector, message, None if subscription is None else subscription.outlet.holder)
 
     def sift(self, page: Page) -> Work[list[Entry]]:
-        """Takes out of ``page``, before ``page`` gets it, what the selector does not take. To be removed from the store
-        before the next Page is asked for."""
+        """Remove from ``page``, before ``page`` gets it, the messages that the selector does not take, and return them.
+        They are to be removed from the store before the next Page is read."""
         selector = self.selector
         unwanted: list[Entry] = []
         if selector is None or self.is_rereading:
@@ -267,16 +269,16 @@ class DurableSubscription(Queue):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Topic:
-    """One topic: its plain subscriptions (those that name it, and the audience that has patterns for it), and its
-    durable ones by key."""
+    """Topic: its plain subscriptions (those that name it, and the audience of matching patterns), and its durable
+    ones by key."""
 
     destination: Destination
     _watching: Watching
-    kept: Kept | None = None  # for who asks for what was sent before
+    kept: Kept | None = None  # for retroactive consumers
     _named_by: dict[TopicSubscription, None] = field(default_factory=dict, init=False)
     _matched: Audience = field(default=NO_AUDIENCE, init=False)
-    _version: int = field(default=0, init=False)  # of what is watched for, when it was last asked
-    # Very many durable subscriptions are to have a part in it; who sends there makes the steps of that first.
+    _version: int = field(default=0, init=False)  # version of the patterns at the last look
+    # Very many durable subscriptions get a part in it; a sender makes the steps of that first.
     beginning: Work[None] | None = field(default=None, init=False)
     is_dropped: bool = field(default=False, init=False)
     durables: dict[str, DurableSubscription] = field(default_factory=dict, init=False)
@@ -284,7 +286,7 @@ class Topic:
     dispatched: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
     _owners: tuple[int, ...] | None = field(default=(), init=False)
-    # Whether so many hold what is sent here, or are so long at the choice, that it takes steps.
+    # True if a message here takes steps: it has very many holders, or expensive selectors.
     is_wide: bool = field(default=False, init=False)
     # Subscriptions whose selectors may take a part of a step: durable ones, and plain ones.
     _expensive: int = field(default=0, init=False)
@@ -292,7 +294,7 @@ class Topic:
 
     @property
     def owner(self) -> int:
-        """The store knows a topic only by its durable subscriptions."""
+        """Always 0: the store knows a topic only by its durable subscriptions."""
         return 0
 
     def __repr__(self) -> str:
@@ -300,8 +302,8 @@ class Topic:
 
     @property
     def subscribers(self) -> Collection[TopicSubscription]:
-        """The plain ones: those that name it, in the order in which they came, and those with wildcards. These join
-        when it is next asked: a pattern that matches a hundred thousand topics costs each of them one check."""
+        """Plain subscriptions: those that name it, in the order in which they came, and those with wildcards. The
+        latter join at the next read: a pattern that matches a hundred thousand topics costs each of them one check."""
         matched = self._matched
         if self._version != self._watching.version and not self.is_dropped:
             matched = self._watching.audience(self.destination, matched, self._named_by)
@@ -312,21 +314,22 @@ class Topic:
         return (*self._named_by, *matched.members) if self._named_by else matched.members
 
     def open(self, subscription: TopicSubscription) -> None:
-        """``subscription`` names it."""
+        """Add ``subscription``, which names the topic."""
         subscription.topics[self] = None
         subscription.outlet.holder.add(Kind.STATE, TOPIC_LINK_BYTES)
         self._named_by[subscription] = None
         self._expensive_plain += subscription.is_expensive
 
     def close(self, subscription: TopicSubscription) -> None:
-        """``subscription``, which names it, ends; or goes on without this topic, and keeps what it was given there."""
+        """Remove ``subscription``, which names the topic. It ends, or continues without this topic and keeps its
+        messages."""
         del self._named_by[subscription]
         del subscription.topics[self]
         subscription.outlet.holder.add(Kind.STATE, -TOPIC_LINK_BYTES)
         self._expensive_plain -= subscription.is_expensive
 
     def drop(self) -> None:
-        """It is deleted."""
+        """Delete the topic."""
         self.is_dropped = True
         if self.kept is not None:
             self.kept.clear()
@@ -354,20 +357,20 @@ class Topic:
 
     @property
     def expensive(self) -> int:
-        """How many of its plain subscribers have selectors that may take a part of a step."""
+        """Number of plain subscribers whose selectors may take a part of a step."""
         return self._expensive_plain + self._matched.expensive
 
     @property
     def owners(self) -> tuple[int, ...]:
-        """The ids of its durable subscriptions; the same object as long as they are the same."""
+        """Ids of its durable subscriptions; the same object as long as they are the same."""
         owners = self._owners
         if owners is None:
             owners = self._owners = tuple(each.owner for each in self.durables.values())
         return owners
 
     def takers(self, message: Message, sender: str | None) -> tuple[int, ...]:
-        """The ids of the durable subscriptions that take a message which the client id ``sender`` sent; None: it has
-        none."""
+        """Return the ids of the durable subscriptions that take a message from the client id ``sender``; None: no
+        client id."""
         durables = self.durables.values()
         for durable in durables:
             if durable.is_choosy:
@@ -376,33 +379,33 @@ class Topic:
 
     @property
     def shares(self) -> Iterable[Share]:
-        """What its durable subscriptions hold in memory, that those who send have to wait for."""
+        """Memory of its durable subscriptions that senders must wait for."""
         return (durable.share for durable in self.durables.values() if not durable.is_shared)
 
     def unmatched(self, owners: Collection[int]) -> list[str]:
-        """The keys of the durable subscriptions that are not among ``owners``."""
+        """Return the keys of the durable subscriptions that are not among ``owners``."""
         if len(owners) > _FEW:
             owners = set(owners)
         return [key for key, each in self.durables.items() if each.owner not in owners]
 
     def publish(self, message: Message, origin: Outlet) -> list[Delivery]:
-        """To every plain subscriber: delivered now, or kept waiting."""
+        """Give ``message`` to every plain subscriber: delivered now, or kept waiting."""
         return self.give(self.enter(message), origin, self.subscribers)
 
     def enter(self, message: Message) -> Entry:
-        """``message`` was sent here: what is to be given to the subscribers."""
+        """Record a message that was sent here, and return its entry for the subscribers."""
         self.note(message)
         return volatile_entry(message)
 
     def note(self, message: Message) -> None:
-        """As ``enter``, where there are no subscribers."""
+        """Record a message as ``enter`` does, without subscribers."""
         self.enqueued += 1
         if self.kept is not None:
             self.kept.add(message)
 
     def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
-        """To each of ``subscribers``: delivered now, or kept waiting. Expensive selectors are asked as long as there is
-        time for them; the others are asked later."""
+        """Give ``entry`` to each of ``subscribers``: delivered now, or kept waiting. Expensive selectors are evaluated
+        while there is time for them; the others later."""
         deliveries: list[Delivery] = []
         message = entry.message
         for subscription in subscribers:

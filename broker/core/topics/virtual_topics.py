@@ -1,9 +1,9 @@
-"""Which queues get a copy of what is sent to a virtual topic (ActiveMQ's VirtualTopic and its interceptor).
+"""Queues that get a copy of each message to a virtual topic (ActiveMQ's VirtualTopic and its interceptor).
 
     topic VirtualTopic.news  ->  queues Consumer.<any word>.VirtualTopic.news
 
-A consumer with wildcards, ``Consumer.a.VirtualTopic.>``, has a queue of that very name, which gets what is sent to any
-topic that the rest of the name matches: so that nothing is lost while it is away.
+A consumer with wildcards, ``Consumer.a.VirtualTopic.>``, has a queue of exactly that name. The queue gets the messages
+of each topic that the rest of the name matches, so nothing is lost while the consumer is away.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.virtual_destinations import VirtualTopic
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# Of so many topics it is remembered what they feed where queues have wildcards, and of so many queues in all:
-# 8 MB.
+# Bounds of the cache of matching queues, used if queues have wildcards: topics, and queues in all topics (8 MB).
 REMEMBERED_MAX = 1_000
 REMEMBERED_QUEUES_MAX = 1_000_000
 
 
 class VirtualTopics:
-    """Finds the consumer queues of a topic. ``rules`` say which topics are virtual, and how their queues are named."""
+    """Index of the consumer queues of a topic. ``rules`` define which topics are virtual, and how their queues are
+    named."""
 
     __slots__ = ("_feeds", "_is_any_aware")
 
@@ -32,38 +32,38 @@ class VirtualTopics:
         self._is_any_aware = any(each.rule.is_selector_aware for each in self._feeds)
 
     def needs_queue(self, destination: Destination) -> bool:
-        """Whether a consumer of that name with wildcards has a queue of the same name (VirtualTopic.create)."""
+        """Return whether a consumer of that name with wildcards has a queue of the same name (VirtualTopic.create)."""
         return names.is_wildcard(destination.name) and any(each.fed_by(destination) for each in self._feeds)
 
     def know(self, destination: Destination) -> None:
-        """That is there."""
+        """Add an existing queue."""
         for each in self._feeds:
             each.know(destination)
 
     def forget(self, destination: Destination) -> None:
-        """That is there no more."""
+        """Remove a queue that ended."""
         for each in self._feeds:
             each.forget(destination)
 
     def queues(self, topic: str) -> Collection[Destination]:
-        """Those that get a copy of what is sent to the topic of that name."""
+        """Return the queues that get a copy of each message to the topic."""
         if len(self._feeds) == 1:
             return self._feeds[0].queues(topic)
         return list(dict.fromkeys(chain.from_iterable(each.queues(topic) for each in self._feeds)))
 
     def is_fed(self, queue: Destination, topic: str) -> bool:
-        """Whether ``queue`` gets what is sent to the topic, as long as there is such a queue."""
+        """Return whether ``queue`` gets the messages of the topic, as long as that queue exists."""
         return any(each.feeds(topic, queue) for each in self._feeds)
 
     def is_selector_aware(self, queue: Destination, topic: str) -> bool:
-        """Whether ``queue`` gets of what is sent there only what its consumers take."""
+        """Return whether ``queue`` gets only those messages of the topic that its consumers take."""
         if not self._is_any_aware:
             return False
         return all(each.rule.is_selector_aware for each in self._feeds if each.feeds(topic, queue))
 
 
 class _Feed:
-    """The queues of one rule."""
+    """Queues of one rule."""
 
     __slots__ = ("_found", "_name", "_named", "_patterns", "_remembered", "_topics", "rule")
 
@@ -74,7 +74,7 @@ class _Feed:
         self._name = re.compile(f"{prefix}(.+){postfix}", re.DOTALL)
         self._named: dict[str, dict[Destination, None]] = {}
         self._patterns: dict[Destination, names.Pattern] = {}
-        self._found: dict[str, list[Destination]] = {}  # by topic, where there are patterns
+        self._found: dict[str, list[Destination]] = {}  # by topic, if there are patterns
         self._remembered = 0  # queues in these
 
     def _forget_found(self) -> None:
@@ -82,14 +82,14 @@ class _Feed:
         self._remembered = 0
 
     def fed_by(self, destination: Destination) -> str | None:
-        """The name, or pattern, of the topics that feed it; None: none does."""
+        """Return the name, or pattern, of the topics that feed ``destination``; None: none does."""
         if destination.kind is not DestinationKind.QUEUE or names.is_private(destination):
             return None
         found = self._name.fullmatch(destination.name)
         return None if found is None else found[1]
 
     def feeds(self, topic: str, queue: Destination) -> bool:
-        """Whether that topic is one of the rule's, and feeds that queue."""
+        """Return whether the topic is one of the rule's and feeds the queue."""
         its = self.fed_by(queue)
         return its is not None and self._topics.matches(topic) and names.Pattern(its).matches(topic)
 

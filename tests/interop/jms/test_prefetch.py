@@ -99,7 +99,7 @@ def changing(tmp_path: Path, jvm: Jvm) -> Iterator[TandemMQ]:
 
 def change(peer: TandemMQ, tmp_path: Path, prefetch: int) -> None:
     """The policy is another one, and the broker has taken it over."""
-    text = "prefetches are as the settings say"
+    text = "prefetches follow the settings"
     before = peer.process.log.read_text().count(text)
     (tmp_path / "data.toml").write_text(CHANGING % prefetch)
     peer.process.kill(signal.SIGHUP)

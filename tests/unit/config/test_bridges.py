@@ -73,8 +73,8 @@ def test_a_password_is_not_shown(read: Read) -> None:
         (BRIDGE + 'password = "x"\n' + A_TOPIC.format("#", "out"), "a username"),
         (BRIDGE + 'username = "a"\npassword = "x"\npassword_file = "y"\n' + A_TOPIC.format("#", "out"), "not both"),
         (BRIDGE + "bridge_mode = true\n" + A_TOPIC.format("#", "out"), "bridge_mode"),
-        (BRIDGE + A_TOPIC.format("a/#", "out") + A_TOPIC.format("a/+", "out"), "go twice"),
-        (BRIDGE + A_TOPIC.format("a/#", "in") + A_TOPIC.format("a", "both"), "come twice"),
+        (BRIDGE + A_TOPIC.format("a/#", "out") + A_TOPIC.format("a/+", "out"), "each outgoing topic once"),
+        (BRIDGE + A_TOPIC.format("a/#", "in") + A_TOPIC.format("a", "both"), "each incoming topic once"),
         (BRIDGE + 'protocol_version = "3.1.1"\n' + A_TOPIC.format("a/#", "both"), "no loop"),
         (2 * (BRIDGE + A_TOPIC.format("#", "out")), "different names"),
     ],
@@ -165,13 +165,13 @@ def test_without_a_table_topics_are_virtual_as_in_activemq(read: Read) -> None:
     ("table", "told"),
     [
         ("", "one of composite_queue, composite_topic, mirrored_queue and virtual_topic"),
-        ('composite_queue = "A"', "forward_to, of composite destinations"),
-        ('mirrored_queue = "A"\nforward_to = [{queue = "B"}]', "forward_to, of composite destinations"),
+        ('composite_queue = "A"', "forward_to with composite destinations"),
+        ('mirrored_queue = "A"\nforward_to = [{queue = "B"}]', "forward_to with composite destinations"),
         ('composite_queue = "A"\nforward_to = [{queue = "B", topic = "C"}]', "one of queue and topic"),
         ('composite_queue = "A"\nforward_to = [{queue = "B.>"}]', "the name of one destination"),
         ('mirrored_queue = "A"\nprefix = "*."', "of one topic"),
         ('virtual_topic = "A"\nprefix = ""', "a destination is not its own copy"),
-        ('virtual_topic = "A"\n[[virtual_destinations]]\nvirtual_topic = "A"', "stands twice"),
+        ('virtual_topic = "A"\n[[virtual_destinations]]\nvirtual_topic = "A"', "is there twice"),
     ],
 )
 def test_what_means_nothing_is_refused_by_its_name(read: Read, table: str, told: str) -> None:

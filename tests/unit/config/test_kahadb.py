@@ -211,7 +211,7 @@ def test_what_is_always_so_is_shown_and_reads_back(file: Callable[[str], str]) -
     for found in FIXED:
         table, _, key = found.key.rpartition(".")
         assert (f"\n{key} = " in text) is (table != "replication")  # a table that is not there
-    assert "checksum_journal_files = true  # always, as --set says" in text
+    assert "checksum_journal_files = true  # always, as in --set" in text
     assert 'disk_reserve = "100mb"  # --set' in text
     again = load(file(text), {})
     assert again.model_dump() == settings.model_dump()
@@ -285,8 +285,8 @@ def test_several_stores_are_shown_and_read_back(file: Callable[[str], str]) -> N
         ("usage = '1gb'", r"adapters\[0\]\.usage = '1gb' .*refused: .*Set disk_reserve"),
         ("temp_queue = '>'", "Temporary queues are never stored"),
         ("enable_ack_compaction = false\nenable_compaction = true", "two keys are one setting"),
-        ("queue = 'A'\n[[store.filtered_persistence_adapters]]\nqueue = 'A'", "a filter of its own"),
-        ("[[store.filtered_persistence_adapters]]", "a filter of its own"),
+        ("queue = 'A'\n[[store.filtered_persistence_adapters]]\nqueue = 'A'", "a different filter"),
+        ("[[store.filtered_persistence_adapters]]", "a different filter"),
     ],
 )
 def test_a_wrong_table_of_a_store_is_refused_with_its_key(
@@ -303,7 +303,7 @@ def test_stores_stand_in_the_file_alone(file: Callable[[str], str]) -> None:
         load(file("[store]\nfiltered_persistence_adapters = 'x'"), {})
 
 
-# ---- ActiveMQ's IO exception handler settings: each is so here anyway, or is mapped, or refused with the reason
+# ---- ActiveMQ's IO exception handler settings: each is always so here, or is mapped, or refused with the reason
 
 
 def test_the_back_off_between_attempts_is_mapped() -> None:
@@ -363,7 +363,7 @@ def test_the_table_stands_in_a_file_and_reads_back(tmp_path: Path) -> None:
     settings = load(path, {})
     assert settings.locker.retry_interval == 2_000
     text = show(settings)
-    assert f"stop_start_connectors = true  # always, as {path} says" in text
+    assert f"stop_start_connectors = true  # always, as in {path}" in text
     path.write_text(text)
     assert load(path, {}).model_dump() == settings.model_dump()
 

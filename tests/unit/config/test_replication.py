@@ -304,7 +304,7 @@ def test_a_set_is_shown_and_reads_back(file: Callable[[str], str]) -> None:
     )  # fmt: skip
     text = show(settings)
     assert "\n[replication]\nreplicas = 5  # --set\n" in text
-    assert "verify_checksums = true  # always, as --set says" in text
+    assert "verify_checksums = true  # always, as in --set" in text
     assert "lock_acquire_sleep_interval" not in text
     again = load(file(text), {})
     assert again.model_dump(exclude={"locker"}) == settings.model_dump(exclude={"locker"})

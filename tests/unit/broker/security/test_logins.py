@@ -649,7 +649,7 @@ async def test_a_directory_that_is_away_is_nobodys_wrong_password(caplog: pytest
     access = Logins(directory=people, failed_login_delay_seconds=0, failed_logins_max=1)
     people.is_away = True
     for _ in range(3):
-        assert refusal_text(await connect(access, "dora", "d")) == "Nobody can be logged in now."
+        assert refusal_text(await connect(access, "dora", "d")) == "No user can log in now."
     assert caplog.text.count("no route to host") == 1, "one line a minute"
     people.is_away = False
     assert isinstance(await connect(access, "dora", "d"), Principal)

@@ -71,8 +71,8 @@ def test_users_in_files_become_users() -> None:
         "anonymous_group": "strangers",
         "users_file": "users",
     }
-    assert "odd: expected a password; what is encrypted is not read" in told(found)
-    assert 'login.config, line 12: other <Module> a="b": No plugin of the broker asks for it.' in told(found)
+    assert "odd: expected a password that is not encrypted" in told(found)
+    assert 'login.config, line 12: other <Module> a="b": No plugin of the broker uses it.' in told(found)
 
 
 def test_users_are_named_where_nobody_wants_their_file() -> None:
@@ -98,7 +98,7 @@ def test_a_directory_is_asked_by_the_same_keys() -> None:
         },
     }
     assert "TANDEMMQ_SECURITY__LDAP__CONNECTION_PASSWORD" in told(found)
-    assert 'expandRoles="true": A group in a group' in told(found)
+    assert 'expandRoles="true": Groups in groups' in told(found)
     assert "authentication" not in told(found)
     assert "hush" not in found.text
 
