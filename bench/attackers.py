@@ -196,7 +196,7 @@ class Said:
         self._came.clear()
         self.say([("SEND", [("destination", "/topic/unread"), ("receipt", f"said-{self._number}")])])
         if not self._came.wait(PATIENCE_SECONDS) or self._is_over:
-            raise BenchError("the broker hung up, or says nothing")
+            raise BenchError("the broker hung up, or does not answer")
 
     def _read(self) -> None:
         rest = b""

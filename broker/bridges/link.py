@@ -64,7 +64,7 @@ class Counts:
     received: int = 0  # and durable here, if they are persistent
     sent: int = 0  # and confirmed by the other broker, with QoS 1 and 2
     refused: int = 0  # by either side for good
-    dropped: int = 0  # of QoS 0, for want of room
+    dropped: int = 0  # of QoS 0, because there was no room
     circled: int = 0  # had passed this bridge before, or too many bridges
 
 

@@ -172,7 +172,7 @@ class Connection(aiomqtt.Client):
         def socket_opened(*told: Any) -> None:
             """Runs on the thread that connects, as some writes do."""
             if self._is_closed:
-                raise OSError("it is too late")  # nothing was sent to the other broker yet
+                raise OSError("the bridge was closed")  # nothing was sent to the other broker yet
             self._loop.call_soon_threadsafe(self._begin_reading, told[-1])
 
         def socket_closed(*told: Any) -> None:

@@ -154,7 +154,7 @@ class Sending:
             payload = self._payloads.of(message, PAYLOAD_BYTES_MAX)
         except TakesLong:
             return lambda: self._payloads.prepare(message, PAYLOAD_BYTES_MAX)
-        # A stored message of another protocol has no QoS, and must not be lost or doubled for want of one.
+        # A stored message of another protocol has no QoS, and must not be lost or doubled for that reason.
         has_qos = properties is not None and isinstance(properties.get(QOS), int)
         qos = min(topic.qos, qos_of(message)) if has_qos or not message.persistent else topic.qos
         delivery = Delivery(
@@ -301,7 +301,7 @@ class Sending:
     def _refused(self, packet_id: int, flight: Flight, delivery: Delivery, reason: int) -> None:
         """Make a message that the other broker refused a dead letter: it is not sent again."""
         link = self._link
-        cause = f"the bridge {link.name} was refused it with the reason code 0x{reason:02X}"
+        cause = f"the other broker refused it to the bridge {link.name} with the reason code 0x{reason:02X}"
         log.warning(
             "bridge %s: the other broker refused a message to %s with the reason code 0x%02X: it is a dead letter",
             link.name, delivery.topic, reason, extra=log_events.BRIDGE_REFUSED,

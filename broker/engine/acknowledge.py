@@ -138,9 +138,9 @@ class Acknowledger(Part):
         self.unmatched += 1
         error = refusal(
             f"Unexpected {'NACK' if command.is_nack else 'ACK'} received for id [{command.message_id[:200]}]",
-            "The header id must repeat the header ack of the MESSAGE. A message-id is taken there if it names exactly"
-            f" one delivery of this connection that waits for an acknowledgement, of {LOOKED_THROUGH_MAX} at most; this"
-            f" one names {len(found)}.",
+            "The header id must repeat the header ack of the MESSAGE. A message-id is accepted if it names exactly"
+            f" one unacknowledged delivery of this connection, and there are at most {LOOKED_THROUGH_MAX}; this one"
+            f" names {len(found)}.",
         )
         if command.transaction is None:
             raise error

@@ -190,7 +190,7 @@ class Arrivals(Part):
 
 
 def _is_expensive(target: Target) -> bool:
-    """Return whether selectors can make showing it a message take a part of a step."""
+    """Return whether a message to ``target`` may take a part of a step, because of its selectors."""
     return target.expensive > 0 if isinstance(target, Topic) else target.routes is not None
 
 

@@ -310,7 +310,7 @@ def _unprepared(branch: Branch) -> Transaction:
     if branch.is_preparing:
         raise refusal(
             f"Transaction {branch.xa.key} is being prepared",
-            "Its prepare has to be answered first.",
+            "Wait for the answer to its prepare.",
             ErrorKind.XA,
             xa_code=XAER_PROTO,
         )

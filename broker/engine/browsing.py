@@ -51,8 +51,8 @@ class Browsing(Part):
         return subscription in self._under_way
 
     def check_room(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
-        """Raise ClientError if the client would hold more than its limit: the browser keeps all messages in memory that
-        are not stored."""
+        """Raise ClientError if the client would hold more than its limit: a browser holds all messages in memory that
+        the store does not have."""
         holder = subscription.outlet.holder
         memory = holder.memory
         kept = sum(min(queue.count, queue.share.not_persistent // ENTRY_OVERHEAD_BYTES) for queue in queues)

@@ -171,7 +171,7 @@ class Clients(Part):
         waiting, client.waiting = client.waiting, []
         try:
             then()
-            if client.is_ready and client.is_held:  # else there is more to wait for
+            if client.is_ready and client.is_held:  # otherwise there is more to wait for
                 client.is_held = False
                 client.resume_reading()
             for each in waiting:
@@ -181,7 +181,7 @@ class Clients(Part):
 
     def wait(self, connection: Connection, command: Command) -> None:
         """Handle a ``command`` that cannot be carried out now: it waits, or comes too late. If the protocol keeps its
-        socket after a disconnect (OpenWire), the client may begin anew, or hang up."""
+        socket after a disconnect (OpenWire), the client may connect again, or hang up."""
         client: Client | None = connection.client
         if client is not None and client.is_open:
             client.waiting.append(command)
@@ -365,7 +365,7 @@ class Clients(Part):
             where = f" from {by.connection.peer}" if former.principal.name == principal.name else ""
             error = ClientError(
                 f"Client id {former.id!r} connected again{where}",
-                "A client id belongs to one connection at a time, and the new one took this one's place.",
+                "A client id belongs to one connection at a time, and the new one replaced this one.",
                 kind=ErrorKind.TAKEN_OVER,
             )
             tell(former.connection, former.session.fail, error)
@@ -381,7 +381,7 @@ class Clients(Part):
         if is_anothers or is_of_numbered(id):
             raise ClientError(
                 f"Connection {id} belongs to another user, or to a program of other users elsewhere",
-                "A connection is taken over by its own user only, and a program connects for others from where it is.",
+                "Only its own user takes over a connection. A program adds users from the address of its others only.",
                 kind=ErrorKind.SECURITY,
             )
 
@@ -448,7 +448,7 @@ class Clients(Part):
         for each in client.subscriptions.values():
             each.end()
         self.leavers[client] = [then]
-        if state is not State.LOST_AT_WORK:  # else this follows the end of its work
+        if state is not State.LOST_AT_WORK:  # otherwise this follows the end of its work
             self._start(charged(self._leaving(client), client.holder))
 
     def _leaving(self, client: Client) -> Work[None]:

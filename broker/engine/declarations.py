@@ -131,7 +131,7 @@ class Declarations(Part):
             if names.is_wildcard(destination.name) or names.split(destination) != (destination,):
                 raise refusal(
                     f"{destination} is not one destination",
-                    "What is created has a name without wildcards, commas and options.",
+                    "The name of a new destination has no wildcards, commas and options.",
                     ErrorKind.DESTINATION,
                 )
             if names.is_advisory(destination):
@@ -177,7 +177,7 @@ class Declarations(Part):
         if users or (isinstance(target, Topic) and target.durables):
             raise refusal(
                 f"Destination: {destination} still has an active subscription",
-                "Its consumers are to be closed first, its durable subscriptions to be deleted.",
+                "Close its consumers and delete its durable subscriptions first.",
                 ErrorKind.STATE,
             )
 

@@ -59,7 +59,7 @@ class Preparing:
                 prepare()
                 is_ready = True
             except Exception:
-                log.exception("%r: hung up, for a message could not be made ready for it", outlet)
+                log.exception("%r: hung up, because a message could not be prepared for it", outlet)
 
         self._in_thread(work, lambda: self._is_over(outlet, is_ready=is_ready))
 
@@ -73,7 +73,7 @@ class Preparing:
             self._go_on(outlet)
 
     def gone(self, outlet: Outlet) -> None:
-        """Return what waits for an outlet to its queues: the connection is over."""
+        """Return waiting deliveries of an outlet to their queues: its connection is over."""
         self._under_way.discard(outlet)
         for delivery in self._waiting.pop(outlet, ()):
             self._take_back(delivery)
@@ -92,11 +92,11 @@ class Preparing:
             outlet.is_held = False
             self.gone(outlet)
             return
-        self._tell(outlet)  # in any case: the outlet had room when the message was given out
+        self._tell(outlet)  # in any case: the outlet had room when the message left its queue
         self._go_on(outlet)
 
     def _go_on(self, outlet: Outlet) -> None:
-        """Deliver what waits, while the outlet has room."""
+        """Deliver waiting messages, while the outlet has room."""
         waiting = self._waiting[outlet]
         while waiting and outlet not in self._under_way:
             outlet.is_held = False

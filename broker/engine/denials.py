@@ -1,4 +1,4 @@
-"""Logs refusals for want of rights: the first at once, and then once a minute how often the same one happened."""
+"""Logs refusals because of missing rights: the first at once, and then once a minute the count of the same one."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ class Denials:
             return
         if now - self._lines_since >= AGAIN_MS:
             if self._untold:
-                log.warning(
-                    "denied: %d more refusals, of which no line was written", self._untold, extra=log_events.DENIED
-                )
+                log.warning("denied: %d more refusals were not logged", self._untold, extra=log_events.DENIED)
             self._lines_since, self._lines, self._untold = now, 0, 0
         if self._lines >= LINES_MAX:
             self._untold += 1

@@ -233,7 +233,7 @@ class Dispatcher(Part):
             self._tell_of(deliveries)
 
     def _undeliverable(self, subscription: Subscription, tag: int, entry: Entry, reason: Undeliverable) -> None:
-        """Make a message that a session cannot deliver a dead letter, which others find whole."""
+        """Make a dead letter, unchanged, of a damaged message that a session cannot deliver."""
         text = f"message {entry.message.message_id} cannot be told to {subscription.outlet!r}: {reason}"
         self._limited.warning(type(subscription.outlet.session).__name__, "undeliverable", text)
         if not subscription.is_auto:
@@ -279,11 +279,11 @@ class Dispatcher(Part):
             self.tell(MessageEvent.CONSUMED, entry.message, entry.message.destination, subscription)
 
     def dispatch_pending(self, subscription: Subscription) -> None:
-        """Deliver what waits for a plain topic subscription."""
+        """Deliver the messages that wait for a plain topic subscription."""
         at_once(self.pending(subscription, Pace()))
 
     def pending(self, subscription: Subscription, pace: Pace) -> Work[None]:
-        """Deliver what waits for a plain topic subscription, in steps."""
+        """Deliver the messages that wait for a plain topic subscription, in steps."""
         assert isinstance(subscription, TopicSubscription), "only a topic's subscription has no queue"
         while subscription.pending:
             deliveries = subscription.dispatch(self._clock())

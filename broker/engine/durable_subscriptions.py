@@ -213,7 +213,9 @@ class DurableSubscriptions(Part):
         if not group or "/" in group:
             raise refusal(f"{group!r} is no name of a group", "It has no slash.", ErrorKind.DESTINATION)
         if len(parts) != 1 or parts[0].kind is not DestinationKind.TOPIC:
-            raise refusal(f"{command.destination} is not one topic", "One is shared.", ErrorKind.DESTINATION)
+            raise refusal(
+                f"{command.destination} is not one topic", "Only a single topic can be shared.", ErrorKind.DESTINATION
+            )
         if command.selector is not None or command.no_local:
             raise refusal("A shared subscription takes all messages of its topics", kind=ErrorKind.SELECTOR)
         share = name_of(group, parts[0])
@@ -318,7 +320,7 @@ class DurableSubscriptions(Part):
         if self._destinations.holdings.get(client_id, name) is not None:
             raise refusal(
                 f"Durable subscription {name} of client {client_id} is a shared one",
-                "It is to be ended before another one has its name.",
+                "End it before you use its name for another one.",
                 ErrorKind.STATE,
             )
 
@@ -384,7 +386,7 @@ def _check_may_make(client: Client) -> None:
     if client.is_guest:  # prove: a-guest-makes-no-durable
         raise refusal(
             f"Client id {client.id!r} belongs to another user",
-            "An operator uses and deletes the durable subscriptions under it, and makes none.",
+            "An operator can use and delete the durable subscriptions under it, and cannot create one.",
             ErrorKind.SECURITY,
         )
 

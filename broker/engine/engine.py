@@ -554,7 +554,7 @@ class Engine:
             try:
                 each(now)
             except Exception:  # no client caused it: the other tasks go on
-                log.exception("what is due once a second %s", ERROR_OF_BROKER)
+                log.exception("a task of once a second %s", ERROR_OF_BROKER)
         if not self._is_looking:
             begin(self._look(now), self._start)
 
@@ -566,7 +566,7 @@ class Engine:
                 try:
                     yield from each(now)
                 except Exception:  # as in ``tick``
-                    log.exception("what is due once a second %s", ERROR_OF_BROKER)
+                    log.exception("a task of once a second %s", ERROR_OF_BROKER)
         finally:
             self._is_looking = False
 

@@ -69,7 +69,7 @@ class Router(Part):
         if parts > 1 and message.size * parts > limit:
             raise refusal(
                 f"A message of {message.size} bytes to {parts} destinations is {message.size * parts} bytes",
-                f"Together they may have {limit} (transaction_bytes_max): send it to each by itself.",
+                f"The limit of all copies is {limit} (transaction_bytes_max): send it to each separately.",
                 ErrorKind.RESOURCE,
             )
 
@@ -317,7 +317,7 @@ class Router(Part):
         except ClientError as error:
             if client.is_due:
                 # prove: due-waits-for-its-queue "ErrorKind.DESTINATION" -> "error.kind"
-                raise refusal(error.message, "It has to be created.", ErrorKind.DESTINATION) from error
+                raise refusal(error.message, "Create it first.", ErrorKind.DESTINATION) from error
             raise
 
     def _remember(self, client: Client, destination: Destination) -> None:

@@ -422,7 +422,7 @@ class Scheduler:
                     copy = shown(found.message, request.reply_to, self._new_id())
                     yield from self._sender.send_due(request.asker, copy, (), pace)
                 except ClientError as error:
-                    log.warning("what is pending cannot be shown to %s: %s", request.reply_to, error.message)
+                    log.warning("pending messages cannot be shown to %s: %s", request.reply_to, error.message)
                     page.is_end = True
                     break
         if page.messages and not page.is_end:
@@ -443,7 +443,7 @@ class Scheduler:
 def _end_of(waiting: Message, schedule: Schedule | None) -> str:
     """Return what ends with a refused message, so that a user can schedule it again."""
     if schedule is None or (schedule.cron is None and not schedule.repeat):
-        return "and it was to come once"
+        return "and it was scheduled once"
     properties = waiting.properties or {}
     asked = ", ".join(f"{name}={properties[name]!r}" for name in PROPERTIES if name in properties)
     return f"and its schedule ends ({asked[:SHOWN_CHARACTERS_MAX]})"

@@ -183,7 +183,7 @@ class Endings:
             kept = await self._read(queue)
             found = None if kept is None else kept.user
         except RecordUnreadable:
-            pass  # its client begins anew
+            pass  # its client begins a new session
         except ClientError as error:
             found = error
         then(found)
@@ -328,7 +328,7 @@ class Endings:
                     tasks.create_task(self._work())
                 tasks.create_task(self._look_through())
         except Exception:
-            log.exception("the look at MQTT sessions %s", ERROR_OF_BROKER)
+            log.exception("the check of MQTT sessions %s", ERROR_OF_BROKER)
 
     async def _work(self) -> None:
         while True:

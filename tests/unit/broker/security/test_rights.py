@@ -181,7 +181,7 @@ def test_lines_have_a_bound_and_what_was_not_told_is_counted(lines: Any) -> None
         denials.note("peer", f"{SENTENCE}.{number}", 5)
     assert len(lines()) == LINES_MAX
     denials.note("peer", SENTENCE, 5 + AGAIN_MS)
-    assert lines()[LINES_MAX] == "denied: 7 more refusals, of which no line was written"
+    assert lines()[LINES_MAX] == "denied: 7 more refusals were not logged"
 
 
 def test_what_is_remembered_of_denials_has_a_bound(lines: Any) -> None:
