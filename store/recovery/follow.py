@@ -3,7 +3,7 @@
 It writes nothing but its own index, and copies of what is damaged where that was declared. A standby settles a batch
 only when a later batch of that file, or an end that a header names, covers it: the last batch of a live file may yet
 turn out not to count (safety.md 4). With a horizon, up to which everything is final, it reads no further than that, and
-settles all of it at once. When this broker owns the lock and has put up its fence, nothing more can change,
+settles all of it at once. When this broker owns the lock and has put up its fence, the journal cannot change any more,
 and every good batch counts.
 
 What is damaged or lost ends a promotion with StoreCorrupt or JournalLost, which name file, range and message ids;
@@ -58,10 +58,10 @@ __all__ = ["Follower", "IndexNotOfThisJournal", "JournalLost", "StoreCorrupt"]
 
 log = logging.getLogger(__name__)
 
-# A standby whose index is ahead of the journal reads a file to the end to see whether it still is: this often.
+# Seconds between checks of a standby whose index is ahead of the journal: each check reads a file to its end.
 JUDGE_SECONDS = 5.0
-# With so many times ``records_per_checkpoint``, as first given, in memory, reading waits for the checkpoint. At a
-# promotion, for which clients wait, later: a standby leaves it room.
+# Reading waits for the checkpoint when memory holds this multiple of the initial ``records_per_checkpoint``. At a
+# promotion, for which clients wait, the multiple is higher: a standby leaves room for it.
 TAILS_MAX = 2
 TAILS_MAX_FINAL = 3
 
@@ -81,14 +81,14 @@ def _no_horizon() -> None:
 class Follower:
     """A state that keeps up with a journal directory. One thread at a time may use it.
 
-    With ``records_per_checkpoint`` a checkpoint is begun; what it is at first bounds what is held in memory. Between
+    A checkpoint begins after ``records_per_checkpoint`` records; its initial value bounds the memory. Between
     two calls of ``advance`` its owner lets a checkpoint go on (``work_on_checkpoint``).
     ``ignores_missing`` and ``checks_all`` are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles;
-    they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may tell of batches
+    they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may know batches
     that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
     ``on_read`` is called after each batch with how far the journal was read. ``horizon`` says how far a standby may
-    read (``store.authority``); it bounds no promotion. ``mend`` is told, again and again, of a file that a standby
-    cannot read; it does not wait. While a standby has no ``has_room``, its checkpoints wait, and then its reading.
+    read (``store.authority``); it bounds no promotion. ``mend`` is called, repeatedly, with each file that a standby
+    cannot read; it does not wait. While ``has_room`` is false, a standby defers its checkpoints, and then its reading.
     Raises IndexNotOfThisJournal.
     """
 
@@ -171,11 +171,11 @@ class Follower:
 
     @property
     def epoch_history(self) -> EpochHistory:
-        """What the headers said at the last refresh."""
+        """Epochs and ends that the headers named at the last refresh."""
         return self._headers.epoch_history
 
     def end_of(self, file: int) -> int | None:
-        """Where a header says that the file ends; None: no header does."""
+        """End of the file that a header names; None: no header names one."""
         return self.epoch_history.ends.get(file)
 
     # ---- the index and the journal belong together
@@ -188,11 +188,11 @@ class Follower:
         except IndexDamaged as error:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
         except JournalMissing:
-            self._standing = None  # reclaimed while we looked
+            self._standing = None  # reclaimed during the check
 
     def read_headers(self, horizon: tuple[int, int] | None = None, *, at_disk: bool = False) -> Sequence[int]:
-        """Read which files exist, up to ``horizon``, and what their headers say; returns the ids. Names no end that is
-        not named.
+        """Read which files exist, up to ``horizon``, and their headers; returns the ids. Infers no end that no header
+        names.
 
         ``at_disk``: a header that may never have been synced is read from the disk.
         """
@@ -210,12 +210,12 @@ class Follower:
     # ---- following
 
     def _may_read(self, horizon: tuple[int, int] | None) -> bool:
-        """Whether the horizon does not lie before what is in the index: it may not be known yet how far it reaches."""
+        """Return whether the horizon is not before the index's position. At first the horizon may not be known."""
         position = self.state.position
         return horizon is None or horizon >= ((0, 1) if position is None else (position.file, position.offset))
 
     def advance(self, *, is_final: bool = False) -> dict[int, int]:
-        """Apply what came since the last call; with ``is_final`` to the very end of every file.
+        """Apply the records since the last call; with ``is_final`` read every file to its very end.
 
         Returns the ends found of files whose end no header names (only with ``is_final``). When final, raises
         StoreCorrupt for damage and JournalLost for a missing file, unless they are to be ignored; a standby waits
@@ -249,7 +249,7 @@ class Follower:
         if not self._is_judged:
             self._judge(ids)
         elif self._standing is not None and (is_final or self._clock() - self._judged_at > JUDGE_SECONDS):
-            self._judge(ids)  # it may have been a matter of what this host could see
+            self._judge(ids)  # this host's view may have been out of date
         if self._standing is not None:
             if not is_final:
                 self._wait(missing_in_words(self._standing.damages))
@@ -292,7 +292,7 @@ class Follower:
             # prove: misplaced-is-not-read " or file in self._headers.misplaced"
             if end == 0 or file in self._headers.misplaced:
                 continue
-            # A file is settled when its end is named, or when whoever wrote it has gone on to the next.
+            # A file is settled when its end is named, or when its writer has gone on to the next.
             following = self._gone_on(ids[number + 1 :], unnamed)
             is_settled = is_final or end is not None or following is not None
             if following is not None and end is None and not is_final and not self._headers.has_read(following):
@@ -318,8 +318,8 @@ class Follower:
         return found
 
     def _note_passed(self, ids: Sequence[int]) -> None:
-        """What stands behind a file that is named and not there is read all the same: a later record may tell that it
-        was given up. Raises IndexNotOfThisJournal if such a file is back: nothing of it was read."""
+        """Note the named files that are missing. The files behind them are read nevertheless: a later record may give
+        them up. Raises IndexNotOfThisJournal if such a file is back, because none of it was read."""
         state = self.state
         newest = self.epoch_history.newest
         if not newest:
@@ -335,14 +335,14 @@ class Follower:
         state.passed.update(file for file in away if first <= file < newest and ends.get(file) != 0)
 
     def _unnamed(self, ids: Iterable[int]) -> set[int]:
-        """Files that the newest header, which is behind them, does not name. They were given up before it: they are not
-        removed yet, or a broker that was late linked an empty file in the place of one that was."""
+        """Return the files that the newest header, which is behind them, does not name. They were given up before it:
+        they are not removed yet, or a late broker linked an empty file in place of a removed one."""
         newest = self.epoch_history.newest
         return {file for file in ids if file < newest} - {*self.epoch_history.named}
 
     def _gone_on(self, later: Sequence[int], unnamed: set[int]) -> int | None:
-        """The next of the files ``later`` that a master wrote to, past those that failed promotions left and those that
-        are ``unnamed``. None: there is none.
+        """Return the first of the files ``later`` that a master wrote to, skipping those that failed promotions left
+        and those that are ``unnamed``. None: there is none.
 
         ActiveMQ names no ends, and the header that named one may be reclaimed before the file that it is about.
         """
@@ -359,13 +359,13 @@ class Follower:
         return following if following is not None and self._headers.has_batches(following) else None
 
     def _hole_before_us(self, position: Position) -> int | None:
-        """A file whose bytes are missing. They may still come, or turn out not to be needed."""
+        """Return a file whose bytes are missing, or None. The bytes may still arrive, or may not be needed."""
         named = self.epoch_history.named
         holes = (file for file in self._headers.listed if file >= position.file and file not in self._headers.ids)
         return next((file for file in holes if file in named and file not in self.state.given_up), None)
 
     def _end_left_at(self, file: int, ids: Sequence[int]) -> int:
-        """Where a file ends that was read before this life. ActiveMQ went on from it, and named no end.
+        """Return the end of a file that was read before this run. ActiveMQ went on from it, and named no end.
 
         Raises IndexNotOfThisJournal when no later epoch continued there: the header that named the end never reached
         the disk.
@@ -383,7 +383,7 @@ class Follower:
         return end
 
     def _read(self, file: int, start: int, end: int | None, *, is_settled: bool, is_final: bool) -> bool:
-        """Apply the batches of a file; whether all of it that is settled was read."""
+        """Apply the batches of a file; return whether all that is settled in it was read."""
         is_unsynced = is_final and end is None and self.epoch_history.may_have_holes(file)
 
         def on_corrupt(damage: JournalCorrupt) -> None:
@@ -395,7 +395,7 @@ class Follower:
                 raise _Hole(damage.start) from damage
             self._on_corrupt(damage)
 
-        # At a promotion the disk is read, not what this host remembers: after a failed sync the two may differ.
+        # At a promotion the disk is read, not this host's cache: after a failed sync the two may differ.
         batches = scan(
             self.files,
             file,
@@ -420,7 +420,8 @@ class Follower:
         return True
 
     def _settle_all(self, file: int, batches: Iterable[Batch], is_settled: bool, is_final: bool) -> bool:
-        """Whether that was not interrupted. The last batch of a file that is not settled is only seen."""
+        """Apply the batches; return whether no interruption came. The last batch of an unsettled file is not
+        applied."""
         started = self._clock() - self._checkpoint.seconds
         records = self.replay.records
         held: Batch | None = None
@@ -480,13 +481,14 @@ class Follower:
             self._checkpoint.finish()
 
     def begin_checkpoint(self) -> None:
-        """Of what is true now, unless one is under way, or nothing was read yet."""
+        """Begin a checkpoint of the current state, unless one is under way or nothing was read yet."""
         if not self._checkpoint.is_under_way and self.state.position is not None:
             self.state.epoch = self.epoch_history.epoch_at(self.state.position.file)  # prove: index-names-its-epoch
             self._checkpoint.begin(self.epoch_history.first_of_epoch)
 
     def work_on_checkpoint(self, seconds: float) -> None:
-        """Go on with one that is under way, so long at most; ends at once when it is to halt."""
+        """Continue a checkpoint that is under way for at most ``seconds``; return at once when the follower is to
+        halt."""
         stop = self._clock() + seconds
         self._checkpoint.work(lambda: self._clock() < stop and self._may_write())
 
@@ -495,16 +497,16 @@ class Follower:
 
     @property
     def _is_full(self) -> bool:
-        """Whether no more may be held in memory before a checkpoint that is under way has ended."""
+        """True if reading must wait for the checkpoint that is under way, because memory holds too many operations."""
         return self._checkpoint.is_under_way and self.state.tail.operations >= TAILS_MAX * self._tail_records
 
     def abandon_checkpoint(self) -> Frozen | None:
-        """What was being written, for somebody else to write first; None: nothing was."""
+        """Stop the checkpoint and return it, for another writer to write first; None: none was under way."""
         return self._checkpoint.abandon()
 
     @property
     def could_remove_more(self) -> bool:
-        """Whether files that were given up wait for a checkpoint: the index on the disk still stands in them, or before
+        """True if files that were given up wait for a checkpoint: the index on the disk still stands in them, or before
         them."""
         covered, position, given_up = self._checkpoint.covered, self.state.position, self.state.given_up
         reached = 0 if covered is None else covered.file
@@ -514,8 +516,8 @@ class Follower:
 
     def remove_given_up(self) -> None:
         """Remove files that the journal says were given up, oldest first, as far as the index on the disk needs none of
-        them. For who follows a journal of its own, up to a horizon: a master removes them itself. Ends soon when it is
-        to halt."""
+        them. Only for a follower with a journal of its own, up to a horizon: a master removes its files itself. Returns
+        soon when the follower is to halt."""
         covered, given_up = self._checkpoint.covered, self.state.given_up
         if covered is None:
             return
@@ -543,11 +545,11 @@ class Follower:
             self._checkpoint.work(self._may_write)
 
     def lag(self) -> Lag:
-        """How far the state is behind what can be seen of the journal. Any thread."""
+        """Return how far the state is behind the visible journal. Any thread."""
         return self._seen.lag(self.state.position, self._clock())
 
     def _wait(self, reason: str) -> None:
-        """A standby cannot go on; what it met may be half written, or a promotion will tell."""
+        """Log that a standby cannot go on: the record may be half written, or a promotion will report the damage."""
         if not self._is_waiting:
             self._is_waiting = True
             log.warning("the standby waits: %s", reason, extra=log_events.STANDBY_WAITS)
@@ -561,7 +563,8 @@ class Follower:
         return {number: self.epoch_history.ends.get(number) for number in self._headers.ids if number > file}
 
     def _check_end(self, file: int, end: int, kind: EndingKind) -> None:
-        """The last batch of all was good and ends at ``end``. What is behind it, and was it always the last?"""
+        """Report batches that are missing behind the last good one, which ends at ``end``; forget a torn write
+        there."""
         header = self.epoch_history.headers.get(file)
         size = self.files.size(file)
         if header is not None and size < header.length and kind is not EndingKind.END_RECORD:
@@ -582,7 +585,7 @@ class Follower:
                 )
             )
         if kind is EndingKind.TORN and not any(each.file == file and each.start <= end for each in self.damages):
-            self._ledger.forget(file, end, "the last write was not whole, and was promised to nobody")
+            self._ledger.forget(file, end, "the last write was not whole, and got no receipt")
 
     def _check_unread(self, ids: Sequence[int], start: Position) -> None:
         for file in ids:
@@ -592,8 +595,8 @@ class Follower:
                 self._ledger.meet(damages)
 
     def _drop_what_is_gone(self, existing: set[int], *, is_final: bool) -> None:
-        """Let go of files that are not there. Those that the newest header does not name were reclaimed before it, and
-        what we still believe to live in them died in files that went, too, before we read them."""
+        """Drop files that are not there. Those that the newest header does not name were reclaimed before it; entries
+        that the state still has in them died in other files that were removed before they were read."""
         state = self.state
         newest, named = self.epoch_history.newest, self.epoch_history.named
         began = self._began_at
@@ -601,7 +604,7 @@ class Follower:
         gone = sorted({*state.files, *named} - existing)
         held_by_records = state.held_by_records() if gone and not newest else set()
         if newest:
-            state.given_up.intersection_update({*named, *existing})  # of others nobody asks any more
+            state.given_up.intersection_update({*named, *existing})  # others are not needed any more
             unnamed = self._unnamed(existing)
             for file in sorted(unnamed - self._let_go):
                 state.lose_file(file)  # prove: unnamed-file-holds-nothing
@@ -613,17 +616,18 @@ class Follower:
                 is_needed = held is not None and (held.live > 0 or file in held_by_records)
                 reason = "messages or transactions in it are needed"
             else:
-                # Of files that the index could know it knew those that were not given up before. One that was there
-                # when we listed the files, and went since, is known by now for that alone.
+                # The index knew all files of its range that were not given up before. A file that was removed after the
+                # listing of the files is known by now only because of that listing.
                 was_given_up = file in state.given_up or (
                     began is not None
                     and file not in state.passed  # prove: passed-file-was-not-given-up " and file not in state.passed"
                     and file not in self._known_then
                     and (file < began.file or (file == began.file and held is None))
                 )
-                # What a header ends at 0 holds nothing: it may be gone, put up in the place of one that was given up.
+                # A file whose named end is 0 is empty: it may be gone, a fence in the place of a file that was given
+                # up.
                 is_needed = file in named and not was_given_up and self.epoch_history.ends.get(file) != 0
-                reason = f"db-{newest}.log names it, and nobody gave it up"
+                reason = f"db-{newest}.log names it, and no record gives it up"
             if is_needed:
                 lost.append(Damage(file, 0, WHOLE_FILE, reason, is_lost=True))
             else:
@@ -640,7 +644,7 @@ class Follower:
         self._ledger.meet(lost)
         for file in self._headers.listed:  # given up, yet a crash came before its unlink: to be reclaimed anew
             state.know_file(file)
-        # A broker that was late linked a file in the place of one that was given up: no header is to name it.
+        # A late broker linked a file in the place of one that was given up: no header must name it.
         state.given_up.update({*self._headers.listed} - existing)  # prove: hole-is-given-up
 
     # ---- so that a later replay agrees
@@ -654,7 +658,7 @@ class Follower:
         if self._began_at is None or all(
             (damage.file, damage.start) >= (self._began_at.file, self._began_at.offset) for damage in self.damages
         ):
-            return  # the index knows no more of it than the replay
+            return  # the index has no more of the damaged range than the replay
         log.warning("the journal is replayed as a whole, to see what its damage hides from a replay")
         with (
             scratch_directory(self._disk, "tandemmq-replay-") as scratch,
@@ -679,7 +683,8 @@ class Follower:
             log.error("prepared transaction %s lost a part of its operations, and is rolled back", key)
 
     def pin_for_repairs(self, file: int) -> None:
-        """``file`` contains repairs: it is needed as long as the records that they cancel. ``advance`` calls this for
-        the newest file; a caller that writes repairs into later files calls it for those."""
+        """Pin for ``file``, which contains repairs, the files whose records they cancel: ``file`` is needed as long as
+        those records. ``advance`` calls this for the newest file, a caller that writes repairs into later files for
+        those."""
         for pinned in self._repairs_pin:
             self.state.pin(file, pinned)

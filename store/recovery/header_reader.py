@@ -1,9 +1,9 @@
-"""The files of a journal directory and what their headers say, polled by a follower.
+"""The files of a journal directory and their headers, polled by a follower.
 
-A first batch that is good does not change any more, but for that of a file whose end no header names: it may never have
-been synced. So it is read once for each file, which is known by its inode and not by its name: a broker that was late
-can link a file in the place of one that was reclaimed. A refresh of a journal of thousands of files costs the listing
-of its directory, and a promotion reads again what may have been in this host's memory only.
+A good first batch does not change any more, except that of a file whose end no header names: it may never have been
+synced. So it is read once for each file, which is known by its inode and not by its name: a late broker can link a
+file in the place of one that was reclaimed. A refresh of a journal of thousands of files costs the listing
+of its directory. A promotion reads again all headers that may have been in this host's cache only.
 """
 
 # proofs: journal-reading
@@ -19,7 +19,7 @@ from tandemmq.journal.scan import Batch, FileSource, Scan
 from tandemmq.store.records.headers import EpochHistory, Header, decode_header, read_epoch_history
 from tandemmq.store.recovery.index_trust import is_blank
 
-# Read of each file to see its header; a longer one takes a second read.
+# Bytes read of each file to get its header; a longer header takes a second read.
 HEADER_BYTES = 4096
 
 
@@ -27,9 +27,9 @@ class HeaderReader:
     """``ids``, ``epoch_history`` and ``misplaced`` (files that begin with the header of another file, by file) are
     those of the last ``refresh``. For one thread; OSError as the volume gives it.
 
-    ``listed`` are all files that are there; ``ids`` leaves out the blank ones of which a header says that they were
-    written. Such a one was reclaimed, and then a broker that had listed the files before put up its fence in the hole
-    (and found itself deposed); or a disk lost what was in it. Either way what was written is not there.
+    ``listed`` are all files that are there; ``ids`` leaves out the blank ones that a header names as written. Such a
+    file was reclaimed, and then a late broker, which had listed the files before, put up its fence in the gap (and
+    found itself deposed); or a disk lost the contents. In both cases the contents are missing.
     """
 
     def __init__(self, files: JournalFiles) -> None:
@@ -43,8 +43,8 @@ class HeaderReader:
         self._first: dict[int, Header | None] = {}
 
     def refresh(self, last: int | None = None) -> Sequence[int]:
-        """Which files are there now, and what their headers say; returns the ids. Those behind ``last`` are not there:
-        another file may yet get such a number, and what was read of the former one would be kept."""
+        """Read which files exist now, and their headers; return the ids. Files behind ``last`` are ignored: another
+        file may yet get such a number, and the header of the former one would be kept."""
         inodes = self._files.inodes()
         if last is not None:
             # prove: behind-the-horizon-is-not-listed
@@ -58,10 +58,10 @@ class HeaderReader:
         return self._read_epoch_history()
 
     def refresh_from_disk(self) -> Sequence[int]:
-        """As ``refresh``; files whose end no header names are synced, and their headers are read from the disk.
+        """Do what ``refresh`` does; sync files whose end no header names, and read their headers from the disk.
 
         A header whose sync failed is only in the cache of the host that wrote it, and may be lost: then it named
-        nothing. The files of failed promotions may stand behind it.
+        no end. The files of failed promotions may stand behind it.
         """
         self.refresh()
         seen: set[int] = set()
@@ -89,19 +89,19 @@ class HeaderReader:
         return self.ids
 
     def key(self, file: int) -> tuple[int, int]:
-        """Which file this is, of the listed ones: another one may get its number."""
+        """Number and inode of a listed file: another file may get its number."""
         return file, self._inodes[file]  # prove: end-of-the-file-that-was-read "self._inodes[file]" -> "0"
 
     def has_batches(self, file: int) -> bool:
-        """Whether the first batch of ``file`` is good."""
+        """Return whether the first batch of ``file`` is good."""
         return file in self._first or self._first_payload(file) is not None
 
     def has_read(self, file: int) -> bool:
-        """Whether the last ``refresh`` knew that, and the header if there is one."""
+        """Return whether the last ``refresh`` read a good first batch, and the header if there is one."""
         return file in self._first
 
     def size(self, file: int) -> int:
-        """Its length; 0 when it was reclaimed since it was listed."""
+        """Return the length of a file; 0 when it was reclaimed since it was listed."""
         try:
             return self._files.size(file)
         except FileNotFoundError:
@@ -124,7 +124,7 @@ class HeaderReader:
         return header
 
     def _first_payload(self, file: int, *, drop_cache: bool = False) -> bytes | None:
-        """The first record of a file, None if it has no good batch."""
+        """Return the first record of a file, None if it has no good batch."""
         try:
             batch = first_batch(self._files, file, drop_cache=drop_cache)
         except JournalMissing:
@@ -133,14 +133,15 @@ class HeaderReader:
 
 
 def first_batch(files: JournalFiles, file: int, *, drop_cache: bool = False) -> Batch | None:
-    """The first batch of a file, None if it has no good one; little more than that is read. Raises JournalMissing."""
+    """Return the first batch of a file, None if it has no good one; reads little more than that batch. Raises
+    JournalMissing."""
     source = partial(FileSource, files, file, drop_cache)
     return next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
 
 
 def _is_of(header: Header, file: int) -> bool:
-    """Whether a header can have been written into ``file``: it names it, and ends of earlier files only.
+    """Return whether a header can have been written into ``file``: it names that file, and ends of earlier files only.
 
-    It may name a later one: somebody put up a fence while it was being written.
+    The header may name a later file: another broker put up a fence while the header was being written.
     """
     return (not header.files or header.files[-1] >= file) and all(earlier < file for earlier in header.ends)

@@ -1,4 +1,4 @@
-"""Which directory holds this broker's index, and what becomes of those that cannot be trusted.
+"""The directory of this broker's index; set aside indexes that cannot be trusted.
 
 An index is private: ``<index root>/<broker>``, with a lock of its own, held while it is open. A directory that is in
 use is left alone and another one taken; an index that cannot be trusted is set aside, never deleted; a broker
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 # Directories tried when <index root>/<broker> is in use: <broker>-2, <broker>-3, ...
 DIRECTORIES_MAX = 8
-# A broker that was away for so long catches up from a neighbour's copy as fast as from its own index.
+# A broker that was away longer catches up from a neighbour's copy as fast as from its own index.
 STALE_SECONDS = 7 * 24 * 3600.0
 DATA = "db.data"
 ASIDE = ".aside-"
@@ -39,8 +39,8 @@ def open_index(
     cache_pages: int = CACHE_PAGES_DEFAULT,
     threads: Threads = OS_THREADS,
 ) -> tuple[str, Index]:
-    """The broker's index and its directory. When there is none it begins as a copy of a neighbour's, if it may, or
-    empty. Raises OSError as the volume gives it."""
+    """Open the broker's index; return its directory and it. When there is none it begins as a copy of a neighbour's, if
+    that is allowed, or empty. Raises OSError as the volume gives it."""
     for number in range(1, DIRECTORIES_MAX + 1):
         path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
         try:
@@ -58,18 +58,18 @@ def open_index(
 
 
 def takeover_path(path: str) -> str:
-    """Where the broker whose index is ``path`` has a temporary one: where no search for indexes goes.
+    """Return the path of the temporary index of the broker whose index is ``path``: no search for indexes finds it.
 
     A crash may leave it there. Its keys and its position are its own; a neighbour that began with a copy of it would
-    silently miss what the journal does not say yet.
+    silently miss records that the journal does not have yet.
     """
     root, name = os.path.split(path)
     return os.path.join(root, TAKEOVER, name)
 
 
 def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THREADS) -> str | None:
-    """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew. Its new name; None
-    when another process has locked what has this name now: that is not what could not be trusted."""
+    """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew. Returns its new
+    name; None when another process has locked the directory that has this name now: that is another index."""
     aside = f"{path}{ASIDE}{int(threads.wall() * 1e9)}"
     try:
         # prove: set-aside-under-the-lock "lock_directory(disk, path)" -> "disk.open(path, os.O_RDONLY)"
@@ -86,9 +86,9 @@ def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THR
 
 
 def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THREADS) -> list[str]:
-    """Remove the indexes of brokers that were not seen for STALE_SECONDS; only a master may. Returns what went.
+    """Remove the indexes of brokers that were not seen for STALE_SECONDS; only a master may. Returns the paths removed.
 
-    What was set aside stays: it is evidence.
+    Indexes that were set aside stay: they are evidence.
     """
     removed = []
     now = threads.wall()
@@ -108,10 +108,10 @@ def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THR
 
 
 def remove(disk: Disk, path: str) -> None:
-    """Remove an index directory, which has files only, if it is there. What cannot be removed stays, and does no
+    """Remove an index directory, which has files only, if it is there. Files that cannot be removed stay, and do no
     harm."""
     try:
-        demand_directory(disk, path)  # what a link leads to is not ours to remove
+        demand_directory(disk, path)  # the target of a link is not ours to remove
         for name in disk.listdir(path):
             disk.unlink(os.path.join(path, name))
         disk.rmdir(path)
@@ -134,7 +134,7 @@ def _copy_neighbour(root: str, path: str, disk: Disk) -> None:
 
 
 def named_indexes(root: str, disk: Disk = os) -> list[str]:
-    """What may be an index below ``root``, by name, in order; those that were set aside are none."""
+    """Paths below ``root`` that may be an index, sorted by name; those that were set aside are excluded."""
     try:
         return [os.path.join(root, name) for name in sorted(disk.listdir(root)) if ASIDE not in name]
     except (FileNotFoundError, NotADirectoryError):

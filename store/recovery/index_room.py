@@ -1,8 +1,9 @@
 """Room for a standby's index: it grows beside the reserve, never into it.
 
-The reserve is for what empties queues: the master's acknowledgements, its next journal file and its checkpoints
-(store.writer.space). Indexes of standbys are on the same volume, as a rule. One that took the last byte would cost the
-master its role, and every broker its promotion, which needs a journal file; then no consumer could make room any more.
+The reserve is for the writes that empty queues: the master's acknowledgements, its next journal file and its
+checkpoints (store.writer.space). Indexes of standbys are on the same volume, as a rule. One that took the last byte
+would cost the master its role, and every broker its promotion, which needs a journal file; then no consumer could make
+room any more.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from tandemmq.disk import Disk
 
 log = logging.getLogger(__name__)
 
-# The volume is asked so often while a checkpoint is written, and each time that one goes on.
+# Seconds between two reads of the free space while a checkpoint is written; each continuation reads it too.
 ASK_SECONDS: Final = 0.005
 
 
 class IndexRoom:
-    """Asks the volume of ``path`` whether more than ``reserve_bytes`` are free. ``clock`` is monotonic, in seconds. For
-    the standby's thread."""
+    """Checks whether the volume of ``path`` has room: more than ``reserve_bytes`` are free. ``clock`` is monotonic, in
+    seconds. For the standby's thread."""
 
     def __init__(self, path: str, reserve_bytes: int, disk: Disk = os, *, clock: Callable[[], float]) -> None:
         self._path = path
@@ -35,14 +36,15 @@ class IndexRoom:
         self._has_room = True
 
     def has_room(self) -> bool:
-        """The answer is ASK_SECONDS old at most. A volume that cannot tell has room: a write finds out."""
+        """Return whether there is room, as of at most ASK_SECONDS ago. A volume that reports nothing has room: a write
+        will tell."""
         now = self._clock()
         if now - self._asked_at >= ASK_SECONDS:
             self._asked_at = now
             had_room, self._has_room = self._has_room, self._ask()
             if had_room and not self._has_room:
                 log.warning(
-                    "the index in %s waits: no more than the reserve of %d bytes is free, which is the master's",
+                    "the index in %s waits: only the reserve of %d bytes is free, which is for the master",
                     self._path,
                     self._reserve_bytes,
                     extra=log_events.STANDBY_WAITS,

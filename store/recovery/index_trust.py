@@ -1,8 +1,8 @@
-"""Does an index belong to this journal, and is the journal still there up to its position?
+"""Check that an index belongs to this journal, and that the journal is still there up to its position.
 
 A checkpoint is written only when the journal is on the disk up to its position (safety.md 4). So an index that stands
 behind the last good batch is either of another journal (another epoch, a restored backup), or proves that the journal
-lost what it once held. What tells the two apart:
+lost records. The two cases are told apart so:
 
     the headers name another epoch, or an end before it; a good batch reads differently           another journal
     the journal ends before it, cleanly, with an end record behind its last batch                 another: a backup
@@ -36,17 +36,17 @@ from tandemmq.store.recovery.index_directory import DATA, named_indexes
 from tandemmq.store.state.state import State
 from tandemmq.store.state.tail import Position
 
-# Messages that are looked up to see whether an index tells of this journal: of each holder in each file.
+# Messages of each holder in each file that are looked up to see whether an index is of this journal.
 SAMPLES = 4
 SAMPLES_MAX = 256
 
 
 class IndexNotOfThisJournal(Exception):
-    """The index tells of batches that are not in the journal, or do not count, or it is damaged: to be set aside."""
+    """The index has batches that are not in the journal, or do not count, or it is damaged: to be set aside."""
 
 
 class Standing(NamedTuple):
-    """What the journal lost of what an index tells, and where reading goes on if that is stepped over."""
+    """Parts of the journal that an index proves lost, and where reading resumes if they are stepped over."""
 
     damages: list[Damage]
     resume: Position
@@ -59,7 +59,7 @@ def judge(
     state: State,
     starts_whole: Callable[[int], bool],
 ) -> Standing | None:
-    """None when the batch at the position of the index is there. Raises IndexNotOfThisJournal.
+    """Return None when the batch at the position of the index is there. Raises IndexNotOfThisJournal.
 
     ``starts_whole`` says whether the first batch of a file is good.
     """
@@ -98,7 +98,7 @@ def judge(
 
 
 def is_blank(files: JournalFiles, file: int) -> bool:
-    """Whether the file is not there, or nothing was ever written into it."""
+    """Return whether the file is not there, or nothing was ever written into it."""
     walk = scan(files, file, is_live=True)
     try:
         return next(iter(walk), None) is None and walk.ending.kind is not EndingKind.TORN
@@ -107,12 +107,12 @@ def is_blank(files: JournalFiles, file: int) -> bool:
 
 
 def is_gone(files: JournalFiles, ids: Iterable[int]) -> bool:
-    """Whether in none of these files anything was ever written, or there is none."""
+    """Return whether none of these files was ever written to, or there are none."""
     return all(is_blank(files, file) for file in sorted(ids, reverse=True))
 
 
 def gone(files: JournalFiles, expected: Iterable[int], extent: str) -> list[Damage]:
-    """What an index says of a journal that is gone: these files were there, and it reached so far."""
+    """Return the damage of a journal that is gone: an index says that it had these files and reached to ``extent``."""
     reason = (
         f"nothing of this journal is left, and an index expects it {extent}. Bring its files back; or give up what "
         f"they held, and start afresh: `tandemmq store afresh {files.directory}`"
@@ -135,7 +135,7 @@ def _behind_the_last(files: JournalFiles, present: list[int], state: State, posi
 
 
 def _batch_is_gone(files: JournalFiles, epoch_history: EpochHistory, state: State, position: Position) -> Standing:
-    """The file is there, the batch at the position of the index is not."""
+    """Judge a journal that has the file, but not the batch at the position of the index."""
     file = position.file
     differs = f"its last batch, file {file} bytes {position.batch} to {position.offset}, reads differently"
     damages: list[Damage] = []
@@ -177,7 +177,8 @@ def _end_of(batch: Batch) -> Position:
 
 
 def is_of_another_journal(files: JournalFiles, present: Sequence[int], state: State) -> bool:
-    """Whether records that the index names are not what stands there, and none is."""
+    """Return whether the journal contradicts the index: other records stand where it names some, and no sample
+    agrees."""
     is_contradicted = False
     with closing(JournalReader(files)) as reader:
         for location, size, message_id in islice(_samples(present, state), SAMPLES_MAX):
@@ -200,23 +201,23 @@ def _samples(present: Sequence[int], state: State) -> Iterator[tuple[int, int, s
 
 
 def places_of_indexes(root: str, disk: Disk = os) -> Iterator[tuple[str, Position]]:
-    """The position of each index below ``root``, from its newest root; nothing is locked, and only roots are read."""
+    """Yield the path and position of each index below ``root``. Locks nothing, and reads only the newest roots."""
     for path in named_indexes(root, disk):
         try:
             meta = newest_meta(path, disk)
         except OSError:
-            continue  # none, gone meanwhile, or not ours to read: no witness
+            continue  # no index, or gone meanwhile, or not readable: no witness
         if meta:
             yield path, Position(*json.loads(meta)["position"])
 
 
 def newest_meta(path: str, disk: Disk) -> bytes:
-    """What the newest root of the index in ``path`` says; empty when none is good. Nothing is locked."""
+    """Return the meta of the newest root of the index in ``path``; empty when no root is good. Locks nothing."""
     with opened(disk, os.path.join(path, DATA), os.O_RDONLY) as fd:
         roots = decode_roots(read_slots(disk, fd))
     return roots[0].meta if roots else b""
 
 
 def numbering_of(meta: bytes) -> int:
-    """The number from which an index counts its owners: to read it one must count as it does."""
+    """Return the number from which an index counts its owners: a reader must count in the same way."""
     return int(json.loads(meta).get("first_owner", 0)) if meta else 0

@@ -1,7 +1,7 @@
-"""How far a standby is behind what can be seen of the journal. Pure.
+"""The lag of a standby behind the visible journal. Pure.
 
-A master's last batch cannot be settled before a later one covers it, so a standby that is at the end is behind by
-that batch. Of a live file only a read to its end tells how much of it counts: before the first, its length is taken.
+A master's last batch cannot be settled before a later one covers it, so a standby that is at the end is behind by that
+batch. Only a read to the end of a live file tells how much of it counts: before the first read, its length is used.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from tandemmq.store.state.tail import Position
 
-# What a record takes where few were read yet: a message of 1 KiB; and that counts like so many.
+# Assumed bytes of a record while few were read: a message of 1 KiB. RECORDS_ASSUMED is the weight of the assumption.
 RECORD_BYTES = 1_300
 RECORDS_ASSUMED = 100
-# One who was at the end within this is taken to be there: a standby polls ten times a second.
+# A standby that was at the end within this time counts as caught up: it polls ten times a second.
 CAUGHT_UP_SECONDS = 2.0
 
 
@@ -29,11 +29,11 @@ class Lag(NamedTuple):
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all of the journal that is settled was read, a moment ago."""
+        """True if all of the journal that was settled a moment ago was read."""
         return self.seconds <= CAUGHT_UP_SECONDS
 
     def figures(self) -> dict[str, object]:
-        """For status: plain values; ``seconds`` is None when the end was never reached."""
+        """Return plain values for the status; ``seconds`` is None when the end was never reached."""
         return {
             "bytes": self.bytes,
             "records": self.records,
@@ -42,7 +42,7 @@ class Lag(NamedTuple):
 
 
 def together(lags: Iterable[Lag]) -> Lag:
-    """Of several stores: all that is to be read, and the seconds of the one that is behind most. No store, no lag."""
+    """Return the lag of several stores: the sum of what is to be read, and the longest time. No store, no lag."""
     each = tuple(lags)
     seconds = max((lag.seconds for lag in each), default=0.0)
     return Lag(sum(lag.bytes for lag in each), sum(lag.records for lag in each), seconds)
@@ -57,7 +57,7 @@ class _Seen(NamedTuple):
 
 
 class Horizon:
-    """What one who reads a journal saw of it. Written by its thread; ``lag`` may be asked from any."""
+    """The part of a journal that its reader saw. Written by the reader's thread; any thread may call ``lag``."""
 
     def __init__(self) -> None:
         self._seen = _Seen()
@@ -67,7 +67,7 @@ class Horizon:
     def refresh(
         self, ids: Sequence[int], position: Position, ends: Mapping[int, int], size_of: Callable[[int], int]
     ) -> None:
-        """Before reading: the files that are there, and the ends that headers name."""
+        """Note, before reading, the files that are there and the ends that headers name."""
         known = dict(self._seen.ends)
         reached_at = self._seen.reached_at
         visible = []
@@ -80,16 +80,16 @@ class Horizon:
         self._seen = _Seen(tuple(visible), 0, reached_at)
 
     def read(self, records: int, size: int) -> None:
-        """A batch was settled."""
+        """Note that a batch was settled."""
         self._records += records
         self._bytes += size
 
     def reach(self, at: float, file: int, end: int, unsettled: int) -> None:
-        """There was nothing more to read, as of ``at``: ``file`` is visible to ``end``."""
+        """Note that there was nothing more to read, as of ``at``: ``file`` is visible to ``end``."""
         self._seen = _Seen(((file, end),), unsettled, at)
 
     def lag(self, position: Position | None, now: float) -> Lag:
-        """How far ``position`` is behind what was seen."""
+        """Return how far ``position`` is behind the part that was seen."""
         seen = self._seen
         behind = sum(end for file, end in seen.ends if position is None or file > position.file)
         if position is not None:

@@ -1,4 +1,4 @@
-"""Other brokers' indexes as witnesses: one that stands behind the journal's end proves that there was more."""
+"""Other brokers' indexes as witnesses: one that stands behind the journal's end proves that the journal was longer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def known_to_neighbours(
     place: tuple[int, int],
     disk: Disk = os,
 ) -> list[Damage]:
-    """What an index below ``index_root`` knows of batches behind ``place`` (file, offset), where the journal ends.
+    """Return the batches behind ``place`` (file, offset), the end of the journal, that an index below ``index_root``
+    knows.
 
-    Of each index only the roots are read, unless it stands behind ``place``: then a copy of it is opened, to say which
+    Only the roots of each index are read, unless it stands behind ``place``: then a copy of it is opened, to find which
     messages were there. An index that cannot be read, or is of another journal, is no witness.
     """
     for path, position in places_of_indexes(index_root, disk):

@@ -1,10 +1,10 @@
-"""How long a take-over will take, and how far apart checkpoints may be for its budget. Pure.
+"""The expected time of a take-over, and the distance of checkpoints that its budget permits. Pure.
 
-    lock     until whoever stands by knows that the lock is free: a poll, and the lease where there is one
-    replay   fence, the end of the journal, and the records that are not in the state yet
-    load     what grows with the queues and subscriptions that are handed to the engine
+        lock     until the standby knows that the lock is free: a poll, and the lease where there is one
+        replay   fence, the end of the journal, and the records that are not in the state yet
+        load     grows with the queues and subscriptions that are handed to the engine
 
-Parts that cannot be measured before are constants, taken on the machine of bench/reports.
+Parts that cannot be measured in advance are constants, taken on the machine of bench/reports.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import NamedTuple
 
 from tandemmq.store.settings import StoreSettings
 
-# What a replay takes for a record, where it was not measured: half as much again as on the machine of bench/reports.
+# Replay time of a record where it was not measured: 1.5 times that of the machine of bench/reports.
 REPLAY_SECONDS_PER_RECORD = 12e-6
-# So many records tell how fast a replay is here.
+# Records after which the measured replay speed replaces the assumed one.
 REPLAY_RECORDS_ASSUMED = 20_000
 PIECE_RECORDS_MIN = 1_000
 # Older measurements count half from here on.
 RECORDS_REMEMBERED_MAX = 1_000_000
-# A speed above what any machine has is a mistake of measuring.
+# A speed that no machine reaches is a measuring error.
 REPLAY_SECONDS_PER_RECORD_MIN = 1e-6
-# A file made and linked, its header, three syncs, the directory's: and the listeners.
+# Make and link a file, write its header, three syncs, the sync of the directory; open the listeners.
 FENCE_SECONDS = 0.02
-# The rest of the last file is read from the disk, to see that nothing stands behind its end.
+# The rest of the last file is read from the disk, to check that nothing stands behind its end.
 READ_BYTES_PER_SECOND = 400e6
-# A bound too low for any work: a checkpoint has costs of its own.
+# A lower bound would leave no time for work: a checkpoint has fixed costs.
 CHECKPOINT_RECORDS_MIN = 1_000
 
 
 class Prediction(NamedTuple):
-    """Seconds from a master's end to one who serves. ``records`` are to be read, ``owners`` (queues and durable
-    subscriptions) handed over; ``budget_seconds`` is what replay and load may take (failover_budget)."""
+    """Seconds from a master's end to a new master that serves. ``records`` are to be read, ``owners`` (queues and
+    durable subscriptions) handed over; ``budget_seconds`` is the limit for replay and load (failover_budget)."""
 
     lock_seconds: float
     replay_seconds: float
@@ -50,7 +50,7 @@ class Prediction(NamedTuple):
         return self.replay_seconds + self.load_seconds <= self.budget_seconds
 
     def figures(self) -> dict[str, object]:
-        """For status."""
+        """Return the figures for the status."""
         return {
             "total_seconds": round(self.total_seconds, 4),
             "lock_seconds": round(self.lock_seconds, 4),
@@ -64,7 +64,7 @@ class Prediction(NamedTuple):
 
 
 def together(predictions: list[Prediction]) -> Prediction:
-    """Of several stores under one lock: their work is done by one interpreter."""
+    """Return the prediction for several stores under one lock: one interpreter does their work."""
     return Prediction(
         max((each.lock_seconds for each in predictions), default=0.0),
         sum(each.replay_seconds for each in predictions),
@@ -76,14 +76,14 @@ def together(predictions: list[Prediction]) -> Prediction:
 
 
 class ReplaySpeed:
-    """What a replay takes for a record, measured on long pieces; a constant before there were enough of them."""
+    """Replay time of a record, measured on long pieces; a constant until enough were measured."""
 
     def __init__(self) -> None:
         self._records = 0
         self._seconds = 0.0
 
     def note(self, records: int, seconds: float) -> None:
-        """A piece was read; a short one, in which other costs prevail, tells nothing."""
+        """Note a piece that was read; a short one is ignored, because other costs dominate it."""
         if records < PIECE_RECORDS_MIN:
             return
         if self._records > RECORDS_REMEMBERED_MAX:
@@ -100,14 +100,14 @@ class ReplaySpeed:
 
 
 def end_seconds(settings: StoreSettings) -> float:
-    """Fence and end of the journal: what each take-over costs, whatever is stored."""
+    """Return the seconds for fence and end of the journal: the cost of each take-over, whatever is stored."""
     return FENCE_SECONDS + settings.journal_max_file_length / READ_BYTES_PER_SECOND
 
 
 def records_per_checkpoint(settings: StoreSettings, seconds_per_record: float, load_seconds: float) -> int:
-    """After so many records a checkpoint begins, so that a replay stays within recovery_budget, and fence, replay and
-    load within failover_budget. Two tails may have to be replayed: the one that a checkpoint was writing when the
-    master died, and the one that grew meanwhile."""
+    """Return after how many records a checkpoint begins, so that a replay stays within recovery_budget, and fence,
+    replay and load within failover_budget. Two tails may have to be replayed: the one that a checkpoint was writing
+    when the master died, and the one that grew meanwhile."""
     for_replay = min(settings.recovery_budget, settings.failover_budget - end_seconds(settings) - load_seconds)
     affordable = int(for_replay / seconds_per_record / 2)
     return min(settings.checkpoint_records, max(affordable, CHECKPOINT_RECORDS_MIN))

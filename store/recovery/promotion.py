@@ -1,11 +1,11 @@
 """From standby to master: fence, read, header (safety.md 2).
 
-The lock says who may try; the fence says whose writes count. ``link(2)`` makes the next journal file appear, whole
-and under its final name, or fails: so exactly one broker begins an epoch, whatever the lock, the clock or the volume
-does. Only behind its own fence a successor reads what its predecessor wrote, and its header names where that ends.
-What a deposed master writes later stands behind that end, and is ignored for ever.
+The lock decides which broker may try; the fence decides whose writes count. ``link(2)`` makes the next journal file
+appear, whole and under its final name, or fails: so exactly one broker begins an epoch, whatever the lock, the clock or
+the volume does. Only behind its own fence a successor reads its predecessor's records, and its header names their end.
+Later writes of a deposed master stand behind that end, and are ignored for ever.
 
-Of several stores (store.several) all journals are fenced before any is read: the three steps are three calls.
+With several stores (store.several) all journals are fenced before any is read: the three steps are three calls.
 """
 
 # proofs: promotion
@@ -30,42 +30,42 @@ from tandemmq.store.state.tail import Position
 from tandemmq.store.threads import OS_THREADS, Threads
 from tandemmq.store.writer.journal_end import NoProof
 
-# A promotion's file begins short and grows as it is written: clients wait while it is made, and one that comes to
-# nothing (a damaged journal, tried again and again) leaves little behind.
+# A promotion's file begins short and grows as it is written: clients wait while it is made, and a promotion that fails
+# (a damaged journal, tried again and again) leaves little behind.
 FIRST_FILE_BYTES = 64 << 10
-# What a promotion has to say beside its header is written in batches of about this size.
+# Records that a promotion writes beside its header are written in batches of about this size.
 BATCH_BYTES = 4 << 20
-# So many times a file may go while it is read; a deposed master removes a few at most.
+# Limit of files that disappear while they are read; a deposed master removes a few at most.
 REMOVED_MAX = 100
-# For so long a file with damage may be got from others; nobody serves meanwhile.
+# Time limit for getting a damaged file from other brokers; no broker serves clients meanwhile.
 MEND_SECONDS = 5.0
 
 T = TypeVar("T")
 
-# What becomes of a prepared transaction: True commit, False roll back, None leave it to who prepared it.
+# Outcome of a prepared transaction: True commit, False roll back, None leave it to its transaction manager.
 Outcome = Callable[[TransactionId], bool | None]
 
-# Called at each step of a promotion, once it is done: the step, and facts of it by name.
+# Called after each step of a promotion with the step, and facts of it by name.
 OnStep = Callable[..., object]
 
 
 def ignore_step(step: str, **facts: object) -> None:
-    """Ignores the step."""
+    """Ignore the step."""
 
 
 def _show_nobody() -> None:
-    """Nobody watches."""
+    """Do nothing: no caller needs signs of life."""
 
 
 def left_to_others(transaction: TransactionId) -> bool | None:
-    """The outcome of a prepared transaction is not ours to say."""
+    """Leave the outcome of a prepared transaction to its transaction manager."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """A journal that is ours to write. ``epoch`` is at least the id of its first file, which no other broker was
-    given. ``authority`` is told by the writer what is written, and settles it."""
+    """A journal that is ours to write. ``epoch`` is at least the id of its first file, which no other broker got.
+    ``authority`` is notified by the writer of each write, and settles it."""
 
     writer: JournalWriter
     authority: Authority
@@ -75,17 +75,17 @@ class Promoted:
     rolled_back: int
 
     def close(self) -> None:
-        """Let go of the file, as it is; and say that nothing is written any more."""
+        """Close the file as it is; notify the authority that nothing is written any more."""
         self.writer.close()
         self.authority.end()
 
 
 class Promotion:
-    """The way of one journal into a new epoch: ``fence``, ``read``, ``begin``, in this order; blocking.
+    """The steps of one journal into a new epoch: ``fence``, ``read``, ``begin``, in this order; blocking.
 
-    Needs the lock. Each raises FenceTaken or Deposed when another broker got there first (try again for the lock),
-    OSError as the volume gives it. What fails after ``fence`` leaves a file without header behind: its end is 0 in the
-    next header, and it stays a fence. ``alive`` is called now and then while ``authority`` has ``begin`` wait.
+    Needs the lock. Each raises FenceTaken or Deposed when another broker was faster (try again for the lock),
+    OSError as the volume gives it. A failure after ``fence`` leaves a file without header behind: its end is 0 in the
+    next header, and it stays a fence. ``alive`` is called now and then while ``begin`` waits for ``authority``.
     """
 
     def __init__(
@@ -115,15 +115,15 @@ class Promotion:
         self._seconds = 0.0
 
     def fence(self, has_proof: Callable[[], bool]) -> None:
-        """Make the next journal file appear: from here on no other broker may send a receipt for what it writes.
+        """Make the next journal file appear: from here on no other broker may send a receipt for its writes.
 
-        ``has_proof`` is asked at the last moment: is the lock still known to be ours? Raises NoProof if not, for a
-        promotion that hung until somebody else became master would depose the rightful one. Once the file is there the
+        ``has_proof`` is called at the last moment: is the lock still known to be ours? Raises NoProof if not, because a
+        promotion that hung until another broker became master would depose the rightful one. Once the file is there the
         lock no longer matters.
         """
         started = self._clock()
         files = self._files
-        # First, for a fence by an old list could stand in the place of a file that came and went since.
+        # First, because a fence by an old list could stand in the place of a file that was made and removed since.
         self._prepare()  # prove: prepared-before-listing
         ids = files.list()
         self._last = ids[-1] if ids else 0
@@ -138,12 +138,12 @@ class Promotion:
         self._seconds += self._clock() - started
 
     def _prepare(self) -> None:
-        """Make the file that is to be linked. A host that remembers names (NFS) lists the directory anew after this,
-        because it changed it."""
+        """Make the file that is to be linked. A host that caches names (NFS) lists the directory anew after this,
+        because it changed the directory."""
         self._files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
 
     def _check_fence(self) -> None:
-        """The fence check of a writer: is there a successor, or is our own file gone? Raises Deposed."""
+        """Do the fence check of a writer: raise Deposed if there is a successor, or if our own file is gone."""
         self._authority.check_promotion()  # prove: promotion-asks-the-authority
         if self._files.exists(self._first + 1):
             raise Deposed(self._first, f"db-{self._first + 1}.log exists")  # prove: promotion-sees-successor
@@ -152,25 +152,25 @@ class Promotion:
             identity = self._files.identity_now(self._first)
         except FileNotFoundError as error:
             raise Deposed(self._first, "its name is gone") from error
-        # The number of a file that was reclaimed can be free again, and a broker that was late may link its own.
+        # The number of a file that was reclaimed can be free again, and a late broker may link its own.
         if identity != self._own.identity:  # prove: promotion-sees-own-file-replaced
             raise Deposed(self._first, "another file has its name")
 
     def read(self, follower: Follower) -> None:
-        """Read what was written before the fence, to the end: afterwards ``follower.state`` is exact.
+        """Read all records that were written before the fence: afterwards ``follower.state`` is exact.
 
-        May be called again with another follower when the first was no use (IndexNotOfThisJournal). Raises
+        May be called again with another follower when the first failed (IndexNotOfThisJournal). Raises
         JournalCorrupt or JournalLost when the journal is damaged.
         """
         started = self._clock()
         before = follower.replay.records
         self._ends = self.undisturbed(lambda: follower.advance(is_final=True))
         self.undisturbed(lambda: describe_subscriptions(follower.state, self._files))
-        # A successor may have put up its fence before we came to read: what it has is none of our header's business.
+        # A successor may have put up its fence before this read: our header must not name its files.
         earlier = {file: end for file, end in self._ends.items() if file < self._first}
         self._ends = earlier  # prove: ends-of-earlier-files
         # A batch that was written and never synced counts now, and must survive; it need not stand in the last file,
-        # for that may be the fence of a promotion that came to nothing.
+        # because that may be the fence of a failed promotion.
         for file in self._ends:
             self._sync_file(file)  # prove: sync-of-each-ended-file
         self.records_read += follower.replay.records - before
@@ -180,11 +180,12 @@ class Promotion:
         try:
             self._files.sync(file)
         except FileNotFoundError:
-            self._check_fence()  # the deposed master still removes files that it gave up before; they are not needed
+            self._check_fence()  # the deposed master still removes files that it gave up; they are not needed
 
     def undisturbed(self, read: Callable[[], T]) -> T:
-        """What ``read`` returns, which reads journal files. What others remove meanwhile is no damage: a successor of
-        ours (Deposed is raised), or one whom our fence deposed and who still removes what it gave up before."""
+        """Call ``read``, which reads journal files, and return its result. Files that others remove meanwhile are no
+        damage: a successor of ours (raises Deposed), or a master that our fence deposed and that still removes what it
+        gave up."""
         removed = 0
         mended: set[int] = set()
         try:
@@ -207,8 +208,8 @@ class Promotion:
             self._files.abandon(self._broker)
 
     def _mends(self, files: Sequence[int], before: set[int]) -> bool:
-        """Whether all of these verify now, by the copies of others. A file is mended once: what verifies and cannot be
-        read all the same is no better in another copy."""
+        """Return whether all of these files verify now, with the copies of others. A file is mended once: if it
+        verifies and still cannot be read, another copy is no better."""
         # prove: promotion-mends-a-file-once " if file not in before"
         new = [file for file in files if file not in before]
         before.update(new)
@@ -218,8 +219,8 @@ class Promotion:
         )
 
     def next_epoch(self, follower: Follower) -> int:
-        """The least that the new epoch can be; to be asked after ``read``."""
-        # Also beyond an index whose journal lost its last file: ids of messages contain the epoch.
+        """Return the lowest possible new epoch; to be called after ``read``."""
+        # Above the index too, whose journal may have lost its last file: ids of messages contain the epoch.
         return max(
             self._first,  # prove: epoch-not-below-its-file "self._first" -> "0"
             follower.epoch_history.epoch + 1,  # prove: epoch-above-headers " + 1"
@@ -238,10 +239,10 @@ class Promotion:
         """Write the header, and the end of each transaction that only this broker can end. Durable and fence-checked on
         return.
 
-        ``epoch`` is not below ``next_epoch``, which it is by default. ``outcome_of`` is asked for each prepared
-        transaction. What the follower has to say of damage comes right after the header. ``records``, batch by batch,
-        come next, and ``foreign_openwire`` stands in the header: what the take-over of another broker's store has to
-        say, which may be many files.
+        ``epoch`` is not below ``next_epoch``, the default. ``outcome_of`` is called for each prepared transaction. The
+        follower's records about damage come right after the header. ``records``, batch by batch, come next, and
+        ``foreign_openwire`` stands in the header: these are for the take-over of another broker's store, which may be
+        many files.
         """
         started = self._clock()
         if epoch is None:
@@ -250,7 +251,7 @@ class Promotion:
         authority = self._authority
         said = authority.set_header()
         assert said is None or epoch == self._first, "an epoch of a set has the number of its first file"
-        # Who slept since the fence writes nothing, and may not find its file.
+        # A broker that slept since the fence writes nothing, and may not find its file.
         self._check_fence()  # prove: fence-check-before-header
         assert self._own is not None, "the fence comes first"
         own, self._own = self._own, None
@@ -263,11 +264,11 @@ class Promotion:
         )
         try:
             state = follower.state
-            # What was given up may be here still, and gone elsewhere: nobody needs to get it again.
+            # A file that was given up may be here still, and gone elsewhere: no broker needs to get it again.
             # prove: authority-begins-before-header order header-before-epoch
             authority.begin(self._first, lambda: tuple(sorted({*state.named_files(), writer.file})))
-            # Not what the directory lists: a broker that was late may have linked a file since. It is no file of this
-            # journal, and whoever knows of the one that was there before would miss that.
+            # Not what the directory lists: a late broker may have linked a file since. It is no file of this journal,
+            # and a broker that knows the earlier file of that name would miss it.
             files = (*sorted(file for file in state.named_files() if file < self._first), self._first)
             length = min(self._max_file_length, FIRST_FILE_BYTES)
             header = Header(
@@ -301,7 +302,7 @@ class Promotion:
         return Promoted(writer, authority, epoch, self._seconds, self.records_read, len(rollbacks))
 
     def close(self) -> None:
-        """Let go of the file that ``fence`` made, as it is, unless ``begin`` gave it to a writer."""
+        """Close the file that ``fence`` made, as it is, unless ``begin`` gave it to a writer."""
         own, self._own = self._own, None
         if own is not None:
             try:
@@ -310,7 +311,7 @@ class Promotion:
                 pass  # nothing was written by it
 
     def _write_more(self, writer: JournalWriter, follower: Follower, epoch: int, batch: Sequence[bytes]) -> None:
-        """A batch that may need a file more, and that a checkpoint may have to make room for."""
+        """Write a batch; rotate to a new file first, or write a checkpoint after it, if one is needed."""
         if writer.is_full(sum(map(len, batch))):
             self._rotate(writer, follower, epoch)
         self._write(writer, follower, batch)
@@ -318,7 +319,7 @@ class Promotion:
             follower.checkpoint()
 
     def _write(self, writer: JournalWriter, follower: Follower, payloads: Sequence[bytes]) -> None:
-        """A batch, which is final on return: a checkpoint may cover it, and clients may be told of it."""
+        """Write a batch. It is final on return: a checkpoint may cover it, and clients may be notified of it."""
         start = writer.offset
         locations = writer.append(payloads)
         writer.sync()  # prove: promotion-sync-before-fence-check order promotion-checks-fence
@@ -353,9 +354,9 @@ class Promotion:
 
 
 def _outcomes(follower: Follower, outcome_of: Outcome) -> tuple[list[bytes], list[bytes]]:
-    """Commits and rollbacks of what former epochs left open: said in words, as ActiveMQ does.
+    """Return commits and rollbacks of the transactions that former epochs left open, as records, as ActiveMQ does.
 
-    A transaction that was not prepared cannot be committed by anybody any more.
+    A transaction that was not prepared can no longer be committed.
     """
     commits: list[bytes] = []
     rollbacks: list[bytes] = []

@@ -1,6 +1,6 @@
-"""A broker's index made anew from the journal, beside the old one, and put in its place when it is whole.
+"""Make a broker's index anew from the journal, beside the old one, and put it in its place when it is complete.
 
-It needs no lock of the store, for an index is private; it needs that no process has this index open. The old one is set
+This needs no lock of the store, because an index is private; no process may have this index open. The old one is set
 aside, not deleted. A crash leaves the old one in place.
 """
 
@@ -23,12 +23,12 @@ from tandemmq.store.recovery.index_trust import newest_meta, numbering_of
 from tandemmq.store.recovery.trial import Trial
 from tandemmq.store.settings import StoreSettings
 
-# The one in the making is no directory below the root by which somebody would find it.
+# The new index is made in a directory that no search for indexes finds.
 MAKING = ".rebuild"
 
 
 class NotRebuilt(Exception):
-    """The index cannot be made from this journal now; the text says why. Everything is as it was."""
+    """The index cannot be made from this journal now; the text says why. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Rebuilt:
 
 
 class Rebuild:
-    """One rebuild: ``run`` it once. ``records`` and ``bytes_read`` may be read from any thread meanwhile."""
+    """One rebuild: call ``run`` once. Any thread may read ``records`` and ``bytes_read`` meanwhile."""
 
     def __init__(self, directory: str, index_root: str, name: str, settings: StoreSettings) -> None:
         depth, producers = settings.failover_producers_audit_depth, settings.max_failover_producers_to_track
@@ -63,7 +63,7 @@ class Rebuild:
 
     @property
     def bytes_read(self) -> int:
-        """How far the replay is; a file counts whole once it is left behind."""
+        """Bytes that the replay has read; a file counts fully once the replay has left it."""
         position = None if self._follower is None else self._follower.state.position
         if position is None:
             return 0
@@ -71,14 +71,14 @@ class Rebuild:
 
     @property
     def records(self) -> int:
-        """Replayed so far."""
+        """Number of records replayed so far."""
         return 0 if self._follower is None else self._follower.replay.records
 
     def run(self, *, is_live: bool) -> Rebuilt:
-        """Replay, then swap; durable on return. ``is_live``: a master is writing; what it wrote last is left to be
-        followed.
+        """Replay, then swap; durable on return. ``is_live``: a master is writing; its last records are left for the
+        broker to follow.
 
-        Raises IndexInUse when somebody has the index open, NotRebuilt, JournalCorrupt or JournalLost when the journal
+        Raises IndexInUse when a process has the index open, NotRebuilt, JournalCorrupt or JournalLost when the journal
         is damaged, OSError as a volume gives it.
         """
         if not os.path.isdir(self._path):
@@ -119,8 +119,8 @@ class Rebuild:
         )
 
     def _swap(self) -> str | None:
-        """The old directory is locked by us, and stays so under its new name: whoever opens the old name meanwhile
-        finds it locked, or not there, or the new one."""
+        """Swap the directories. The old one is locked by us, and stays so under its new name: a process that opens the
+        old name meanwhile finds it locked, or missing, or the new one."""
         aside = None
         if os.path.isdir(self._path):
             aside = f"{self._path}{ASIDE}{time.time_ns()}"
@@ -137,7 +137,8 @@ class Rebuild:
         return aside
 
     def _first_owner(self) -> int:
-        """As in the old index, so that a broker with several stores need not set the new one aside."""
+        """Return the first owner of the old index, so that a broker with several stores need not set the new one
+        aside."""
         try:
             return numbering_of(newest_meta(self._path, os))
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A directory for what is needed for a moment: private, local, and gone afterwards."""
+"""A directory for temporary files: private, local, and removed afterwards."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def scratch_directory(disk: Any, prefix: str) -> AbstractContextManager[str]:
-    """Makes the directory, on ``disk``, and removes it with all that is in it.
+    """Make the directory, on ``disk``, and remove it with its contents on exit.
 
-    Beside the volume of a disk that is not the kernel's there may be no other: such a disk brings a
-    ``scratch_directory`` of its own.
+    A disk that is not the kernel's may have no volume beside its own: such a disk brings a ``scratch_directory`` of its
+    own.
     """
     if disk is os:
         return tempfile.TemporaryDirectory(prefix=prefix)

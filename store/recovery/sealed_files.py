@@ -1,4 +1,4 @@
-"""Files that are not read at a promotion because an index covers them: are they as they were left?"""
+"""Check files that a promotion does not read because an index covers them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES_CHECKED_MAX = 64
 
 
 class SealedFiles:
-    """Checks whether files are as long as their ends say, and have their headers; with ``checks_all`` at every byte.
+    """Checks that files reach to their named ends and have their headers; with ``checks_all``, every byte.
 
     A standby checks a few files at a time, ahead of need; the promotion checks those that are left. For one
     thread; OSError as the volume gives it.
@@ -29,7 +29,7 @@ class SealedFiles:
         self._whole: set[int] = set()
 
     def check_ahead(self, ids: Sequence[int], before: int) -> None:
-        """Some of ``ids`` below ``before`` that have an end; what is wrong with them is left to the promotion."""
+        """Check some of ``ids`` below ``before`` that have an end; damage in them is left to the promotion."""
         self._whole.intersection_update(ids)
         ends = self._headers.epoch_history.ends
         unseen = (file for file in ids if file < before and file in ends and file not in self._whole)
@@ -41,7 +41,7 @@ class SealedFiles:
                 pass  # reclaimed since it was listed
 
     def damage_in(self, file: int) -> list[Damage]:
-        """What is wrong with ``file``, unless it was checked before. Raises JournalMissing when it is gone."""
+        """Return the damage in ``file``, unless it was checked before. Raises JournalMissing when it is gone."""
         return [] if file in self._whole else self._check_file(file)
 
     def _check_file(self, file: int) -> list[Damage]:

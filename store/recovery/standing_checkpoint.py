@@ -1,6 +1,6 @@
 """A checkpoint that a follower writes a piece at a time, between two reads of the journal.
 
-A promotion does not wait for one that is under way: what it would have written stays the frozen tail of the state, and
+A promotion does not wait for one that is under way: its unwritten part stays the frozen tail of the state, and
 the new master's first checkpoint writes it (``abandon``).
 """
 
@@ -17,8 +17,8 @@ from tandemmq.store.state.tail import Frozen, Position, changes
 
 @dataclass(eq=False, repr=False)
 class StandingCheckpoint:
-    """At most one checkpoint of ``state`` into ``index``; ``seconds`` were spent on all so far, by ``clock``. For the
-    thread that owns the state, which is as the index has it at first. ``covered``: how far the index on disk goes."""
+    """At most one checkpoint of ``state`` into ``index``; ``seconds`` is the time spent on all, by ``clock``. For the
+    thread that owns the state, which at first equals the index. ``covered``: how far the index on disk goes."""
 
     _index: Index
     _state: State
@@ -37,14 +37,14 @@ class StandingCheckpoint:
         return self._frozen is not None
 
     def begin(self, first_of_epoch: Callable[[int], bool]) -> None:
-        """Of what is true now; none is under way. Nothing is reclaimed by it: only a master may."""
+        """Begin a checkpoint of the current state; none may be under way. Reclaims nothing: only a master may."""
         self._frozen = frozen = self._state.freeze(first_of_epoch, 0)
         self._replay.freeze_ids()
         self._steps = self._index.checkpoint(changes(frozen), frozen.meta)
 
     def work(self, may_go_on: Callable[[], bool]) -> None:
-        """Go on while ``may_go_on``, asked before each step of a millisecond or so; durable when none is under way any
-        more. Raises what the index raises."""
+        """Continue while ``may_go_on``, called before each step of about a millisecond; durable when none is under way
+        any more. Raises what the index raises."""
         started = self._clock()
         while self._frozen is not None and may_go_on():
             if next(self._steps, self) is self:
@@ -55,11 +55,11 @@ class StandingCheckpoint:
         self.seconds += self._clock() - started
 
     def finish(self) -> None:
-        """To its end, if one is under way."""
+        """Write the checkpoint to its end, if one is under way."""
         self.work(lambda: True)
 
     def abandon(self) -> Frozen | None:
-        """Stop, with the index as it was; what the next checkpoint has to write first, if one was under way."""
+        """Stop, with the index as it was; return what the next checkpoint must write first, if one was under way."""
         frozen, self._frozen = self._frozen, None
-        self._steps = iter(())  # a checkpoint that is let go of leaves the index as it was
+        self._steps = iter(())  # an abandoned checkpoint leaves the index as it was
         return frozen

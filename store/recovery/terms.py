@@ -1,7 +1,6 @@
-"""What durable subscriptions asked for, and whose they are, where the index does not say: their records are read.
+"""Selectors and users of durable subscriptions that the index does not have, read from their records.
 
-The index keeps a subscription's selector as long as it is short; one that an earlier version wrote keeps none, or not
-the user.
+The index keeps a subscription's selector if it is short; an index of an earlier version keeps none, or not the user.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def describe_subscriptions(state: State, files: JournalFiles) -> None:
-    """Make known the terms of every subscription of ``state``, which is exact. Blocking; a read for each unknown one.
+    """Set the terms of every subscription of ``state``, which must be exact. Blocking; one read for each unknown one.
 
-    One whose record cannot be read, which only happens in a journal that was declared damaged, is left without terms:
-    it takes every message, for one too many can be acknowledged, and one that was passed over is gone.
+    If its record cannot be read, which only happens in a journal that was declared damaged, a subscription stays
+    without terms: it takes every message. A surplus message can be acknowledged, one that was skipped is lost.
     """
     unknown = [owner for owner in state.owners.values() if owner.subscription_name is not None and owner.terms is None]
     if not unknown:
