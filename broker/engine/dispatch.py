@@ -234,7 +234,7 @@ class Dispatcher(Part):
 
     def _undeliverable(self, subscription: Subscription, tag: int, entry: Entry, reason: Undeliverable) -> None:
         """Make a dead letter, unchanged, of a damaged message that a session cannot deliver."""
-        text = f"message {entry.message.message_id} cannot be told to {subscription.outlet!r}: {reason}"
+        text = f"message {entry.message.message_id} cannot be delivered to {subscription.outlet!r}: {reason}"
         self._limited.warning(type(subscription.outlet.session).__name__, "undeliverable", text)
         if not subscription.is_auto:
             subscription.take_one(tag)
@@ -242,7 +242,7 @@ class Dispatcher(Part):
         if queue is not None:
             if not subscription.is_auto:
                 queue.settle(entry)
-            self.dead_letters.send_to_dlq(queue, entry, f"it cannot be told to a consumer: {reason}")
+            self.dead_letters.send_to_dlq(queue, entry, f"it cannot be delivered to a consumer: {reason}")
             self._rounds.ask(queue)  # there is room for another one
 
     def _tell_of(self, deliveries: Sequence[Delivery]) -> None:

@@ -1,9 +1,9 @@
-"""Which of several stores a destination belongs to, and what the directory of a store is called (mKahaDB). Pure.
+"""Choose the store of a destination among several, and name the directory of a store (mKahaDB). Pure.
 
 A filter is one of ActiveMQ's wildcard patterns for queues or for topics: words are split by ``.``, ``*`` stands for
-one word, and ``>`` at the end for all words that follow, also for none. Where several filters match, the more specific
-one is taken, whatever the order of the entries: word by word from the left a word is more than ``*``, and ``*`` more
-than ``>``.
+one word, and ``>`` at the end for any number of words that follow. If several filters match, the more specific one
+wins, whatever the order of the entries: word by word from the left a word is more specific than ``*``, and ``*`` than
+``>``.
 
 Directories are named as ActiveMQ names them, so that a directory of several stores can be moved here and back.
 """
@@ -18,7 +18,7 @@ from tandemmq.store.settings import StoreSettings
 
 # ActiveMQ keeps the end of a longer name (IOHelper.MaximumFileNameLength): two names may become one.
 DIRECTORY_NAME_MAX = 64
-# What ActiveMQ calls the store of an entry without a filter ("!0", encoded), and the one of outcomes.
+# ActiveMQ's names of the store of an entry without a filter ("!0", encoded), and of the store of outcomes.
 MATCH_ALL_DIRECTORY = "#210"
 OUTCOMES_DIRECTORY = "txStore"
 
@@ -26,19 +26,20 @@ _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 
 class StoresClash(Exception):
-    """Several stores cannot be told apart, or contradict each other: for the operator to mend."""
+    """Raised if several stores cannot be distinguished, or contradict each other; the operator must repair this."""
 
 
 class FiltersClash(StoresClash):
-    """The filtered stores cannot be told apart; the text names the entries."""
+    """Raised if the filtered stores cannot be distinguished; the text names the entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredStore:
-    """One entry of ``[[store.filtered_persistence_adapters]]``: destinations that get a store of their own.
+    """Entry of ``[[store.filtered_persistence_adapters]]``: destinations that get a store of their own.
 
-    At most one of ``queue`` and ``topic``, a pattern; neither: all that no other entry matches. ``is_per_destination``:
-    such an entry makes a store for each destination. ``settings`` are those of its store or stores.
+    At most one of ``queue`` and ``topic`` is set, a pattern; with neither the entry matches all that no other entry
+    matches. With ``is_per_destination`` it makes a store for each destination. ``settings`` are for its store or
+    stores.
     """
 
     queue: str | None = None
@@ -52,7 +53,8 @@ class FilteredStore:
 
     @property
     def directory(self) -> str:
-        """The name of its store's directory; of an entry for each destination, that of what has no own one."""
+        """Directory name of its store. Of an entry for each destination: the store of destinations without their
+        own."""
         if self.queue is not None:
             return directory_name(f"queue://{self.queue}")
         if self.topic is not None:
@@ -68,7 +70,7 @@ class FilteredStore:
 
 
 def directory_name(qualified_name: str) -> str:
-    """ActiveMQ's file name for ``queue://NAME`` or ``topic://NAME``: its last 64 characters."""
+    """Return ActiveMQ's file name for ``queue://NAME`` or ``topic://NAME``: its last 64 characters."""
     units = qualified_name.encode("utf-16-be", "surrogatepass")
     encoded = []
     for n in range(0, len(units), 2):
@@ -79,7 +81,7 @@ def directory_name(qualified_name: str) -> str:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a destination's name fits a pattern, as ActiveMQ's DestinationFilter sees it."""
+    """Return whether a destination's name matches a pattern, as in ActiveMQ's DestinationFilter."""
     wanted = pattern.split(".")
     words = name.split(".")
     if wanted[-1] == ">":
@@ -92,7 +94,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 class Filters:
-    """The entries, in order of specificity. Raises FiltersClash when two of them mean the same directory."""
+    """The entries, in order of specificity. Raises FiltersClash when two of them have the same directory."""
 
     def __init__(self, entries: Iterable[FilteredStore]) -> None:
         self.entries: Sequence[FilteredStore] = tuple(sorted(entries, key=_specificity))
@@ -100,7 +102,7 @@ class Filters:
         self.match_all = next((entry for entry in self.entries if entry.matches_all), None)
 
     def choose(self, destination: Destination) -> FilteredStore | None:
-        """The most specific entry that matches; None: there is none."""
+        """Return the most specific entry that matches, or None."""
         for entry in self.entries:
             pattern = entry.topic if destination.kind is DestinationKind.TOPIC else entry.queue
             if pattern is not None and matches(pattern, destination.name):
@@ -108,7 +110,7 @@ class Filters:
         return self.match_all
 
     def directories(self) -> dict[str, FilteredStore]:
-        """The stores that are there from the beginning, by the name of their directory."""
+        """Return the entries of the stores that exist from the start, by directory name."""
         return {entry.directory: entry for entry in self.entries}
 
 
@@ -116,7 +118,7 @@ def _specificity(entry: FilteredStore) -> tuple[tuple[int, ...], str]:
     pattern = entry.queue if entry.queue is not None else entry.topic
     if pattern is None:
         return (3,), ""
-    # 2 in the end: a longer pattern is more specific than what it begins with, but for ">"
+    # 2 at the end: a longer pattern is more specific than its beginning, except for ">"
     return (*({"*": 1, ">": 3}.get(word, 0) for word in pattern.split(".")), 2), pattern
 
 

@@ -5,11 +5,11 @@
     end         EndTransaction in every store                   visible
     complete    the Commit record in txStore no client waits for it
 
-A crash before the decision was durable leaves prepared transactions without one: they are rolled back at the next
-promotion. A crash after it leaves some of them prepared: they are committed. The decision goes only after every store
-is free of the transaction (``stores`` and ``standbys`` see to that).
+A crash before the decision was durable leaves prepared transactions without a decision: the next promotion rolls them
+back. A crash after it leaves some of them prepared: they are committed. The decision is removed only after every store
+is free of the transaction (``stores`` and ``standbys`` ensure that).
 
-In the stores such a transaction is an XA transaction of a format id of its own, as in ActiveMQ: a local one's global
+In the stores such a transaction is an XA transaction with its own format id, as in ActiveMQ: a local one's global
 id is its connection's, its branch the connection's number for it.
 """
 
@@ -39,47 +39,48 @@ Part = AddMessage | RemoveMessage
 
 
 def is_joint(transaction: TransactionId) -> bool:
-    """Whether a transaction was made here, of an operation on several stores: its outcome stands in txStore."""
+    """Return whether a transaction was made here for an operation on several stores: its outcome is in txStore."""
     return isinstance(transaction, XaTransactionId) and transaction.format_id == LOCAL_FORMAT_ID
 
 
 def joint_id(transaction: LocalTransactionId) -> XaTransactionId:
-    """What a local transaction is called in several stores."""
+    """Return the identity of a local transaction in several stores."""
     return XaTransactionId(
         LOCAL_FORMAT_ID, transaction.connection_id.encode("utf-8", "surrogatepass"), str(transaction.value).encode()
     )
 
 
 class Completion:
-    """Context of what one of several stores was asked for and the engine does not know of: says what follows. Of this
-    class itself: nothing."""
+    """Context of a step that one of several stores does and the engine does not know: it decides what follows. In this
+    base class nothing follows."""
 
     __slots__ = ()
-    # Whether it may go on while the store holds back what it reports (``Member.gate``).
+    # True if it may go on while the store holds back its reports (``Member.gate``).
     passes_gate: ClassVar[bool] = True
 
     def durable(self, store: str, told: list[Operation]) -> None:
-        """It holds in ``store``. What the engine is to know now is appended to ``told``."""
+        """Continue after the step is durable in ``store``. Operations to report to the engine are appended to
+        ``told``."""
 
 
 class Carrier(Protocol):
-    """Who carries a joint operation from step to step."""
+    """Carries a joint operation from step to step."""
 
     def prepared_everywhere(self, joint: Joint, told: list[Operation]) -> None:
-        """Every store has prepared it."""
+        """Continue after every store has prepared it."""
 
     def decided(self, joint: Joint) -> None:
-        """Its outcome is in txStore."""
+        """Continue after its outcome is in txStore."""
 
     def ended(self, joint: Joint, store: str, told: list[Operation]) -> None:
-        """It is visible in ``store``."""
+        """Continue after it is visible in ``store``."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Joint:
-    """One operation on several stores, named by what the caller knows them by, and how far it is.
+    """Operation on several stores, by the caller's names for them, and its progress.
 
-    ``is_visible``: something becomes visible by it, so what comes after it in a store waits until it is ended there.
+    ``is_visible``: it makes something visible, so later operations in a store wait until it is ended there.
     """
 
     operation: Atomic | PrepareTransaction | EndTransaction
@@ -107,7 +108,7 @@ class Joint:
                 _enlist(part, self.transaction)
 
     def must_prepare_in(self, store: str) -> bool:
-        """Whether ``store`` is still to be asked to prepare it. To be asked once: then it was."""
+        """Return whether ``store`` must still prepare it. Returns True only once for each store."""
         if not self.must_prepare or store in self._begun:
             return False
         self._begun.add(store)
@@ -115,21 +116,21 @@ class Joint:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether a store that was asked to prepare it may do what was handed over after it."""
+        """True if a store that got its prepare step may execute later operations."""
         return self.is_decided or not self.is_visible
 
     def prepare(self, store: str) -> PrepareTransaction:
-        """What ``store`` is asked for first."""
+        """Return the first step for ``store``."""
         return PrepareTransaction(
             self.transaction, self.parts[store], encode_prepare(self.transaction), _Prepared(self)
         )
 
     def decide(self) -> PrepareTransaction:
-        """What txStore is asked for: the decision."""
+        """Return the step for txStore: the decision."""
         return decision(self.transaction, _Decided(self))
 
     def end(self, store: str) -> EndTransaction:
-        """What ``store`` is asked for last."""
+        """Return the last step for ``store``."""
         operation, is_commit, payload = self.operation, True, encode_commit(self.transaction)
         if isinstance(operation, EndTransaction):
             is_commit, payload = operation.is_commit, operation.payload
@@ -137,7 +138,7 @@ class Joint:
         return end
 
     def came_back(self) -> bool:
-        """One store has done the present step; True when it was the last."""
+        """Note that one store has done the current step; return whether it was the last."""
         self._outstanding -= 1
         if self._outstanding:
             return False
@@ -145,7 +146,7 @@ class Joint:
         return True
 
     def finish(self) -> None:
-        """All stores are through: say in the operation what they reported."""
+        """Write the reports of all stores into the operation, once all have ended it."""
         operation = self.operation
         if isinstance(operation, Atomic):
             added: dict[tuple[int, str], PagedMessage] = {
@@ -194,17 +195,17 @@ class _Ended(Completion):
 
 
 def decision(transaction: TransactionId, completion: Completion) -> PrepareTransaction:
-    """What txStore is asked for: from here on it happens, whatever crashes."""
+    """Return the decision for txStore: once it is durable the transaction is final, whatever crashes."""
     return PrepareTransaction(transaction, (), encode_prepare(transaction), completion)
 
 
 def completed(transaction: TransactionId) -> EndTransaction:
-    """What txStore is asked for when nothing is left of the transaction elsewhere; nothing follows from it."""
+    """Return the step for txStore when no other store has the transaction any more; nothing follows from it."""
     return EndTransaction(transaction, True, encode_commit(transaction), Completion())
 
 
 def transaction_of(atomic: Atomic) -> LocalTransactionId | None:
-    """The transaction whose Commit an atomic operation has; None: it has none."""
+    """Return the transaction whose Commit an atomic operation has, or None."""
     if atomic.commit is None:
         return None
     command = decode(atomic.commit)

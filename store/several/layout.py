@@ -1,14 +1,14 @@
-"""Where the stores of one broker are.
+"""Places of the stores of one broker.
 
     DIRECTORY/lock                          one lock for all
     DIRECTORY/queue#3a#2f#2fORDERS.#3e/     a store: journal, and index/<broker>/
-    DIRECTORY/#210/                         the store of what no filter matches
+    DIRECTORY/#210/                         the store of destinations that no filter matches
     DIRECTORY/txStore/                      outcomes of transactions that concern several stores
-    DIRECTORY/db-N.log                      a store that was there before there were several; it is one of them
+    DIRECTORY/db-N.log                      a store from the time before there were several; it is one of them
 
-A store that has a journal is opened whether a filter names it or not: what it holds is served from where it is
-(``stores`` says how). So filters may change, and nothing is stranded. One whose journal is gone, but not its index, is
-opened too: then it refuses (``recovery.index_trust``).
+A store that has a journal is opened whether a filter names it or not: its contents are served from where they are
+(``stores`` describes how). So filters may change, and nothing is stranded. A store whose index exists, but not its
+journal, is opened too: then it refuses to start (``recovery.index_trust``).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from tandemmq.store.threads import OS_THREADS, Threads
 ROOT = "."
 LISTING_PREFIX = ".listing-"
 
-# An owner's id tells its store: number of the store << OWNER_BITS | the store's own number for it. The index has 32
-# bits for the id.
+# An owner's id contains its store: number of the store << OWNER_BITS | the store's own number for it. The index has
+# 32 bits for the id.
 OWNER_BITS = 22
 STORES_MAX = (1 << 32 - OWNER_BITS) - 1
 
 
 class TooManyStores(StoresClash):
-    """There are more stores in the directory than owner ids can tell apart."""
+    """Raised if the directory has more stores than owner ids can distinguish."""
 
 
 @dataclass(eq=False, repr=False)
 class Layout:
-    """One broker's view of a directory of stores. ``_index_directory``: where indexes go, None: beside each journal."""
+    """A broker's view of a directory of stores. ``_index_directory``: where indexes go, None: beside each journal."""
 
     directory: str
     _index_directory: str | None
@@ -64,15 +64,15 @@ class Layout:
 
     @property
     def rest(self) -> str:
-        """The store of what no filter matches."""
+        """Store of the destinations that no filter matches."""
         return MATCH_ALL_DIRECTORY if self.filters.entries else ROOT
 
     def wanted(self) -> set[str]:
-        """The stores that the settings ask for from the beginning."""
+        """Return the stores that the settings require from the start."""
         return {self.rest, *self.filters.directories()}
 
     def found(self) -> set[str]:
-        """The stores that have a journal, or had one by an index; txStore left out."""
+        """Return the stores that have a journal, or had one according to an index; without txStore."""
         there = {*stores_in(self.directory, self.disk)}
         missing = {
             name for name in self._named() - there if self._had_journal(name)
@@ -95,7 +95,7 @@ class Layout:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there is a store of outcomes, or was one by an index."""
+        """True if there is a store of outcomes, or was one according to an index."""
         return holds_journal(self.path(OUTCOMES_DIRECTORY), self.disk) or self._had_journal(OUTCOMES_DIRECTORY)
 
     def path(self, name: str) -> str:
@@ -107,18 +107,18 @@ class Layout:
         JournalFiles(self.directory, self.disk).sync_directory()
 
     def refresh(self) -> None:
-        """See to it that the next listing is a true one: NFS answers from memory unless this host changed something."""
+        """Ensure that the next listing is correct: NFS answers from a cache unless this host changed the directory."""
         path = os.path.join(self.directory, LISTING_PREFIX + self.broker)
         try:
             self.disk.close(self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE))
         except FileExistsError:
-            pass  # left over by a crash, or somebody else's doing: it is not opened
+            pass  # left over by a crash, or made by another process: it is not opened
         self.disk.unlink(path)
 
     # ---- one of them
 
     def settings(self, name: str) -> StoreSettings:
-        """What holds for one store. Prepared transactions are decided for all together, so by none for itself."""
+        """Return the settings of one store. Prepared transactions are decided for all stores together, not by one."""
         entry = self.filters.directories().get(name)
         if entry is None and name not in (ROOT, OUTCOMES_DIRECTORY):
             entry = self.filters.match_all
@@ -132,7 +132,8 @@ class Layout:
         return settings
 
     def open(self, name: str) -> Standby:
-        """Open a store to follow it. Its number is that of its index, if it is free, so that the index is of use."""
+        """Open a store to follow it. It gets the number in its index, if that is free, so that the index stays
+        usable."""
 
         def number_owners(meta: bytes) -> int:
             return self._number(name, numbering_of(meta) >> OWNER_BITS) << OWNER_BITS
@@ -148,7 +149,7 @@ class Layout:
         )
 
     def number(self, name: str) -> int:
-        """The number of a store in its owners' ids; a new one if it has none yet. Raises TooManyStores."""
+        """Return the number of a store in its owners' ids, a new one if it has none yet. Raises TooManyStores."""
         return self._number(name, 0)
 
     def _number(self, name: str, preferred: int) -> int:
@@ -158,7 +159,7 @@ class Layout:
         if name == ROOT:
             number = 0  # as when it stands alone
         else:
-            # Without an index a number by the name: it is not that of an index that is opened later, as a rule.
+            # Without an index, derive a number from the name: it rarely equals that of an index that is opened later.
             first = preferred or zlib.crc32(name.encode()) % STORES_MAX + 1
             taken = set(self._numbers.values())
             free = (n for n in (*range(first, STORES_MAX + 1), *range(1, first)) if n not in taken)
@@ -170,17 +171,17 @@ class Layout:
 
     @property
     def has_space(self) -> bool:
-        """Whether there may be one store more."""
+        """True if there may be one store more."""
         return len(self._numbers) < STORES_MAX
 
 
 def path_of(directory: str, name: str) -> str:
-    """Where a store is below the directory of all."""
+    """Return the path of a store below the directory of all."""
     return directory if name == ROOT else os.path.join(directory, name)
 
 
 def stores_in(directory: str, disk: Disk = os) -> list[str]:
-    """The names of all stores below ``directory`` that have a journal, txStore among them, in order; ROOT is the
+    """Return the names of all stores below ``directory`` that have a journal, with txStore, in order; ROOT is the
     directory itself. Raises FileNotFoundError if it is not there."""
     names = disk.listdir(directory)
     found = [ROOT] if any(file_id(name) is not None for name in names) else []
@@ -189,7 +190,8 @@ def stores_in(directory: str, disk: Disk = os) -> list[str]:
 
 
 def has_several(directory: str) -> bool:
-    """Whether ``directory`` has stores below it: then it is to be opened as several, whatever the settings say."""
+    """Return whether ``directory`` has stores below it: then it must be opened as several, whatever the settings
+    are."""
     try:
         return any(name != ROOT for name in stores_in(directory))
     except FileNotFoundError:
@@ -197,7 +199,8 @@ def has_several(directory: str) -> bool:
 
 
 def is_store_name(name: str) -> bool:
-    """Whether a directory by that name may be a store: an archive, say, holds journal files, too, and is none."""
+    """Return whether a directory of that name may be a store: an archive, for example, has journal files and is
+    none."""
     return name in (MATCH_ALL_DIRECTORY, OUTCOMES_DIRECTORY) or (
         name.startswith(("queue#", "topic#")) or len(name) == DIRECTORY_NAME_MAX
     )

@@ -1,4 +1,4 @@
-"""One of several stores, and what waits for it or with it. All on the event loop."""
+"""Member of several stores, and the operations that wait for it. All on the event loop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tandemmq.store.several.joint import Completion, Joint
 from tandemmq.store.store import Store
 from tandemmq.store.writer.space import StoreFull
 
-# So much may wait behind joint operations or for a new store, over all stores; then producers wait.
+# Limits, over all stores, of what waits behind joint operations or for a new store; beyond them producers wait.
 WAITING_OPERATIONS_MAX = 20_000
 WAITING_BYTES_MAX = 32 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Backlog:
-    """What waits in the members of all stores together; producers wait when it is too much."""
+    """Size of all that waits in the members of all stores; producers wait when it is too much."""
 
     operations: int = 0
     bytes: int = 0
@@ -35,11 +35,11 @@ class Backlog:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Member:
-    """One store of several. ``store`` is None while a store for a new destination is being made.
+    """Store of several. ``store`` is None while the store of a new destination is being made.
 
-    ``waiting`` is what was handed over and may not go on yet, in order: joint operations that are not decided, and all
-    that came after them. ``unreported`` is what came back and may not be reported yet, because ``gate``, a joint
-    operation that is visible in this store already, is not ended in all others.
+    ``waiting``: operations that were handed over and may not go on yet, in order: joint operations without a decision,
+    and all that came after them. ``unreported``: operations that came back and may not be reported yet, because
+    ``gate``, a joint operation that is already visible in this store, is not ended in all others.
     """
 
     name: str
@@ -50,24 +50,24 @@ class Member:
     unreported: list[Operation] = field(default_factory=list, init=False)
     gate: Joint | None = field(default=None, init=False)
     steps: int = field(default=0, init=False)  # how many of the operations under way have a Completion of ours
-    _unprepared: int = field(default=0, init=False)  # joint operations that this store was not asked to prepare yet
-    _plain: int = field(default=0, init=False)  # how many of those that wait are no joint operations
-    _new: list[_NewOwner] = field(default_factory=list, init=False)  # those for a store that is not there yet
+    _unprepared: int = field(default=0, init=False)  # joint operations whose prepare step this store did not get yet
+    _plain: int = field(default=0, init=False)  # waiting operations that are no joint operations
+    _new: list[_NewOwner] = field(default_factory=list, init=False)  # owners for a store that is not there yet
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything was handed over for it that was not reported yet."""
+        """True if an operation was handed over for it that was not reported yet."""
         store = self.store
         return bool(self.waiting or self.gate) or (store is not None and store.has_pending)
 
     # ---- owners
 
     def queue(self, destination: Destination) -> int:
-        """As ``Store.queue``."""
+        """Return the owner id of a queue, as ``Store.queue`` does."""
         return self._new_owner(destination, ("", "")) if self.store is None else self.store.queue(destination)
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
-        """As ``Store.subscription``."""
+        """Return the owner id of a subscription, as ``Store.subscription`` does."""
         if self.store is None:
             return self._new_owner(destination, (client_id, name))
         return self.store.subscription(client_id, name, destination)
@@ -81,7 +81,7 @@ class Member:
         return new.id
 
     def open(self, store: Store) -> None:
-        """``store``, new and empty, is there: it gets the owners that were numbered meanwhile."""
+        """Use ``store``, new and empty: create the owners that were numbered meanwhile."""
         for new in self._new:
             client_id, name = new.subscriber
             is_queue = not new.destination.is_topic
@@ -95,7 +95,7 @@ class Member:
     # ---- in
 
     def take(self, operation: Operation) -> None:
-        """Hand over one operation of this store alone. Raises StoreFull as ``Store.append``."""
+        """Hand over one operation of this store alone. Raises StoreFull as ``Store.append`` does."""
         store = self.store
         if not self.waiting and store is not None:
             store.append(operation)
@@ -112,14 +112,14 @@ class Member:
         self._backlog.add(item, 1)
 
     def _forget(self, owner: int) -> None:
-        """The name of an owner is free at once, as when nothing waits."""
+        """Free the name of an owner at once, as when nothing waits."""
         if self.store is not None:
             self.store.forget(owner)
         for new in self._new:
             new.is_removed = new.is_removed or new.id == owner
 
     def join(self, joint: Joint) -> None:
-        """Take part in a joint operation, behind all that was handed over before."""
+        """Take part in a joint operation, after all operations that were handed over before."""
         self._wait(joint)
         if self._plain or self.store is None:
             self._unprepared += joint.must_prepare
@@ -130,7 +130,7 @@ class Member:
             self.go_on()
 
     def go_on(self) -> None:
-        """Hand over what waits, as far as it may go."""
+        """Hand over the waiting operations that may go on."""
         store = self.store
         if store is None:
             return
@@ -156,7 +156,7 @@ class Member:
                 store.append(item)
 
     def _prepare_joints(self) -> None:
-        """Joint operations that follow each other are prepared together."""
+        """Prepare joint operations that follow each other together."""
         for item in self.waiting:
             if not isinstance(item, Joint):
                 return
@@ -183,7 +183,7 @@ class _NewOwner:
 
 @dataclass(slots=True, eq=False)
 class _Late(Completion):
-    """Of an envelope: its message was taken, and waited; it is not to be refused when the disk runs short."""
+    """Context of an envelope: its message was accepted, and waited; a full disk must not refuse it now."""
 
     operation: AddMessage
     passes_gate = False

@@ -1,12 +1,13 @@
 """Several stores of a broker that is not master, behind the interface of one (``store.standby.Standby``).
 
 All are followed, one after the other. At the promotion every journal is fenced before any is read, txStore first; then
-each transaction that several stores prepared is ended in all of them, as txStore says.
+each transaction that several stores prepared is ended in all of them, with the outcome in txStore.
 
-Why txStore first, and the directories listed after it: a master that is about to use a new store writes to txStore,
-and checks the fence, after the store's journal is there. If that check found no fence of ours, then our listing came
-later, and found the store. And a transaction is decided in txStore alone: a decision after our fence is not reported,
-and whoever decided before it had prepared everywhere before that, hence before all of our fences.
+txStore comes first, and the directories are listed after it, for this reason: a master that is about to use a new store
+writes to txStore, and checks the fence, after the store's journal is there. If that check found no fence of ours, then
+our listing came later, and found the store. And a transaction is decided in txStore alone: a decision after our fence
+is not reported, and a master that decided before it had prepared everywhere before that, hence before all of our
+fences.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class DestinationInTwoStores(StoresClash):
 
 
 class SeveralStandbys:
-    """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, but for ``halt``.
+    """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, except for ``halt``.
 
-    ``settings`` are those of every store that no entry of ``filters`` has its own for. ``index_directory`` is where
+    ``settings`` are for every store whose entry of ``filters`` has none. ``index_directory`` is where
     indexes go, each in a directory of its store's name; None: beside each journal. Raises OSError, and TooManyStores.
     """
 
@@ -78,7 +79,7 @@ class SeveralStandbys:
             raise
 
     def _open_found(self) -> None:
-        """Open the stores that are there and were not yet."""
+        """Open the stores that are new in the directory."""
         found = self._layout.found()
         if self._layout.has_outcomes:
             found.add(OUTCOMES_DIRECTORY)
@@ -90,7 +91,7 @@ class SeveralStandbys:
     # ---- standing by
 
     def follow(self) -> None:
-        """Apply what the master has written since, also in stores that are new. Returns soon after ``halt``."""
+        """Apply what the master has written since the last call, also in new stores. Returns soon after ``halt``."""
         self._open_found()
         for standby in self._standbys.values():
             if self._is_halted:
@@ -99,25 +100,26 @@ class SeveralStandbys:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all of every journal that is settled has been read."""
+        """True if all that is settled in every journal has been read."""
         return self.lag.has_caught_up
 
     @property
     def lag(self) -> Lag:
-        """How far all of them together are behind what can be seen of their journals. Any thread."""
+        """Lag of all of them together behind their visible journals. Any thread."""
         return together_behind(standby.lag for standby in list(self._standbys.values()))
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """As of one (``Standby.prediction``); the work for all is done by one interpreter."""
+        """Return the prediction for all, as ``Standby.prediction`` does for one; one interpreter does the work for
+        all."""
         return together([standby.prediction(lock_seconds) for standby in list(self._standbys.values())])
 
     @property
     def messages(self) -> int:
-        """Messages held, as far as the journals were read."""
+        """Number of messages held, as far as the journals were read."""
         return sum(standby.messages for standby in list(self._standbys.values()))
 
     def seen_busy(self) -> float:
-        """When, on the monotonic clock, one of the threads that help to promote was last found at work. Any thread."""
+        """Return the monotonic time at which a thread that helps to promote was last found at work. Any thread."""
         return self._pulses.seen_busy()
 
     def halt(self) -> None:
@@ -127,7 +129,7 @@ class SeveralStandbys:
             standby.halt()
 
     def close(self) -> None:
-        """Let go of all indexes as they are."""
+        """Close all indexes as they are."""
         standbys, self._standbys = self._standbys, {}
         for standby in standbys.values():
             standby.close()
@@ -146,16 +148,16 @@ class SeveralStandbys:
         """Fence all, read the rest of all, begin an epoch that is the same in all. Needs the lock; afterwards the
         SeveralStores owns everything.
 
-        ``on_step`` is called at the steps, as by one store (``Standby.promote``). Raises as
-        ``store.recovery.promotion.Promotion`` does, for any store, and DestinationInTwoStores; this is then of no more
-        use but to be closed.
+        ``on_step`` is called at the steps, as by one store (``Standby.promote``). Raises the errors of
+        ``store.recovery.promotion.Promotion``, for any store, and DestinationInTwoStores; afterwards this object can
+        only be closed.
         """
         started = self._threads.monotonic()
         stores: dict[str, Store] = {}
         is_reported = False
 
         def lost(error: BaseException) -> None:
-            """Whichever store is lost first, all of them end with it."""
+            """End all stores when the first is lost, and report that once."""
             nonlocal is_reported
             for store in list(stores.values()):
                 store.halt()
@@ -187,7 +189,7 @@ class SeveralStandbys:
         try:
             self._each(lambda name: begin(name, self._standbys[name], epoch, outcome_of), states)
             homes = _homes(states)
-            # Not before every store is free of what was decided.
+            # Not before every store is free of the decided transactions.
             begin(OUTCOMES_DIRECTORY, outcomes, epoch, lambda transaction: True)
             on_step("header")
         except BaseException:
@@ -219,7 +221,7 @@ class SeveralStandbys:
         return SeveralStores(self._layout, term, make_store=make_store, call_soon=call_soon, on_lost=lost)
 
     def _fence_all(self, has_proof: Callable[[], bool]) -> Standby:
-        """Every journal is ours; returns that of outcomes."""
+        """Fence every journal; return the standby of outcomes."""
         layout = self._layout
         if OUTCOMES_DIRECTORY not in self._standbys:
             layout.make(OUTCOMES_DIRECTORY)
@@ -236,7 +238,8 @@ class SeveralStandbys:
         return outcomes
 
     def _each(self, step: Callable[[T], object], items: Iterable[T]) -> None:
-        """One step of the promotion for each store; mostly waiting for the disk. All are done on return, or raising."""
+        """Do one step of the promotion for each store; mostly waits for the disk. All are done on return, also on an
+        error."""
 
         def take(item: T) -> None:
             with self._pulses.beating():
@@ -249,7 +252,7 @@ class SeveralStandbys:
 
 
 def _outcomes(decided: State, otherwise: Outcome) -> Outcome:
-    """What becomes of a prepared transaction: what txStore decided; else, if it was made here, nothing comes of it."""
+    """Return the outcome of prepared transactions: that in txStore; else a rollback if it was made here."""
     decisions = {key for key, transaction in decided.transactions.items() if transaction.is_prepared}
 
     def outcome(transaction: TransactionId) -> bool | None:
@@ -261,7 +264,7 @@ def _outcomes(decided: State, otherwise: Outcome) -> Outcome:
 
 
 def _homes(states: dict[str, State]) -> dict[Destination, str]:
-    """Which store has something of a destination: messages, subscriptions, or operations of prepared transactions."""
+    """Return the store of each destination that has messages, subscriptions, or operations of prepared transactions."""
     homes: dict[Destination, str] = {}
     for name, state in states.items():
         held = {o.destination for o in state.owners.values() if o.count or o.subscription_name is not None}
@@ -278,7 +281,7 @@ def _homes(states: dict[str, State]) -> dict[Destination, str]:
 
 
 def _prepared(states: dict[str, State]) -> dict[str, tuple[str, ...]]:
-    """The stores that each transaction is prepared in."""
+    """Return the stores in which each transaction is prepared."""
     found: dict[str, tuple[str, ...]] = {}
     for name, state in states.items():
         for key in state.transactions:

@@ -15,8 +15,8 @@ from tandemmq.store.writer.pulse import Pulses
 
 @dataclass(eq=False, repr=False)
 class StoreMaker:
-    """``make_store`` makes a store by name, blocking. ``made(member)`` is called on the loop when that of ``member`` is
-    there, to be had by ``take``; ``on_lost(error)`` when it could not be made. ``call_soon`` runs a function on the
+    """``make_store`` makes a store by name, blocking. ``made(member)`` is called on the loop when the store of
+    ``member`` is ready for ``take``; ``on_lost(error)`` when it could not be made. ``call_soon`` runs a function on the
     loop, from any thread."""
 
     _make_store: Callable[[str], Store]
@@ -35,7 +35,7 @@ class StoreMaker:
         self._pulses = Pulses(self.threads)
 
     def begin(self, member: Member) -> None:
-        """Have the store of ``member`` made. On the loop; at once."""
+        """Start to make the store of ``member``. On the loop; returns at once."""
         if not self._making:
             self._making_since = self.threads.monotonic()
         making = self._thread.submit(self._make, member.name)
@@ -47,12 +47,12 @@ class StoreMaker:
             return self._make_store(name)
 
     def seen_alive(self) -> float:
-        """When, on the monotonic clock, the thread was last found at work; now, when there is nothing to do. Any
-        thread."""
+        """Return the monotonic time at which the thread was last found at work; the current time if it has nothing to
+        do. Any thread."""
         return max(self._making_since, self._pulses.seen_busy()) if self._making else self.threads.monotonic()
 
     def _done(self, member: Member, making: Future[Store]) -> None:
-        """On the thread."""
+        """Report the store, or the error. On the thread."""
         self._making.discard(making)
         if making.cancelled():
             return
@@ -72,11 +72,11 @@ class StoreMaker:
         self.made(member)
 
     def take(self, member: Member) -> Store | None:
-        """The store that was made for ``member``; whoever takes it ends it. None: it was dropped with the others."""
+        """Return the store that was made for ``member``; the caller ends it. None: it was dropped with the others."""
         return self._unopened.pop(member, None)
 
     def halt(self) -> None:
-        """What is being made is dropped when it is there. Any thread; at once."""
+        """Drop stores that are being made once they are there. Any thread; returns at once."""
         self._is_over = True
 
     def end(self) -> None:

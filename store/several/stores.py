@@ -1,22 +1,21 @@
 """Several stores behind the interface of one (``store.store.Store``): each operation goes to the store of its owner.
 
-What an engine relies on, and how it is kept:
+Guarantees to the engine:
 
 - **Order within an owner.** All of an owner is in one store, and a store keeps its order. A joint operation (one that
-  concerns several stores, ``joint``) is a barrier in each of them: what was handed over after it waits there until it
-  is decided, and what came back after it is reported only when it is ended in all of them. So additions and Pages of a
-  queue are reported in the order in which they happened, also where a transaction is visible in one store before
-  another.
-- **An empty Atomic** comes back when everything that was handed over before it has come back, from any store.
+  concerns several stores, ``joint``) is a barrier in each of them: later operations wait there until it is decided, and
+  their results are reported only when it is ended in all of them. So additions and Pages of a queue are reported in the
+  order in which they happened, also where a transaction is visible in one store before another.
+- **An empty Atomic** comes back when all operations that were handed over before it have come back, from any store.
 - Nothing else is ordered between stores: a receipt of one does not wait for the disk of another.
 
-**Where a destination is.** A store that holds something of it (messages, a durable subscription, an operation of a
-prepared transaction) keeps it, whatever the filters say now; else the filters choose. So filters may be changed at any
+**The store of a destination.** A store that holds something of it (messages, a durable subscription, an operation of a
+prepared transaction) keeps it, whatever the filters are now; else the filters choose. So filters may be changed at any
 restart, and a destination moves when its old store has no more of it.
 
-**A new store** (of an entry with a store for each destination) is made while others go on; what is handed over for it
-waits. It serves no client before txStore was written to, and fence-checked, after its journal was there: a successor
-lists the directories after it fenced txStore, so either it finds the new store, or the old master finds itself deposed.
+**A new store** (of an entry with a store for each destination) is made while others go on; operations for it
+wait. It serves no client before a write to txStore, with its fence check, followed the creation of its journal: a
+successor lists the directories after it fenced txStore, so either it finds the new store, or the old master is deposed.
 """
 
 from __future__ import annotations
@@ -54,26 +53,26 @@ from tandemmq.store.writer.figures import Figures
 
 log = logging.getLogger(__name__)
 
-# Stores are closed, or dropped, so many at a time.
+# Stores that are closed, or dropped, at a time.
 CLOSING_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What the promotion of several stores came to. ``homes``: which store has something of a destination."""
+    """Result of the promotion of several stores. ``homes``: the store that has something of a destination."""
 
     epoch: int
     recovery_seconds: float
     stores: Mapping[str, Store]
     outcomes: Store
     homes: Mapping[Destination, str]
-    # Of each transaction that is still prepared: the stores that it is prepared in.
+    # For each transaction that is still prepared: the stores that it is prepared in.
     prepared: Mapping[str, tuple[str, ...]]
 
 
 class SeveralStores:
-    """Several stores behind the interface of one. Everything but ``close``, ``halt`` and ``drop`` is called on the
-    event loop, and never blocks.
+    """Several stores behind the interface of one. All methods except ``close``, ``halt`` and ``drop`` are called on the
+    event loop, and never block.
 
     ``make_store`` makes a new store by name, blocking, on a thread of its own; ``call_soon`` runs a function on the
     loop, from any thread.
@@ -120,17 +119,17 @@ class SeveralStores:
     # ---- what they are
 
     def members(self) -> dict[str, Store]:
-        """The stores that are there, by the name of their directory, txStore left out."""
+        """Return the stores that are there, by the name of their directory, without txStore."""
         return {name: member.store for name, member in self._members.items() if member.store is not None}
 
     @property
     def outcomes(self) -> Store:
-        """The store of outcomes, txStore."""
+        """Store of outcomes, txStore."""
         assert self._outcomes.store is not None, "it is there from the beginning"
         return self._outcomes.store
 
     def start(self, engine: Engine, loop: Watching | None = None) -> None:
-        """As ``Store.start``."""
+        """Start all stores, as ``Store.start`` does."""
         self._engine = engine
         self._loop = loop
         for member in (*self._members.values(), self._outcomes):
@@ -138,10 +137,10 @@ class SeveralStores:
             member.store.start(_StoreListener(self, member), loop)
 
     def owners(self) -> list[Owner]:
-        """Every queue and durable subscription with what it held at promotion; each is in one store."""
+        """Return every queue and durable subscription with its messages at promotion; each is in one store."""
         found: list[Owner] = []
         for member in self._members.values():
-            assert member.store is not None, "asked before the start"
+            assert member.store is not None, "called before the start"
             found += [owner for owner in member.store.owners() if self._is_home(member, owner)]
         return found
 
@@ -150,29 +149,30 @@ class SeveralStores:
         return member is (home or self._members.get(self._chosen(owner.destination)))
 
     def connections(self) -> list[tuple[str, str]]:
-        """As ``Store.connections``. One store alone may have been the only one before."""
+        """Return the connections of all stores, as ``Store.connections`` does. One of them may have been the only store
+        before."""
         return [pair for store in (*self.members().values(), self.outcomes) for pair in store.connections()]
 
     def prepared(self) -> list[PreparedTransaction]:
-        """The transactions that were prepared at promotion: in doubt until EndTransaction."""
+        """Return the transactions that were prepared at promotion: in doubt until EndTransaction."""
         return sums.prepared_in(self.members().values())
 
     @property
     def figures(self) -> Figures:
-        """Sums over all stores; ``last_seen_alive`` is that of the one that was silent longest."""
+        """Sums over all stores; ``last_seen_alive`` is that of the store that was silent longest."""
         return sums.figures_of((*self.members().values(), self.outcomes))
 
     def measured(self) -> dict[str, Histogram]:
-        """As ``Store.measured``, of all together."""
+        """Return the histograms of all stores together, as ``Store.measured`` does."""
         return sums.measured_in((*self.members().values(), self.outcomes))
 
     def statistics(self) -> list[dict[str, Any]]:
-        """Figures for ``status``: each store by the name of its directory, txStore last."""
+        """Return figures for ``status``: each store by the name of its directory, txStore last."""
         return sums.statistics_of({**dict(sorted(self.members().items())), OUTCOMES_DIRECTORY: self.outcomes})
 
     @property
     def is_full(self) -> bool:
-        """Whether producers of some store are refused for want of disk space; ``full_reason`` says it."""
+        """True if some store refuses producers because disk space is short; ``full_reason`` names the store."""
         return any(store.is_full for store in self.members().values())
 
     @property
@@ -181,42 +181,42 @@ class SeveralStores:
 
     @property
     def archive_problem(self) -> str | None:
-        """Why journal files of some store wait to be moved into their archive; None when none do."""
+        """Reason why journal files of some store wait to be moved into their archive, or None."""
         return sums.archive_problem_of(self.members())
 
     def compact(self) -> Future[CompactionReport]:
-        """Empty, now, all files in which more than a little is dead, in all stores; the report sums up."""
+        """Compact now all files with more than a little dead content, in all stores; the report sums up."""
         return sums.compact((*self.members().values(), self.outcomes), self._call_soon)
 
     def user_balance(self, user: str) -> int:
-        """As ``Store.user_balance``, of all together."""
+        """Return the balance of a user over all stores, as ``Store.user_balance`` does."""
         return sum(store.user_balance(user) for store in self.members().values())
 
     def may_speak(self) -> bool:
-        """As ``Store.may_speak``."""
+        """Return the answer of ``Store.may_speak`` for any store."""
         return any(store.may_speak() for store in (*self.members().values(), self.outcomes))
 
     def check_fence_soon(self) -> None:
-        """As ``Store.check_fence_soon``."""
+        """Do what ``Store.check_fence_soon`` does."""
         self.outcomes.check_fence_soon()
 
     def seen_alive(self) -> float:
-        """As ``Store.seen_alive``: of the one that was silent for the longest, or who makes a new one."""
+        """Return the oldest ``Store.seen_alive`` of the stores and of the thread that makes new ones."""
         stores = (*self.members().values(), self.outcomes)
         return min(self._store_maker.seen_alive(), *(store.seen_alive() for store in stores))
 
     def checkpoint(self) -> Sequence[Future[None]]:
-        """As ``Store.checkpoint``, in all stores."""
+        """Do what ``Store.checkpoint`` does, in all stores."""
         return [done for store in (*self.members().values(), self.outcomes) for done in store.checkpoint()]
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """As ``Store.prediction``, of all of them."""
+        """Return the prediction for all stores, as ``Store.prediction`` does."""
         return together([store.prediction(lock_seconds) for store in (*self.members().values(), self.outcomes)])
 
-    # ---- whose a destination is
+    # ---- the store of a destination
 
     def _chosen(self, destination: Destination) -> str:
-        """The store that the filters choose."""
+        """Return the name of the store that the filters choose."""
         layout = self._layout
         entry = layout.filters.choose(destination)
         if entry is None:
@@ -237,11 +237,12 @@ class SeveralStores:
         return home
 
     def queue(self, destination: Destination) -> int:
-        """The owner id of a queue, a new one if it was never seen."""
+        """Return the owner id of a queue, a new one if it is unknown."""
         return self._home(destination).queue(destination)
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
-        """The owner id of a durable subscription, a new one if there is none of that name (or it was removed)."""
+        """Return the owner id of a durable subscription, a new one if there is none of that name (or it was
+        removed)."""
         return self._home(destination).subscription(client_id, name, destination)
 
     # ---- new stores
@@ -254,13 +255,13 @@ class SeveralStores:
         return member
 
     def _check_before_opening(self, member: Member) -> None:
-        """Write an empty decision to txStore: what counts is its fence check."""
+        """Write an empty decision to txStore: only its fence check matters."""
         self._numbers += 1
         identity = joint_id(LocalTransactionId(f"ID:new-store-{self.epoch}", self._numbers))
         self._outcomes.ask(decision(identity, _Checked(self, member, identity)))
 
     def open(self, member: Member, check: TransactionId) -> None:
-        """The decision ``check`` is in txStore: serve the new store, unless it was dropped meanwhile."""
+        """Serve the new store, whose decision ``check`` is in txStore, unless it was dropped meanwhile."""
         store = self._store_maker.take(member)
         if store is not None:
             member.open(store)
@@ -269,7 +270,7 @@ class SeveralStores:
         self._outcomes.ask(completed(check))
 
     def is_of_former_term(self, owner: int, order_key: int) -> bool:
-        """Whether a message was there when this broker became master."""
+        """Return whether a message was there when this broker became master."""
         store = self._of(owner).store
         return store is not None and store.is_of_former_term(owner, order_key)
 
@@ -279,7 +280,8 @@ class SeveralStores:
         return self._by_number[owner >> OWNER_BITS]
 
     def append(self, operation: Operation) -> None:
-        """Hand over one operation. It comes back through ``Engine.durable`` when it holds; see the module for order.
+        """Hand over one operation. It comes back through ``Engine.durable`` when it is durable; see the module for
+        order.
 
         Raises StoreFull for an AddMessage while its store's disk has no more than its reserve.
         """
@@ -344,7 +346,7 @@ class SeveralStores:
         return parts
 
     def _append_everywhere(self, atomic: Atomic) -> None:
-        # txStore, too: an earlier one that found no store busy may be on its way there.
+        # txStore, too: an earlier empty operation that found no store busy may be on its way there.
         members = (*self._members.values(), self._outcomes)
         busy = [member for member in members if member.is_busy] or [self._outcomes]
         marker = _Marker(self, atomic, len(busy))
@@ -369,7 +371,7 @@ class SeveralStores:
     # ---- back from the stores
 
     def came_back(self, member: Member, operations: list[Operation]) -> None:
-        """Those hold now in one store, in its order (``_StoreListener``)."""
+        """Take operations that are durable in one store, in its order (called by ``_StoreListener``)."""
         if self._engine is None:
             return
         if not member.steps and member.gate is None:
@@ -385,7 +387,7 @@ class SeveralStores:
             self._check_backlog()
 
     def _sort_out(self, member: Member, operations: list[Operation], told: list[Operation]) -> None:
-        """Find what the engine is to be told, as far as it may know; carry on what is not its own."""
+        """Collect the operations that the engine may know of now; continue the steps that it does not know."""
         for operation in operations:
             completion = operation.context if isinstance(operation.context, Completion) else None
             if member.gate is not None and not (completion is not None and completion.passes_gate):
@@ -397,20 +399,20 @@ class SeveralStores:
                 told.append(operation)
 
     def prepared_everywhere(self, joint: Joint, told: list[Operation]) -> None:
-        """Every store has prepared it."""
+        """Decide or finish an operation that every store has prepared."""
         if joint.must_decide:
             self._decide(joint)
         else:
             self._finish(joint, told)
 
     def decided(self, joint: Joint) -> None:
-        """Its outcome is in txStore: what waited for it goes on."""
+        """Continue the operations that waited for its outcome, which is in txStore now."""
         joint.is_decided = True
         for member in self._taking_part(joint):
             member.go_on()
 
     def ended(self, joint: Joint, store: str, told: list[Operation]) -> None:
-        """It is visible in one store; until it is in all, what came after it there is not reported."""
+        """Note that it is visible in one store; until it is in all, later operations there are not reported."""
         if not joint.came_back():
             self._members[store].gate = joint
             return
@@ -428,7 +430,7 @@ class SeveralStores:
         self.came_back_everywhere(joint.operation, told)
 
     def came_back_everywhere(self, operation: Operation, told: list[Operation]) -> None:
-        """What was asked of several stores came back from each of them."""
+        """Report an operation that came back from each of several stores."""
         self._under_way -= 1
         told.append(operation)
 
@@ -436,7 +438,7 @@ class SeveralStores:
 
     @property
     def is_congested(self) -> bool:
-        """Whether producers are to wait for ``Engine.drained``."""
+        """True if producers must wait for ``Engine.drained``."""
         if self._backlog.is_too_much or any(
             member.store is not None and member.store.is_congested for member in self._active
         ):
@@ -445,7 +447,7 @@ class SeveralStores:
         return False
 
     def drained(self) -> None:
-        """One of the stores is not congested any more (``_StoreListener``)."""
+        """Note that one of the stores is not congested any more (called by ``_StoreListener``)."""
         self._check_backlog()
 
     def _check_backlog(self) -> None:
@@ -455,16 +457,16 @@ class SeveralStores:
 
     @property
     def has_pending(self) -> bool:
-        """Whether anything was handed over that has not come back yet."""
+        """True if an operation was handed over that has not come back yet."""
         return self._under_way > 0 or any(member.is_busy for member in self._members.values())
 
     # ---- the end
 
     def close(self) -> None:
-        """Write what is waiting, make last checkpoints, let go of the files. Blocking; durable on return.
+        """Write what is waiting, make last checkpoints, close the files. Blocking; durable on return.
 
-        A joint operation that is under way is left as it is: with a decision it is carried out by the next promotion.
-        Raises what stopped a store, if something did.
+        A joint operation that is under way is left as it is: if it is decided, the next promotion carries it out.
+        Raises the error that stopped a store, if one did.
         """
         self._store_maker.end()
         with self._threads.executor(CLOSING_THREADS, "tandemmq-closing") as closing:
@@ -474,13 +476,13 @@ class SeveralStores:
             each.result()
 
     def halt(self) -> None:
-        """From now on nothing is reported durable, and nothing new is begun. Any thread; at once."""
+        """Report nothing as durable from now on, and begin nothing new. Any thread; returns at once."""
         self._store_maker.halt()
         for store in (*self.members().values(), self.outcomes):
             store.halt()
 
     def drop(self) -> None:
-        """As ``Store.drop``, of all of them."""
+        """Do what ``Store.drop`` does, in all of them."""
         self.halt()
         stores = [*self.members().values(), self.outcomes]
         with self._threads.executor(max(CLOSING_THREADS, len(stores) + 1), "tandemmq-dropping") as dropping:
@@ -491,7 +493,7 @@ class SeveralStores:
 
 @dataclass(slots=True, eq=False)
 class _StoreListener:
-    """Whom one of the stores tells."""
+    """Listener of one of the stores."""
 
     _several: SeveralStores
     _member: Member
@@ -505,7 +507,7 @@ class _StoreListener:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Checked(Completion):
-    """Of an empty decision: txStore was written to and fence-checked, so a new store may serve."""
+    """Context of an empty decision: txStore was written to and fence-checked, so a new store may serve."""
 
     several: SeveralStores
     member: Member
@@ -517,7 +519,7 @@ class _Checked(Completion):
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Marker(Completion):
-    """Of the empty operations that stand for one: it comes back when it has come back from every store."""
+    """Context of the empty operations that stand for one: that one comes back when all of them have come back."""
 
     several: SeveralStores
     operation: Operation

@@ -1,4 +1,4 @@
-"""What several stores say of themselves, summed up."""
+"""Figures and reports of several stores, summed up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandemmq.store.writer.figures import Figures
 
 
 def figures_of(stores: Iterable[Store]) -> Figures:
-    """Sums of what is counted; ``last_seen_alive`` is that of the store that was silent longest."""
+    """Return the sums of the counters; ``last_seen_alive`` is that of the store that was silent longest."""
     total = Figures(float("inf"))
     for store in stores:
         figures = store.figures
@@ -29,7 +29,7 @@ def figures_of(stores: Iterable[Store]) -> Figures:
 
 
 def measured_in(stores: Iterable[Store]) -> dict[str, Histogram]:
-    """``Store.measured`` of all together."""
+    """Return the histograms (``Store.measured``) of all stores together."""
     total: dict[str, Histogram] = {}
     for store in stores:
         for name, found in store.measured().items():
@@ -38,7 +38,7 @@ def measured_in(stores: Iterable[Store]) -> dict[str, Histogram]:
 
 
 def statistics_of(stores: Mapping[str, Store]) -> list[dict[str, Any]]:
-    """Figures for ``status``: each store by the name of its directory."""
+    """Return figures for ``status``: each store by the name of its directory."""
     return [
         {
             "name": name,
@@ -52,7 +52,7 @@ def statistics_of(stores: Mapping[str, Store]) -> list[dict[str, Any]]:
 
 
 def prepared_in(stores: Iterable[Store]) -> list[PreparedTransaction]:
-    """Each prepared transaction once, with what it adds and removes in all of them."""
+    """Return each prepared transaction once, with its additions and removals in all stores."""
     found: dict[TransactionId, PreparedTransaction] = {}
     for store in stores:
         for each in store.prepared():
@@ -68,20 +68,20 @@ def prepared_in(stores: Iterable[Store]) -> list[PreparedTransaction]:
 
 
 def full_reason_of(stores: Iterable[Store]) -> str:
-    """Why producers are refused, in a sentence; empty when no store has reason to."""
+    """Return the reason why producers are refused, as a sentence; empty when no store refuses them."""
     reasons = [store.full_reason for store in stores if store.is_full]
     return f"{reasons[0]} (so are {len(reasons) - 1} more stores)" if len(reasons) > 1 else "".join(reasons)
 
 
 def archive_problem_of(stores: Mapping[str, Store]) -> str | None:
-    """The first problem, with the name of its store."""
+    """Return the first problem, with the name of its store."""
     problems = (f"{name}: {store.archive_problem}" for name, store in stores.items() if store.archive_problem)
     return next(problems, None)
 
 
 def compact(stores: Collection[Store], call_soon: Callable[[Callable[[], None]], object]) -> Future[CompactionReport]:
-    """``Store.compact`` of each. The report sums up; its ``files`` are none, for each store has its own. Cancelled
-    when a store ends before. ``call_soon`` runs a function on the loop, from any thread."""
+    """Do ``Store.compact`` in each store. The report sums up; its ``files`` are empty, because each store has its own.
+    Cancelled when a store ends before. ``call_soon`` runs a function on the loop, from any thread."""
     total: Future[CompactionReport] = Future()
     asked = [store.compact() for store in stores]
     left = [len(asked)]
