@@ -1,4 +1,4 @@
-"""What a reader of the journal met of damage and loss: refused, or stepped over where that was declared."""
+"""Damage and loss that a reader of the journal met: refused, or stepped over where that was declared."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tandemmq.store.state.state import State
 
 log = logging.getLogger(__name__)
 
-# Torn tails, and damage in files that were written without syncs, that are remembered
+# Maximum of remembered torn tails, and of damage in files that were written without syncs
 TORN_REPORTED_MAX = 100
 
 
 @dataclass(eq=False, repr=False)
 class DamageLedger:
-    """Of one journal and one state; ``later_files`` gives the files behind one, with their ends.
+    """Damage of one journal and one state; ``later_files`` returns the files behind a file, with their ends.
 
-    ``damages`` is what was stepped over, in the order in which it was met, ``dropped`` the live messages that went
-    with it, ``torn`` the tails without a receipt, which are dropped. ``is_trial``: nothing is copied into
-    quarantine, and nothing is logged.
+    ``damages``: the damage that was stepped over, in the order of reading; ``dropped``: the live messages lost with it;
+    ``torn``: the tails without a receipt, which are dropped. ``is_trial``: nothing is copied into quarantine, and
+    nothing is logged.
     """
 
     _files: JournalFiles
@@ -53,7 +53,7 @@ class DamageLedger:
         self._losses = DeclaredLosses(self._files)
 
     def note_mark(self, file: int, payload: bytes) -> None:
-        """A trace in ``file`` was read: it may be the mark of a range that was declared lost."""
+        """Note a trace that was read in ``file``: it may be the mark of a range that was declared lost."""
         lost = decode_lost(payload)
         if lost is not None:
             self._losses.note(*lost)
@@ -61,7 +61,7 @@ class DamageLedger:
             self._state.pin(file, lost[0])  # the mark is needed as long as that file is there
 
     def is_declared(self, file: int, start: int, stop: int) -> bool:
-        """Whether a mark says that the range does not count."""
+        """Return whether a mark declares the range lost."""
         return self._losses.covers(file, start, stop, self._later_files(file))
 
     def meet(self, damages: Sequence[Damage]) -> None:
@@ -78,7 +78,7 @@ class DamageLedger:
             examine(self._files, self._state, damage)
             damage.known = list(dict.fromkeys((*damage.known, *doubts)))  # a neighbour's index may know more
         if self.has_foreign_index():
-            # ActiveMQ collects files without a word; whether anything needs them, its index tells (store.takeover).
+            # ActiveMQ collects files without a record of it; its index tells whether they are needed (store.takeover).
             collected = [damage for damage in new if damage.is_lost and damage.may_be_collected]
             for damage in collected:
                 self._state.lose_file(damage.file, is_damage=True)
@@ -92,7 +92,7 @@ class DamageLedger:
         state = self._state
         report = "" if self.is_trial else quarantine(self._files, damage)
         names = {owner.id: name_of(owner) for owner in state.owners.values()}
-        # Subscriptions and transactions stay: their records are written anew (store.damage.reconciliation).
+        # Subscriptions and transactions stay: their records are written again (store.damage.reconciliation).
         dropped = state.drop_range(damage.file, damage.start, damage.stop)
         if damage.is_lost:
             state.forget_files((damage.file,))
@@ -102,7 +102,7 @@ class DamageLedger:
             log.error("stepped over: %s; the report is %s", damage, report, extra=log_events.DAMAGE_STEPPED_OVER)
 
     def forget(self, file: int, start: int, reason: str) -> None:
-        """A tail without a receipt: its bytes stay, behind the end."""
+        """Drop a tail without a receipt: its bytes stay, behind the end."""
         size = self._files.size(file)
         torn = Damage(file, start, size, reason, shown=shown_in(self._files, self._state, file, start, size))
         if len(self.torn) < TORN_REPORTED_MAX:

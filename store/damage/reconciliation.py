@@ -1,8 +1,8 @@
-"""What a start in the declared mode writes so that a later replay of the damaged journal agrees with the index.
+"""Records of a start in the declared mode, so that a later replay of the damaged journal agrees with the index.
 
-An index knows what the damaged bytes did: which messages they acknowledged, which transactions they ended. A replay
-that steps over them does not, and would bring dead messages back. So the two are held against each other, and each
-difference is said in a record of its own: the index is right, but for what it believed to live in the damage.
+An index knows the effect of the damaged bytes: the messages they acknowledged, the transactions they ended. A replay
+that steps over them does not, and would bring dead messages back. So the two are compared, and each difference gets a
+record of its own: the index is right, except for the messages that it places in the damage.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Name = tuple[Destination, str | None]
 
 @dataclass(slots=True)
 class Reconciliation:
-    """``payloads`` are to be written in this order, into files that pin those in ``pins``: there stands what they kill.
+    """``payloads`` are written in this order, into files that pin those in ``pins``, which hold the records they
+    cancel.
 
     ``rescued`` (name of the owner, message id) were believed lost with the damage, but an older record of them is
     whole. ``rolled_back``: prepared transactions that lost a part.
@@ -47,7 +48,7 @@ def reconcile(
     files: JournalFiles, state: State, replayed: State, dropped: Iterable[tuple[Name, Entry]]
 ) -> Reconciliation:
     """Compare ``state``, the index brought up to the journal's end, with ``replayed``, a replay that stepped over the
-    damage. ``dropped`` is what ``state`` let go of with it. Neither state is changed."""
+    damage. ``dropped`` are the messages that ``state`` lost with it. Changes neither state."""
     reconciliation = Reconciliation()
     with closing(JournalReader(files)) as reader:
         _Comparison(
@@ -57,7 +58,7 @@ def reconcile(
 
 
 def name_of(owner: OwnerState) -> Name:
-    """What an owner is called in every index: its number may differ."""
+    """Return the name of an owner, which is the same in every index; its number may differ."""
     return owner.destination, owner.subscription_key
 
 
@@ -127,7 +128,7 @@ class _Comparison:
                 self._reconciliation.payloads.append(with_user_hint(subscription, user))
 
     def _messages(self, destination: Destination) -> None:
-        """All owners of one destination: a copy of a topic's message reaches each of its subscriptions."""
+        """Compare all owners of one destination: a copy of a topic's message reaches each of its subscriptions."""
         held: dict[Name, set[str]] = {}
         copies: dict[str, tuple[int, Entry]] = {}
         for name in [name for name in self._mine if name[0] == destination]:
@@ -164,7 +165,7 @@ class _Comparison:
         try:
             add = added(decode(self._reader.read(entry.location, entry.size)))
         except (JournalError, RecordDamaged):
-            return None  # it is met again, and reported, when the message is read
+            return None  # reported when the message is read
         if add is None:
             return None
         self._reconciliation.pins.add(entry.location >> 32)

@@ -1,11 +1,11 @@
-"""What is damaged or lost in a journal: reported with the messages concerned, kept aside, and marked as known.
+"""Damage and loss in a journal: reported with the messages concerned, kept aside, and marked as known.
 
-Damage stops a start, unless the operator declared that it is to be stepped over. Then its bytes are copied into
-``<directory>/quarantine`` with a report beside them, and a trace in the journal says that they do not count:
+Damage stops a start, unless the operator declared that it must be stepped over. Then its bytes are copied into
+``<directory>/quarantine`` with a report beside them, and a trace in the journal marks them as lost:
 
     TANDEMMQ-LOST {"file": 7, "start": 1042, "stop": 2048}
 
-Whoever meets that range later steps over it without another word. Nothing is ever deleted. Another trace proves that
+Every later reader of that range steps over it silently. Nothing is ever deleted. Another trace proves that
 a file is lost, when it was the last one and nothing else names it; behind the end of each file that a rotation left:
 
     TANDEMMQ-NEXT {"file": 8}
@@ -29,11 +29,11 @@ from tandemmq.store.records.marks import NEXT, decode_mark, encode_mark
 from tandemmq.store.state.keys import Entry
 from tandemmq.store.state.state import State
 
-# Ids that an error or a line of the log names; the report in quarantine has them all.
+# Maximum of ids that an error or a log line names; the report in quarantine has them all.
 IDS_LISTED_MAX = 20
-# Of a damaged range so many bytes are searched for ids.
+# Maximum of bytes of a damaged range that are searched for ids.
 SEARCHED_BYTES_MAX = 64 << 20
-# Of the live messages so many are held against ids that are damaged themselves.
+# Maximum of live messages that are compared with damaged ids.
 SEARCHED_MESSAGES_MAX = 100_000
 COPY_BYTES = 1 << 20
 QUARANTINE = "quarantine"
@@ -44,7 +44,7 @@ _LOST = "TANDEMMQ-LOST "
 
 @dataclass(frozen=True, slots=True)
 class Concerned:
-    """A live message whose record stood in what is damaged. ``holder`` is its queue or subscription, in words."""
+    """A live message whose record stood in a damaged range. ``holder`` is its queue or subscription, in words."""
 
     holder: str
     message_id: str
@@ -52,10 +52,10 @@ class Concerned:
 
 @dataclass(slots=True)
 class Damage:
-    """Bytes ``start`` to ``stop`` of a journal file are not what was written there; or the whole file is lost.
+    """Bytes ``start`` to ``stop`` of a journal file differ from what was written there; or the whole file is lost.
 
-    ``known`` are the live messages that the index or the replay knew there; ``shown`` what the bytes still show.
-    ``may_be_collected``: of a lost file, whether ActiveMQ may have removed it, which it does without a word.
+    ``known`` are the live messages that the index or the replay knew there; ``shown`` are ids in the bytes as they are.
+    ``may_be_collected``: for a lost file, whether ActiveMQ may have removed it, which it does without a record.
     """
 
     file: int
@@ -75,7 +75,7 @@ class Damage:
 
     @property
     def message_ids(self) -> list[str]:
-        """Everybody concerned, surely or perhaps, each once."""
+        """Messages concerned, certainly or possibly, each once."""
         return list(dict.fromkeys((*(concerned.message_id for concerned in self.known), *self.shown.message_ids)))
 
     def __str__(self) -> str:
@@ -92,19 +92,19 @@ class Damage:
 
     @property
     def doubtful(self) -> list[str]:
-        """Ids that only the bytes show."""
+        """Ids that only the bytes contain."""
         sure = {each.message_id for each in self.known}
         return [message_id for message_id in self.shown.message_ids if message_id not in sure]
 
 
 def listed(ids: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first ids, and how many more there are."""
     text = ", ".join(ids[:IDS_LISTED_MAX])
     return text if len(ids) <= IDS_LISTED_MAX else f"{text} and {len(ids) - IDS_LISTED_MAX} more"
 
 
 def missing_in_words(damages: Sequence[Damage]) -> str:
-    """Files that are missing for the same reason in one sentence."""
+    """Return the damage in words: files that are missing for the same reason in one sentence."""
     together: dict[tuple[bool, str], list[Damage]] = {}
     for number, damage in enumerate(damages):
         together.setdefault((damage.is_lost, damage.reason if damage.is_lost else str(number)), []).append(damage)
@@ -146,28 +146,28 @@ class JournalLost(Exception):
 
 
 def files_of(error: Exception) -> list[int]:
-    """The journal files that ``error`` says are damaged or missing; none if it is about something else."""
+    """Return the journal files that ``error`` reports as damaged or missing; none if it is another error."""
     damages: Sequence[Damage] = getattr(error, "damages", ())
     if not damages and isinstance(error, JournalCorrupt):
         return [error.file]
     return sorted({damage.file for damage in damages})
 
 
-# ---- whom it concerns
+# ---- the messages concerned
 
 
 def holder_name(state: State, owner: int) -> str:
-    """A queue or subscription in words."""
+    """Return a queue or subscription in words."""
     return str(state.owners.get(owner) or f"owner {owner}")
 
 
 def named(state: State, dropped: Iterable[tuple[int, int, Entry]]) -> list[Concerned]:
-    """What ``State.drop_range`` and ``lose_file`` let go of, in words."""
+    """Return the messages that ``State.drop_range`` and ``lose_file`` dropped, in words."""
     return [Concerned(holder_name(state, owner), entry.message_id) for owner, _, entry in dropped]
 
 
 def held_in_range(state: State, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
-    """The live messages whose newest record stands in that range, as (owner, order key, entry)."""
+    """Return the live messages whose newest record stands in that range, as (owner, order key, entry)."""
     held = state.files.get(file)
     if held is None:
         return []
@@ -188,7 +188,7 @@ def examine(files: JournalFiles, state: State, damage: Damage) -> Damage:
 
 
 def shown_in(files: JournalFiles, state: State, file: int, start: int, stop: int) -> Shown:
-    """What the bytes of a range still show; a transaction that they end stands for the messages in it."""
+    """Return the ids in the bytes of a range; a transaction that they end stands for the messages in it."""
     try:
         with closing(FileSource(files, file)) as source:
             shown = salvage(source.read(start, min(stop - start, SEARCHED_BYTES_MAX)).rstrip(b"\0"))
@@ -203,8 +203,8 @@ def shown_in(files: JournalFiles, state: State, file: int, start: int, stop: int
 
 
 def _likely(state: State, shown: Shown) -> list[str]:
-    """Live messages whose ids are nearly what the bytes show: an acknowledgement names its message only once, and it
-    may be there that it is damaged."""
+    """Return live messages whose ids are nearly those in the bytes: an acknowledgement names its message only once, and
+    the damage may be in that id."""
     near = [*((each, 8) for each in shown.spoilt), *((each, 1) for each in shown.removed if shown.is_whole)]
     if not near:
         return []
@@ -222,9 +222,9 @@ def _likely(state: State, shown: Shown) -> list[str]:
 
 
 def quarantine(files: JournalFiles, damage: Damage) -> str:
-    """Copy the damaged bytes aside, with a report; durable on return. The path of the report.
+    """Copy the damaged bytes aside, with a report; durable on return. Returns the path of the report.
 
-    What is there already by the same name stays as it is: the first copy is the evidence.
+    Existing files of the same name stay unchanged: the first copy is the evidence.
     """
     directory = os.path.join(files.directory, QUARANTINE)
     os.makedirs(directory, exist_ok=True)
@@ -239,7 +239,7 @@ def quarantine(files: JournalFiles, damage: Damage) -> str:
 
 
 def as_json(damage: Damage) -> dict[str, object]:
-    """The report in quarantine, and of ``store check --json``."""
+    """Return the report in quarantine, and of ``store check --json``."""
     return {
         "file": f"db-{damage.file}.log",
         "start": damage.start,
@@ -266,7 +266,7 @@ def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None
     disk = files.disk
     if os.path.exists(path):
         return
-    new = f"{path}.new"  # left by a crash it is written over: no evidence has this name
+    new = f"{path}.new"  # a crash may leave it, it is overwritten: no evidence has this name
     with opened(disk, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         offset = 0
         for piece in pieces:
@@ -280,29 +280,30 @@ def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None
 
 
 def encode_lost(file: int, start: int, stop: int) -> bytes:
-    """The payload of the record by which a start in the declared mode says that a range does not count."""
+    """Return the payload of the record by which a start in the declared mode declares a range lost."""
     return encode_mark(_LOST, {"file": file, "start": start, "stop": stop})
 
 
 def decode_lost(payload: bytes) -> tuple[int, int, int] | None:
-    """(file, start, stop) of a trace command that declares a range lost; None for every other trace."""
+    """Return (file, start, stop) of a trace command that declares a range lost; None for every other trace."""
     body = decode_mark(_LOST, payload)
     return None if body is None else (int(body["file"]), int(body["start"]), int(body["stop"]))
 
 
 def encode_next(file: int) -> bytes:
-    """The payload of the record behind the end of a file that is written when ``file``, the next, has its header."""
+    """Return the payload of the record behind a file's end; it is written when ``file``, the next one, has its
+    header."""
     return encode_mark(NEXT, {"file": file})
 
 
 def decode_next(payload: bytes) -> int | None:
-    """The file that a trace command says to be the next; None for every other trace."""
+    """Return the file that a trace command names as the next; None for every other trace."""
     body = decode_mark(NEXT, payload)
     return None if body is None else int(body["file"])
 
 
 class DeclaredLosses:
-    """The marks in a journal, read as far as they are asked for: those of a range stand in later files."""
+    """The marks in a journal, read as far as needed: those of a range stand in later files."""
 
     def __init__(self, files: JournalFiles) -> None:
         self._files = files
@@ -310,11 +311,11 @@ class DeclaredLosses:
         self._read_to: dict[int, int] = {}
 
     def note(self, file: int, start: int, stop: int) -> None:
-        """A mark that somebody else read."""
+        """Note a mark that another reader found."""
         self._ranges.setdefault(file, []).append((start, stop))
 
     def covers(self, file: int, start: int, stop: int, later: Mapping[int, int | None]) -> bool:
-        """Whether a mark covers the range; ``later`` are the files behind it with their ends, read on if need be."""
+        """Return whether a mark covers the range; ``later`` are the files behind it with their ends, read if needed."""
         if self._is_covered(file, start, stop):
             return True
         for number, end in later.items():
@@ -335,4 +336,4 @@ class DeclaredLosses:
                         self.note(*lost)
                 self._read_to[file] = batch.end
         except JournalError:
-            pass  # whatever it is, it is met by whoever reads that file for its own sake
+            pass  # readers of that file itself report the error

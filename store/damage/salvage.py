@@ -1,7 +1,7 @@
-"""What damaged bytes of a journal file still show. Pure.
+"""Find message ids in damaged bytes of a journal file. Pure.
 
-Nothing that is found here is trusted: it only shows an operator which messages the damage concerns. Records are
-followed by their sizes while these make sense; where they do not, the next place that could be a record is tried.
+The results are not trusted: they only show an operator which messages the damage concerns. Records are
+followed by their sizes while these are plausible; otherwise the next place that could be a record is tried.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tandemmq.store.records.protobuf import decode_varint
 
 # What may stand behind a command in its record (store.records.hints)
 HINT_BYTES = (0, 9, 21)
-# Ids of one range that are remembered; what is beyond is counted.
+# Maximum of ids of one range that are remembered.
 IDS_MAX = 10_000
 # Beginning of a record of less than 16 MiB that holds one of KahaDB's commands
 _RECORD = re.compile(rb"(?=\x00.{3}\x01[\x00-\x0f])", re.DOTALL)
 # Message ids as brokers and JMS clients make them, in a record that is not whole. No '"': a field begins with it.
 _LOOSE_ID = re.compile(rb"ID:[!#-~]{3,250}")
-# The field of a command that holds the id: its length tells where the id ends, whatever became of what follows.
+# The field of a command that holds the id: its length tells where the id ends, even if the bytes behind it are damaged.
 _KEY_FIELD = re.compile(rb"\x1a(?=[\x08-\x7f])")
 
 # An OpenWire message as the store keeps it: its length, then its type
@@ -43,9 +43,9 @@ _FRAME = re.compile(rb"(?=(\x00.{3})[\x17-\x1d])", re.DOTALL)
 class Shown:
     """Ids of messages that records in the bytes stored or removed, and keys of transactions that they ended.
 
-    ``loose`` are pieces of text in what is no whole record any more that look like message ids. ``spoilt`` are
-    texts that were ids, by their place, and are none as they stand. ``is_whole``: the first batch has all its
-    records, so that no byte is missing in it, and one at least is wrong.
+    ``loose``: pieces of text outside whole records that look like message ids. ``spoilt``: texts in the place of an id
+    that are no ids any more. ``is_whole``: the first batch has all its records, so that no byte is missing in it, and
+    at least one is wrong.
     """
 
     added: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Shown:
 
     @property
     def message_ids(self) -> list[str]:
-        """All of them, each once."""
+        """All ids, each once."""
         return list(dict.fromkeys((*self.added, *self.removed, *self.loose)))
 
 
@@ -66,7 +66,7 @@ def salvage(data: bytes) -> Shown:
     shown = Shown(is_whole=_is_whole(data))
     at = 0
     torn = 0  # from here to ``at`` no whole record was found
-    is_sought = False  # ``at`` was found by its looks: then all of it must agree
+    is_sought = False  # ``at`` was found by a search: then the whole record must be plausible
     while at + RECORD_HEADER_SIZE < len(data):
         if data.startswith(CONTROL_MARK, at):
             _note_loose(shown, data[torn:at])
@@ -101,7 +101,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 def _command_at(data: bytes, at: int, is_sought: bool) -> tuple[Command, int] | None:
-    """The command of the record at ``at`` and where the next record should be; the size of either may be damaged."""
+    """Return the command of the record at ``at`` and the place of the next record; either size may be damaged."""
     size, kind = RECORD_HEADER.unpack_from(data, at)
     start = at + RECORD_HEADER_SIZE
     by_size = at + size
@@ -116,13 +116,13 @@ def _command_at(data: bytes, at: int, is_sought: bool) -> tuple[Command, int] | 
         return None
     if command is None or (is_sought and by_size - framed not in HINT_BYTES):
         return None
-    # Behind the command hints may stand, which only the size tells; it is believed where a record follows it.
+    # Hints may follow the command, which only the size shows; the size is trusted if a record follows there.
     is_next = is_size_sane and framed <= by_size and (by_size == framed or _may_begin(data, by_size))
     return command, (by_size if is_next else framed)
 
 
 def _may_begin(data: bytes, at: int) -> bool:
-    """Whether a record or a batch may begin there, or the bytes end."""
+    """Return whether a record or a batch may begin there, or the bytes end."""
     return at + RECORD_HEADER_SIZE >= len(data) or data.startswith(CONTROL_MARK, at) or bool(_RECORD.match(data, at))
 
 
@@ -138,7 +138,7 @@ def _note(shown: Shown, command: Command) -> None:
 
 
 def _inner_id(add: AddMessage) -> tuple[str, ...]:
-    """A message carries its id in its own bytes, too: if either is damaged, both are reported."""
+    """Return the id in the message's own bytes if it differs: if either id is damaged, both are reported."""
     return tuple(inner for inner in _id_in(add.message) if inner != add.message_id)
 
 
@@ -173,7 +173,7 @@ def _remember(ids: list[str], more: Iterable[str]) -> None:
 
 
 def _without_beginnings(shown: Shown) -> list[str]:
-    """The pieces of text, without those that are only the first words of another id: a connection's, a producer's."""
+    """Return ``loose`` without those that are only the beginning of another id: of a connection, of a producer."""
     beginnings: set[str] = set()
     for message_id in shown.message_ids:
         words = message_id.split(":")
@@ -182,7 +182,7 @@ def _without_beginnings(shown: Shown) -> list[str]:
 
 
 def differences(one: str, other: str) -> int:
-    """In how many bits two ids differ; many when they are not of the same length."""
+    """Return the number of bits in which two ids differ; a high number if their lengths differ."""
     if len(one) != len(other):
         return 8 * max(len(one), len(other))
     return sum((ord(a) ^ ord(b)).bit_count() for a, b in zip(one, other, strict=True))

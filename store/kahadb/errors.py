@@ -1,7 +1,7 @@
-"""What can be wrong with ActiveMQ's index."""
+"""Errors of ActiveMQ's index."""
 
 from __future__ import annotations
 
 
 class KahaIndexDamaged(Exception):
-    """db.data does not say what an index of ActiveMQ says: truncated, contradictory, or of an unknown version."""
+    """db.data is not a valid index of ActiveMQ: truncated, contradictory, or of an unknown version."""

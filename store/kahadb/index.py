@@ -8,7 +8,7 @@ from 1 (ActiveMQ 5.3) to 7 are read:
     3   pending messages in a tree            6   sizes in locations
     4   pending messages as sets              7   counters
 
-Nothing is written, and no more of the index than one path of a tree is in memory, but for the sets of pending messages.
+Nothing is written. Only one path of a tree, and the sets of pending messages, are in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.protobuf import decode_varint
 
 VERSION_LATEST = 7
-# What a store holds whose index does not say it: indexes before version 5 did not.
+# Version of a store whose index does not name it: indexes before version 5 did not.
 OPENWIRE_LEGACY = 6
 SUBSCRIPTION_COMMAND = b"\7"
 
@@ -52,7 +52,7 @@ class KahaEntry(NamedTuple):
 class KahaSubscription:
     """A durable subscription: its command as stored (``payload``, with the command's number) and decoded.
 
-    ``location`` is where that record stands in the journal, None before version 5. ``pending`` are the sequences that
+    ``location`` is the place of that record in the journal, None before version 5. ``pending`` are the sequences that
     wait for it; it may hold one number more, that of the message to come.
     """
 
@@ -195,7 +195,7 @@ class KahaIndex:
         self._destinations_root = cursor.i64()
         self.last_update = _optional(cursor)
         self.first_in_progress = _optional(cursor)
-        # What follows came with later versions; an older index ends before.
+        # The following fields came with later versions; an older index ends before them.
         self.producer_audit = None if cursor.is_end else _optional(cursor)
         self.version = 1 if cursor.is_end else cursor.i32()
         if not 1 <= self.version <= VERSION_LATEST:
@@ -205,7 +205,7 @@ class KahaIndex:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether it knows nothing but the OpenWire version: ActiveMQ replays the whole journal then."""
+        """True if it contains only the OpenWire version: ActiveMQ replays the whole journal then."""
         return self.last_update is None and next(self.destinations(), None) is None
 
     def destinations(self) -> Iterator[KahaDestination]:
@@ -236,7 +236,7 @@ class KahaIndex:
 def read_index(directory: str, disk: Disk = os) -> KahaIndex | None:
     """Open the index in ``directory``; None if there is no db.data.
 
-    Raises KahaIndexDamaged for what does not parse; the iterators do, too, for they read what they give. OSError as the
+    Raises KahaIndexDamaged if it does not parse; so do the iterators, which read while they yield. OSError as the
     volume gives it.
     """
     try:
@@ -273,7 +273,7 @@ def _optional(cursor: Cursor) -> Location | None:
 
 
 def _read_subscription(cursor: Cursor) -> tuple[Subscription, bytes]:
-    """The command and its payload. Java frames it without its number."""
+    """Return the command and its payload. Java frames it without its number."""
     start = cursor.at
     length, cursor.at = decode_varint(cursor.data, start)
     cursor.take(length)

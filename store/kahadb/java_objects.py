@@ -3,7 +3,7 @@
     audit     ActiveMQMessageAuditNoSync: depth, producers, LRUCache(producer id -> BitArrayBin)
     bin       BitArrayBin: first sequence, LinkedList of (depth + 1) // 64 + 1 BitArrays of 64 bits, or null
 
-What Java writes is read to the last byte, and what is written here reads like Java's own (kahadb.md 3.8, 3.9).
+Java's own output is read to the last byte, and output of this module equals Java's in form (kahadb.md 3.8, 3.9).
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ _BIT_WIDTHS = ((8, 1), (16, 2), (32, 4), (64, 8))
 
 
 def encode_audit(audit: AuditImage) -> bytes:
-    """The payload of KahaProducerAuditCommand. Of a window that is longer than ``depth`` the newest part is kept; a
-    window's first sequence is rounded down to a multiple of 64, and what is added counts as not seen."""
+    """Return the payload of KahaProducerAuditCommand. Only the newest part of a window longer than ``depth`` is kept; a
+    window's first sequence is rounded down to a multiple of 64, and the added sequences count as not seen."""
     out = JavaWriter()
     out.begin(_AUDIT)
     out.numbers("II", audit.depth, audit.producers_max)
@@ -93,7 +93,7 @@ def encode_audit(audit: AuditImage) -> bytes:
 
 
 def decode_audit(data: bytes) -> AuditImage:
-    """The inverse. Raises RecordDamaged."""
+    """Decode the payload of ``encode_audit``. Raises RecordDamaged."""
     audit = _checked(read_object(data), _AUDIT)
     cache = _checked(audit.fields.get("map"), _LRU_CACHE)
     windows: dict[str, tuple[int, int]] = {}
@@ -152,7 +152,7 @@ def _bits(array: JavaObject) -> int:
 
 
 def _grown(buckets: int, count: int) -> tuple[int, int]:
-    """(buckets, threshold) of a java.util.HashMap that began with ``buckets`` and holds ``count`` entries."""
+    """Return (buckets, threshold) of a java.util.HashMap that began with ``buckets`` and holds ``count`` entries."""
     while count > int(buckets * LOAD_FACTOR):
         buckets *= 2
     return buckets, int(buckets * LOAD_FACTOR)

@@ -58,26 +58,26 @@ class JavaClass(NamedTuple):
     flags: int = SERIALIZABLE
 
     def lineage(self) -> list[JavaClass]:
-        """The topmost class first: the order of an object's data."""
+        """Return the classes from the topmost down: the order of an object's data."""
         above = [] if self.parent is None else self.parent.lineage()
         return [*above, self]
 
 
 @dataclass(slots=True, eq=False)
 class JavaObject:
-    """An object that was read: its ``fields`` by name, and what its classes wrote themselves, blocks as bytes."""
+    """An object that was read: its ``fields`` by name, and the custom data of its classes, blocks as bytes."""
 
     name: str
     fields: dict[str, Any] = field(default_factory=dict)
     custom: list[Any] = field(default_factory=list)
 
 
-# It declares its fields and then writes them in its own way.
+# These classes declare fields, but write them as custom data.
 _WITHOUT_DEFAULT_FIELDS = frozenset({"org.apache.activemq.util.BitArray"})
 
 
 def read_object(data: bytes) -> JavaObject:
-    """The one object of a stream. Raises RecordDamaged, never anything else, whatever the bytes are."""
+    """Return the one object of a stream. Raises only RecordDamaged, whatever the bytes are."""
     try:
         return _Reader(data).read_stream()
     except (IndexError, struct.error):
@@ -203,7 +203,7 @@ class _Reader:
 
 
 class JavaWriter:
-    """Writes a stream piece by piece, in the order of the format; the caller says what an object is made of."""
+    """Writes a stream piece by piece, in the order of the format; the caller decides the parts of an object."""
 
     def __init__(self) -> None:
         self._out = bytearray(HEADER)
@@ -212,26 +212,26 @@ class JavaWriter:
         self._signatures: dict[str, int] = {}
 
     def stream(self) -> bytes:
-        """What was written."""
+        """Return the bytes written."""
         return bytes(self._out)
 
     def begin(self, described: JavaClass) -> None:
-        """An object begins: its data comes next."""
+        """Begin an object: its data comes next."""
         self._out.append(OBJECT)
         self._class(described)
         self._handle()
 
     def numbers(self, letters: str, *values: float) -> None:
-        """Primitive fields, each with the letter of its type."""
+        """Write primitive fields, each with the letter of its type."""
         for letter, value in zip(letters, values, strict=True):
             self._out += _PRIMITIVES[letter].pack(value)
 
     def block(self, data: bytes) -> None:
-        """Custom data, at most 255 bytes."""
+        """Write custom data, at most 255 bytes."""
         self._out += bytes((BLOCK, len(data))) + data
 
     def end(self) -> None:
-        """The custom data of a class ends."""
+        """End the custom data of a class."""
         self._out.append(END)
 
     def null(self) -> None:

@@ -5,7 +5,7 @@
                    no ack map, OpenWire version
     page 1         the destinations: an empty leaf
 
-Without any db.data ActiveMQ forgets in which version its bodies are; with this one it replays the whole journal and
+Without any db.data ActiveMQ does not know the version of its bodies; with this one it replays the whole journal and
 keeps the version (kahadb.md 4.9). It also says that no newer index of ActiveMQ waits to be taken over.
 """
 
@@ -39,7 +39,7 @@ _PROPERTIES = (
 
 
 def encode_minimal(openwire_version: int) -> bytes:
-    """The whole file."""
+    """Return the whole file."""
     header = _PROPERTIES.encode().ljust(HEADER_COPY_BYTES)
     metadata = _METADATA.pack(
         _STATE_OPEN, _DESTINATIONS_PAGE, False, False, False, VERSION_LATEST, False, openwire_version
@@ -53,7 +53,7 @@ def _page(content: bytes) -> bytes:
 
 
 def is_minimal(directory: str, disk: Disk = os) -> bool:
-    """Whether the db.data in ``directory`` is there and knows nothing but the OpenWire version."""
+    """Return whether ``directory`` has a db.data that contains only the OpenWire version."""
     try:
         found = read_index(directory, disk)
         if found is None:
@@ -65,7 +65,8 @@ def is_minimal(directory: str, disk: Disk = os) -> bool:
 
 
 def has_foreign_index(directory: str, disk: Disk = os) -> bool:
-    """Whether ActiveMQ was here since a broker of ours: it leaves an index, and collects files without a word."""
+    """Return whether ActiveMQ ran here after our last broker: it leaves an index, and collects files without a
+    record."""
     return exists(disk, os.path.join(directory, DATA)) and not is_minimal(directory, disk)
 
 
@@ -85,8 +86,8 @@ def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> Non
 def set_index_aside(directory: str, time_ns: int, disk: Disk = os) -> tuple[str, ...]:
     """Rename db.data, db.redo and db.free, whichever are there, to ``<name>.aside-<time_ns>``; durable on return.
 
-    Never deletes. db.data goes first, and for good: without its redo it could be torn, and would not show it. What a
-    crash leaves of the others is set aside by the next call. Returns the new paths.
+    Never deletes. db.data goes first, and for good: without its redo it could be torn, and would not show it. If a
+    crash leaves the others, the next call sets them aside. Returns the new paths.
     """
     moved = []
     for name in (DATA, REDO, FREE):

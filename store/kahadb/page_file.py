@@ -31,7 +31,7 @@ PAGE_FREE, PAGE_PART, PAGE_END = 0, 1, 2
 _REDO_HEAD = struct.Struct(">qqi")
 _REDO_HEADER_BYTES = 4096
 _PAGE_ID = struct.Struct(">q")
-# ActiveMQ writes at most 10,000 pages at once. What is read beyond that is no redo buffer.
+# ActiveMQ writes at most 10,000 pages at once. A higher count is no redo buffer.
 _REDO_PAGES_MAX = 1 << 20
 
 
@@ -39,7 +39,7 @@ class PageFile:
     """``<directory>/db.data``, open to be read; the caller closes it. One thread at a time.
 
     ``was_closed`` tells whether ActiveMQ had stopped cleanly. Raises FileNotFoundError without db.data, OSError as the
-    volume gives it, KahaIndexDamaged for what is no page file.
+    volume gives it, KahaIndexDamaged if it is no page file.
     """
 
     def __init__(self, directory: str, disk: Disk = os) -> None:
@@ -68,7 +68,7 @@ class PageFile:
             self._disk.close(self._redo_fd)
 
     def read_chain(self, page: int) -> bytes:
-        """The object that begins in ``page``. Raises KahaIndexDamaged where the chain breaks."""
+        """Return the object that begins in ``page``. Raises KahaIndexDamaged where the chain breaks."""
         parts: list[bytes] = []
         while True:
             data = self._read_page(page)
@@ -140,7 +140,7 @@ class PageFile:
 
 
 def _properties(data: bytes) -> dict[str, str]:
-    """java.util.Properties, as far as this header uses them."""
+    """Parse java.util.Properties, as far as this header uses them."""
     found: dict[str, str] = {}
     for line in data.decode("latin-1").splitlines():
         key, equals, value = line.strip().partition("=")

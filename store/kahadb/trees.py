@@ -4,8 +4,8 @@
     list node   next i8 (-1: none), count i2, (key, value) ...
     set         count i4, (is range u1, first i8, [last i8]) ...
 
-A branch's child n holds the keys below key n. Iterators hold one path from the root in memory, and go by the children,
-so that a leaf's damaged ``next`` hides nothing.
+A branch's child n holds the keys below key n. Iterators hold one path from the root in memory, and follow the children,
+so that a damaged ``next`` of a leaf hides no entries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _I64 = struct.Struct(">q")
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """Reads Java's DataOutput from bytes. IndexError or struct.error where they end too early."""
+    """Reads Java's DataOutput from bytes. Raises IndexError or struct.error if they end too early."""
 
     data: bytes
     at: int = 0
@@ -111,7 +111,7 @@ def _count(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tree(Generic[K, V]):
-    """The tree whose root is in page ``root``. Everything raises KahaIndexDamaged for what does not parse."""
+    """The tree whose root is in page ``root``. Every method raises KahaIndexDamaged if a node does not parse."""
 
     _pages: PageFile
     root: int
@@ -119,7 +119,7 @@ class Tree(Generic[K, V]):
     _read_value: Callable[[Cursor], V]
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
-        """All entries, in the order of their keys."""
+        """Iterate over all entries, in the order of their keys."""
         path: list[Iterator[int]] = [iter((self.root,))]
         nodes = 0
         while path:
@@ -152,7 +152,7 @@ class Tree(Generic[K, V]):
 def read_list(
     pages: PageFile, head: int, read_key: Callable[[Cursor], K], read_value: Callable[[Cursor], V]
 ) -> Iterator[tuple[K, V]]:
-    """The entries of the list that begins in page ``head``. Raises KahaIndexDamaged."""
+    """Iterate over the entries of the list that begins in page ``head``. Raises KahaIndexDamaged."""
 
     def read(cursor: Cursor) -> tuple[int, list[tuple[K, V]]]:
         following = cursor.i64()
@@ -168,7 +168,7 @@ def read_list(
 
 
 def read_whole(pages: PageFile, page: int, read: Callable[[Cursor], V]) -> V:
-    """The object in ``page``, which ``read`` must read to its end."""
+    """Return the object in ``page``, which ``read`` must read to its end."""
     cursor = Cursor(pages.read_chain(page))
     try:
         found = read(cursor)

@@ -1,7 +1,7 @@
 """Operations that concern several stores: prepared in each, decided in txStore, ended in each (mKahaDB). Pure.
 
     prepare     PrepareTransaction in every store               durable, nothing is visible
-    decide      the Prepare record in txStore                   from here on it happens, whatever crashes
+    decide      the Prepare record in txStore                   final from here on, whatever crashes
     end         EndTransaction in every store                   visible
     complete    the Commit record in txStore no client waits for it
 
