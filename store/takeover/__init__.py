@@ -1,13 +1,13 @@
-"""Taking over a directory that ActiveMQ wrote: the journal is made to say what only db.data said.
+"""Take over a directory that ActiveMQ wrote: write into the journal the facts that only db.data had.
 
-    activemq_view       what ActiveMQ would deliver: db.data, and the journal behind its last update
-    difference, order   how the journal alone differs from that
-    records             what has to stand in the journal, so that replay alone gives the same
-    report, scheduler   what was found and done
+    activemq_view       the messages that ActiveMQ would deliver: db.data, and the journal behind its last update
+    difference, order   the difference between the journal alone and that view
+    records             the records that the journal needs, so that replay alone gives the same
+    report, scheduler   the result of a take-over
 
-:func:`prepare_takeover` is called at a promotion, when the journal was read to its end and nothing of the new epoch is
-written yet; it only reads. Its records come right behind the new epoch's header. Then ``finish`` sets ActiveMQ's index
-aside and writes the minimal one, so that either broker may be started from there on (safety.md 6).
+:func:`prepare_takeover` is called at a promotion, after the journal was read to its end and before anything of the new
+epoch is written; it only reads. Its records come right behind the new epoch's header. Then ``finish`` sets ActiveMQ's
+index aside and writes the minimal one, so that from there on either broker may be started (safety.md 6).
 """
 
 from tandemmq.store.takeover.report import Report

@@ -1,9 +1,9 @@
-"""What ActiveMQ would deliver from a directory of its own: its index, and the journal behind it.
+"""The messages that ActiveMQ would deliver from a directory of its own: its index, and the journal behind it.
 
-ActiveMQ itself starts so (kahadb.md 4.8): db.data says what was true up to its last update, and the journal is applied
-from there on. What db.data says of records behind that is left to the journal; of transactions that were open then, the
-operations are collected from where the first one began. The result is a state in a temporary index, in which
-messages have keys of their own: only their order means something.
+ActiveMQ itself starts so (kahadb.md 4.8): db.data has the state up to its last update, and the journal is applied from
+there on. Facts of db.data about later records are ignored; operations of transactions that were open at that point are
+collected from the start of the first one. The result is a state in a temporary index, in which messages have keys of
+their own: only the order of these keys is meaningful.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from tandemmq.store.state.tail import Position
 from tandemmq.store.takeover.marks import BEGIN, END, is_mark
 
 HIGH, DEFAULT, LOW = range(3)
-# What the index's temporary copy may hold in memory before it goes to the disk.
+# Maximum of operations that the temporary index holds in memory before it writes them to the disk.
 OPERATIONS_MAX = 100_000
-# How an Add or Update ends whose destination is prioritized: field 6, true. Fields stand in order.
+# End of an Add or Update whose destination is prioritized: field 6, true. Fields stand in order.
 _PRIORITIZED = b"\x30\x01"
 
 OnCorrupt = Callable[[JournalCorrupt], None]
 
 
 class Ranks:
-    """The priority class in which messages are delivered; those that are not noted are DEFAULT."""
+    """The priority classes in which messages are delivered; messages that are not noted are DEFAULT."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[Destination, str], int] = {}
         self._ordered: set[Destination] = set()
-        # Where messages took effect that a half-written take-over has moved since
+        # The places where messages took effect that a half-written take-over has moved since
         self._origins: dict[tuple[Destination, str], int] = {}
         self._pending: dict[str, list[tuple[Destination, str] | None]] = {}
 
     def note_origin(self, location: int, payload: bytes, moved: Set[tuple[Destination, str]]) -> None:
-        """A record of ActiveMQ's at ``location``: should it store one of ``moved``, that is where the message stood."""
+        """Note the place of a record of ActiveMQ at ``location`` if it stores one of the messages ``moved``."""
         command = commands.decode(payload)
         if isinstance(command, commands.AddMessage | commands.RemoveMessage):
             place = command.destination, command.message_id
@@ -70,7 +70,8 @@ class Ranks:
                     self._origins.setdefault(known, location << 32 | number)
 
     def origin(self, destination: Destination, message_id: str, key: int) -> int:
-        """The order key that the message had before a half-written take-over moved it; ``key`` for all others."""
+        """Return the order key that the message had before a half-written take-over moved it; ``key`` for all
+        others."""
         return self._origins.get((destination, message_id), key)
 
     def tell(self, destination: Destination, message_id: str, rank: int) -> None:
@@ -80,7 +81,7 @@ class Ranks:
             self._ordered.add(destination)
 
     def note(self, payload: bytes) -> None:
-        """An Add or Update tells the class of its message, if its destination is prioritized."""
+        """Note the class in an Add or Update, if its destination is prioritized."""
         kind = payload[0]
         if kind == commands.UPDATE or (kind == commands.ADD and payload.endswith(_PRIORITIZED)):
             add = commands.added(commands.decode(payload))
@@ -90,7 +91,7 @@ class Ranks:
             self.tell(add.destination, add.message_id, rank)
 
     def has_classes(self, destination: Destination) -> bool:
-        """Whether keys alone do not give the order of delivery."""
+        """Return whether the order of delivery needs more than the keys."""
         return destination in self._ordered
 
     def rank(self, destination: Destination, message_id: str) -> int:
@@ -98,9 +99,10 @@ class Ranks:
 
 
 class ActiveMQView:
-    """The state that is true, in the directory ``scratch``; ``close`` removes it. One thread at a time.
+    """The correct state, in the directory ``scratch``; ``close`` removes it. One thread at a time.
 
-    ``is_journal_complete``: a former take-over has brought all that db.data knows into the journal; this is not needed.
+    ``is_journal_complete``: a former take-over has written all facts of db.data into the journal; this view is not
+    needed.
     """
 
     def __init__(self, files: JournalFiles, epoch_history: EpochHistory, scratch: str, disk: Disk = os) -> None:
@@ -129,7 +131,7 @@ class ActiveMQView:
         record_of: Callable[[Destination, str], Location],
         on_corrupt: OnCorrupt | None = None,
     ) -> None:
-        """Read all. ``size_of`` measures a record, ``record_of`` finds a subscription's: old indexes do not tell.
+        """Read all. ``size_of`` measures a record, ``record_of`` finds that of a subscription: old indexes lack both.
 
         Raises KahaIndexDamaged, JournalCorrupt (unless ``on_corrupt`` takes it), JournalMissing.
         """
@@ -156,7 +158,7 @@ class ActiveMQView:
             if entry.location > last_update:
                 continue
             owners = queue or tuple(owner for owner, kept in held_by if entry.sequence in kept.pending)
-            # Mostly the key that the journal gives it; behind the one before, in any case.
+            # Usually the key that the journal gives it; always behind the one before.
             key = max(key + 1, entry.location << 32)
             self._add(owners, key, entry)
             self.ranks.tell(destination, entry.message_id, rank)
@@ -233,7 +235,7 @@ class ActiveMQView:
                 raise
 
     def _collect(self, place: Location, payload: bytes) -> None:
-        """A record that db.data knows: only what it says of transactions that are still open is wanted."""
+        """Keep, of a record that db.data knows, only its part in transactions that are still open."""
         kind = payload[0]
         if kind in (commands.ADD, commands.REMOVE):
             command = commands.decode(payload)
@@ -257,7 +259,8 @@ class ActiveMQView:
         self._replay.apply(place, payload)
 
     def _end_what_was_committed(self) -> None:
-        """A transaction whose messages are in db.data was committed, also where its Commit was collected since."""
+        """End transactions whose messages are in db.data: they were committed, even if the Commit was collected
+        since."""
         state = self.state
         for key, transaction in list(state.transactions.items()):
             if any(operation.kind == commands.ADD and self._is_held(operation) for operation in transaction.operations):
@@ -275,7 +278,7 @@ class ActiveMQView:
     # ---- asking
 
     def place_of(self, owner: int, message_id: str) -> int | None:
-        """The order key of a message that ``owner`` holds, None if it holds none of that id."""
+        """Return the order key of a message that ``owner`` holds, None if it holds none of that id."""
         order_key = self.state.place_of(owner, message_id)
         return None if order_key is None or self.state.entry(owner, order_key) is None else order_key
 
@@ -283,8 +286,8 @@ class ActiveMQView:
 def in_order_of_delivery(
     state: State, ranks: Ranks, destination: Destination, owner: int
 ) -> Iterator[tuple[int, Entry]]:
-    """What ``owner`` of ``destination`` holds: high, default, low, and in each class by key. With classes that keys do
-    not tell, all of it is in memory."""
+    """Iterate over the messages of ``owner`` of ``destination``: high, default, low, and in each class by key. If keys
+    do not show the classes, all messages are in memory."""
     if not ranks.has_classes(destination):
         return state.entries(owner, 0)
     classes: tuple[list[tuple[int, Entry]], ...] = ([], [], [])

@@ -1,7 +1,7 @@
-"""How the state that the journal alone gives differs from ActiveMQ's view, and what would make it the same.
+"""The difference between the state that the journal alone gives and ActiveMQ's view, and the records that remove it.
 
-Both are states over an index. Where they agree, they are walked side by side, and nothing is kept; of a destination
-whose order differs, or that lacks a message, all messages are in memory once. The plan itself holds only what differs.
+Both are states over an index. Where they agree, they are walked side by side, and nothing is kept. All messages of a
+destination are in memory once if its order differs, or if it lacks a message. The plan itself holds only differences.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Removal(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A message whose record is to be written once more, with its place in the order.
+    """A message whose record must be written once more, with its place in the order.
 
     ``without`` are the durable subscriptions of its topic that do not have it pending. ``is_restored``: the journal
-    alone lost it, for one of its owners at least; else it only stood elsewhere.
+    alone lost it, for one of its owners at least; else the message only has another place there.
     """
 
     location: Location
@@ -44,13 +44,13 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be written. The lists are in the order of their records."""
+    """Records to write. The lists are in the order of their records."""
 
     rolled_back: list[str] = field(default_factory=list)  # keys of transactions
     unsubscribed: list[OwnerState] = field(default_factory=list)
     removed_destinations: list[Destination] = field(default_factory=list)
     subscribed: list[OwnerState] = field(default_factory=list)  # as in ActiveMQ's view
-    repeated: list[bytes] = field(default_factory=list)  # payloads that ActiveMQ would not meet (store.takeover.strays)
+    repeated: list[bytes] = field(default_factory=list)  # payloads that ActiveMQ would not read (store.takeover.strays)
     removals: list[Removal] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(slots=True, eq=False)
 class _Message:
-    """A message of a destination that is compared as a whole: its key in the journal, and who holds it where."""
+    """A message of a destination that is compared as a whole: its key in the journal, its entry and its holders."""
 
     key: int
     entry: Entry
@@ -72,7 +72,7 @@ QUEUE = ""  # the holder of a queue's messages, where a topic's have the key of 
 
 
 def difference(journal: State, activemq_view: ActiveMQView) -> Plan:
-    """What makes the state that the journal gives the same as ActiveMQ's view."""
+    """Return the records that make the state from the journal equal to ActiveMQ's view."""
     plan = Plan()
     for key, transaction in journal.transactions.items():
         known = activemq_view.state.transactions.get(key)
@@ -93,8 +93,8 @@ def difference(journal: State, activemq_view: ActiveMQView) -> Plan:
 
 
 def reordered(journal: State, ranks: Ranks) -> Plan:
-    """What puts the messages of prioritized destinations into the order in which ActiveMQ delivers them, where the
-    journal alone is to be believed."""
+    """Return the records that put the messages of prioritized destinations into ActiveMQ's order of delivery, where the
+    journal alone is the source."""
     plan = Plan()
     for destination in _destinations(journal):
         if ranks.has_classes(destination):
@@ -109,7 +109,7 @@ def _destinations(state: State) -> list[Destination]:
 
 
 def _owners(state: State, destination: Destination) -> dict[str, int]:
-    """Who holds messages of ``destination``: subscription key -> owner, or QUEUE -> owner."""
+    """Return the holders of messages of ``destination``: subscription key -> owner, or QUEUE -> owner."""
     if destination.is_topic:
         return {state.owners[owner].key: owner for owner in state.topics.get(destination, ())}
     owner = state.queues.get(destination)
@@ -123,7 +123,7 @@ def _compare_subscriptions(plan: Plan, journal: State, activemq_view: State, des
     for key, owner in _owners(activemq_view, destination).items():
         found = journal.subscriptions.get((destination, key))
         known = None if found is None else journal.owners[found]
-        # Index versions before 5 do not tell where a record stands: the journal's own is taken then.
+        # Index versions before 5 lack the place of a record: the one in the journal is used then.
         if known is None or activemq_view.owners[owner].latest_record not in (0, known.latest_record):
             plan.subscribed.append(activemq_view.owners[owner])
 
@@ -153,7 +153,7 @@ def _compare_messages(plan: Plan, journal: State, activemq_view: ActiveMQView, d
 def _removals(
     held: Iterator[tuple[int, Entry]], view: ActiveMQView, owner: int, destination: Destination, key: str | None
 ) -> list[Removal] | None:
-    """Walk two owners side by side: what makes them the same. None: more than removals is needed for that."""
+    """Walk two owners side by side; return the removals that make them equal. None: removals are not enough."""
     found: list[Removal] = []
     for _, wanted in in_order_of_delivery(view.state, view.ranks, destination, owner):
         for _, entry in held:
@@ -170,7 +170,7 @@ def _removals(
 
 
 def _held(state: State, destination: Destination, ranks: Ranks | None) -> dict[str, _Message]:
-    """All messages of a destination by id: in the order of their keys, or with ``ranks`` in that of delivery."""
+    """Return all messages of a destination by id: in the order of their keys, or with ``ranks`` in that of delivery."""
     found: dict[str, _Message] = {}
     sets: dict[frozenset[str], frozenset[str]] = {}  # most messages have the same owners
     for key, owner in _owners(state, destination).items():
@@ -200,7 +200,7 @@ def _plan_order(
     keys: list[int | None] = []
     for message_id, message in wanted.items():
         known = present.get(message_id)
-        # Of two messages with one id the journal alone may have the dead one.
+        # If two messages have one id, the journal alone may have the dead one.
         is_there = known is not None and known.entry.location == message.entry.location
         keys.append(known.key if known is not None and is_there else None)
     subscriptions = sorted(_owners(activemq_view, destination).keys() - {QUEUE})
@@ -213,7 +213,7 @@ def _plan_order(
 
 
 def missing_files(state: State, existing: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(file, live messages) of the files that the state needs and that are not there."""
+    """Yield (file, live messages) of the files that the state needs and that are not there."""
     there = set(existing)
     for file, held in sorted(state.files.items()):
         if held.live and file not in there:

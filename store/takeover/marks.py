@@ -1,8 +1,8 @@
 """Trace commands around the records of a take-over: `TANDEMMQ-TAKEOVER begin` and `TANDEMMQ-TAKEOVER end`. Pure.
 
 A crash between them leaves a part of the records in the journal. The next take-over starts from the same db.data; it
-must not count them as something that happened, or it would correct what was corrected. If the end is there, db.data
-has told all that it knew. ActiveMQ ignores traces.
+must skip those records, or it would correct what was corrected. If the end mark is there, the journal has all facts of
+db.data. ActiveMQ ignores traces.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ END = encode_trace("TANDEMMQ-TAKEOVER end")
 
 
 def is_mark(payload: bytes) -> bool:
-    """Whether a record's payload is one of the two."""
+    """Return whether a record's payload is one of the two marks."""
     return _MARK in payload[:32]

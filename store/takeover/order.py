@@ -1,8 +1,8 @@
-"""Order keys for messages that are to stand in another order than the journal's. Pure.
+"""Order keys for messages that need another order than the journal's. Pure.
 
-A message that stands right keeps its key: those are a longest increasing subsequence. The others get the free
-keys behind the one before them. There are such: a record's key ends in 32 bits that only the operations of one commit
-use up. Where too few are free, the next message gives up its place, too.
+A message in the right place keeps its key: those are a longest increasing subsequence. The others get the free keys
+behind the message before them. There are such keys: a record's key ends in 32 bits that only the operations of one
+commit use. If too few keys are free, the next message gives up its place, too.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence, Set
 
-# Room before the first message, for those that come before it: keys that no other message has.
+# Unused keys before the first message, for messages that come before it.
 HEADROOM = 1 << 48
 
 
 def ordered_keys(present: Sequence[int | None], taken: Set[int]) -> list[int]:
-    """A key for each message, ascending.
+    """Return a key for each message, ascending.
 
-    ``present`` are the keys that they have now, in the order in which they should stand; None: not there yet. As many
-    as possible stay. A new key is none of those ``taken``, by these messages or others that are there as yet: each
-    message may be moved by itself, in this order.
+    ``present`` are their present keys, in the order in which they should stand; None: not there yet. As many as
+    possible stay. A new key is none of those ``taken``, by these messages or others that are there now: each message
+    may be moved by itself, in this order.
     """
     keeps = _longest_increasing(present)
     first = next((key for key, stays in zip(present, keeps, strict=True) if stays), None)
@@ -37,9 +37,9 @@ def ordered_keys(present: Sequence[int | None], taken: Set[int]) -> list[int]:
 
 
 def _longest_increasing(present: Sequence[int | None]) -> list[bool]:
-    """Which of the keys belong to a longest increasing subsequence."""
-    tops: list[int] = []  # of the sequences of length n + 1 the one that ends lowest: its last key
-    holders: list[int] = []  # and whose key that is
+    """Return, for each key, whether it belongs to a longest increasing subsequence."""
+    tops: list[int] = []  # the lowest last key of all sequences of length n + 1
+    holders: list[int] = []  # the number of the message with that key
     before = [-1] * len(present)
     for number, key in enumerate(present):
         if key is None:

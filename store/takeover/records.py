@@ -1,11 +1,11 @@
-"""The records that make the journal agree with ActiveMQ's view, in the order in which they are to stand.
+"""The records that make the journal agree with ActiveMQ's view, in the order in which they are written.
 
     begin mark
     Rollback            transactions that the journal alone takes for prepared
     Subscription        without description: subscriptions that are gone
     RemoveDestination   destinations that are gone
     Subscription        those that the journal lost
-    ...                 what ActiveMQ itself would not meet again, as it is
+    ...                 unchanged records that ActiveMQ itself would not read again
     Remove              messages that are gone, of a queue or of one subscription
     Update, [Remove]    messages that the journal lost, or that stand elsewhere; each with a hint that carries its
                         place, and a Remove for each subscription of its topic that does not have it pending
@@ -31,7 +31,7 @@ from tandemmq.store.takeover.difference import Copy, Plan, Removal
 from tandemmq.store.takeover.marks import BEGIN, END
 
 BATCH_BYTES_MAX = 1 << 20
-# Bodies are laid out alike from this version on.
+# Bodies have the same layout from this version on.
 LAYOUT_VERSION_MIN = 10
 
 VersionAt = Callable[[int], int]
@@ -45,12 +45,11 @@ def batches(
     version_at: VersionAt,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[list[bytes]]:
-    """The payloads, in batches of BATCH_BYTES_MAX or one copy with its Removes. Nothing where nothing differs.
+    """Yield the payloads, in batches of BATCH_BYTES_MAX or one copy with its Removes. No difference, no batch.
 
     ``subscriptions`` are the payloads for ``plan.subscribed``; ``version_at`` gives the OpenWire version of a file's
-    bodies. Bodies are read when they are asked for. Raises JournalMissing, JournalCorrupt, RecordDamaged.
-    ``on_corrupt``, if given, is told of a message that does not verify; no copy is made of it, for that would have a
-    checksum of its own.
+    bodies. Bodies are read lazily. Raises JournalMissing, JournalCorrupt, RecordDamaged. ``on_corrupt``, if given, is
+    called for a message that does not verify; no copy is made of it, because the copy would have a valid checksum.
     """
     if plan.is_empty:
         return
@@ -115,7 +114,7 @@ def _removals(add: commands.AddMessage, subscription_keys: Iterable[str]) -> lis
 
 
 def added_at(reader: JournalReader | CheckedReader, location: Location, size: int = 0) -> commands.AddMessage:
-    """The message that a record stores. Raises JournalMissing, JournalCorrupt, RecordDamaged."""
+    """Return the message that a record stores. Raises JournalMissing, JournalCorrupt, RecordDamaged."""
     command = commands.decode(reader.read(location, size))
     add = commands.added(command)
     if add is None:

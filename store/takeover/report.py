@@ -1,4 +1,4 @@
-"""What a take-over found and did, for status, logs and tests. Pure."""
+"""Result of a take-over, for status, logs and tests. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tandemmq.store.takeover.scheduler import ScheduledJobs
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``has_index``: db.data was read. Else the journal alone was believed; ``index_damage`` is why, if it was there.
+    """``has_index``: db.data was read. Else only the journal was used; ``index_damage`` is the reason, if there was an
+    index.
 
-    ``openwire_version`` is that of ActiveMQ's bodies. ``corrected`` counts, by kind, what the journal alone would have
-    got wrong. ``prepared`` names transactions that wait for their outcome. ``set_aside`` are the new paths of what was
-    ActiveMQ's index.
+    ``openwire_version`` is that of ActiveMQ's bodies. ``corrected`` counts, by kind, the errors of the journal alone.
+    ``prepared`` names transactions that wait for their outcome. ``set_aside`` are the new paths of ActiveMQ's index
+    files.
     """
 
     directory: str
@@ -32,11 +33,11 @@ class Report:
 
     @property
     def corrections(self) -> int:
-        """How many things the journal alone would have got wrong."""
+        """Number of errors of the journal alone."""
         return sum(self.corrected.values())
 
     def lines(self) -> Iterator[str]:
-        """The report in sentences."""
+        """Yield the report in sentences."""
         source = "its index and the journal behind it" if self.has_index else "the journal alone"
         if self.index_damage is not None:
             yield f"the index of ActiveMQ in {self.directory} cannot be read: {self.index_damage}"

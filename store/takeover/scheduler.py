@@ -1,7 +1,7 @@
-"""ActiveMQ's scheduler store, which a take-over leaves alone: how many jobs wait in it.
+"""Count the jobs in ActiveMQ's scheduler store, which a take-over leaves alone.
 
-It is a journal of its own, in a directory ``scheduler`` beside the store's or below it. Nothing in it is touched; its
-jobs are not delivered by this broker, and the report says so.
+The scheduler store is a separate journal, in a directory ``scheduler`` beside the store or below it. It is not changed;
+its jobs are not delivered by this broker, and the report names them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SCHEDULER, _JOB = 1, 2
 _ADD_NEXT, _RESCHEDULE_NEXT = 9, 4
 _RANGE_START, _RANGE_END = 2, 3
 
-# Where ActiveMQ puts it: its default is <data>/<broker name>/scheduler, with the store in <data>/kahadb or
+# Places where ActiveMQ puts it: its default is <data>/<broker name>/scheduler, with the store in <data>/kahadb or
 # <data>/<broker name>/KahaDB.
 _PLACES = ("scheduler", "../scheduler", "../*/scheduler")
 
 
 class ScheduledJobs(NamedTuple):
-    """``pending`` jobs wait in the scheduler store in ``directory``. ``unread`` records say nothing that we know: those
-    of ActiveMQ before 5.11, or damaged ones."""
+    """``pending`` jobs wait in the scheduler store in ``directory``. ``unread`` records are unknown: those of ActiveMQ
+    before 5.11, or damaged ones."""
 
     directory: str
     pending: int
@@ -37,7 +37,7 @@ class ScheduledJobs(NamedTuple):
 
 
 def find_scheduled_jobs(store_directory: str) -> tuple[ScheduledJobs, ...]:
-    """The scheduler stores around a store. Raises OSError as the volume gives it."""
+    """Return the scheduler stores around a store. Raises OSError as the volume gives it."""
     found: dict[str, ScheduledJobs] = {}
     for place in _PLACES:
         for path in sorted(glob.glob(os.path.join(glob.escape(os.path.abspath(store_directory)), place))):
@@ -50,7 +50,7 @@ def find_scheduled_jobs(store_directory: str) -> tuple[ScheduledJobs, ...]:
 
 
 def count_scheduled_jobs(directory: str) -> ScheduledJobs:
-    """Read the journal of a scheduler store to its end."""
+    """Count the jobs of a scheduler store; reads its journal to the end."""
     files = JournalFiles(directory)
     pending: dict[tuple[object, object], int] = {}
     unread = 0

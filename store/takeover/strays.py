@@ -1,9 +1,10 @@
 """Records that ActiveMQ wrote into files that it will not read again.
 
-Its compaction copies acknowledgements into a file of their own, whose first record names the file they come from.
-While that one is there, a replay skips the copies. But after a restart such a file may be the last, and ActiveMQ
-appends to it: all that is skipped, too (kahadb.md 8.1, 4). We skip nothing; for a replay by ActiveMQ what stands there
-is said once more: live messages and branches that are in doubt as copies, all that ended something as it is.
+Its compaction copies acknowledgements into a separate file, whose first record names the file they come from.
+While that source file is there, a replay skips the copies. But after a restart such a file may be the last, and
+ActiveMQ appends to it: a replay skips that, too (kahadb.md 8.1, 4). This broker skips nothing; for a replay by
+ActiveMQ these records are written once more: live messages and branches in doubt as copies, and records that ended
+something, unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tandemmq.store.takeover.difference import Copy, Plan
 
 
 def skipped_files(files: JournalFiles, foreign: list[int]) -> list[int]:
-    """The files of ``foreign`` behind whose first record ActiveMQ reads nothing."""
+    """Return the files of ``foreign`` behind whose first record ActiveMQ reads nothing."""
     there = set(files.list())
     found = []
     for file in foreign:
@@ -48,7 +49,7 @@ def skipped_files(files: JournalFiles, foreign: list[int]) -> list[int]:
 
 
 def say_again(plan: Plan, follower: Follower, skipped: list[int]) -> None:
-    """Add to ``plan``, which makes the state exact for us, what makes it exact for ActiveMQ."""
+    """Add to ``plan``, which makes the state exact for this broker, the records that make it exact for ActiveMQ."""
     follower.checkpoint()  # so that the index knows where each message is
     state, files = follower.state, follower.files
     with closing(JournalReader(files)) as reader:
@@ -71,7 +72,7 @@ def say_again(plan: Plan, follower: Follower, skipped: list[int]) -> None:
 
 
 def _strays(files: JournalFiles, file: int, end: int | None) -> Iterator[bytes]:
-    """The records that are no copies: the first is the remark that ActiveMQ has started."""
+    """Yield the records that are no copies: the first is the trace that ActiveMQ has started."""
     is_stray = False
     for batch in scan(files, file, 0, end, on_corrupt=lambda damage: None):
         for _, payload in batch.records:
@@ -81,7 +82,7 @@ def _strays(files: JournalFiles, file: int, end: int | None) -> Iterator[bytes]:
 
 
 def _outcome(state: State, payload: bytes) -> bytes | None:
-    """The record once more, if it ended something that is not there again."""
+    """Return the record once more, if it ended something that does not exist again."""
     command = decode(payload)
     match command:
         case RemoveMessage(destination, message_id, _, key):
@@ -109,7 +110,7 @@ def _copy_messages(plan: Plan, state: State, skipped: set[int]) -> None:
         if owner.destination in gone or key in ended:
             continue
         for order_key, entry in state.entries(owner.id, 0):
-            # Where it took effect: of a message that was committed there, the Commit is not read.
+            # The place where it took effect counts too: the Commit of a message that was committed there is not read.
             is_skipped = file_of(entry.location) in skipped or order_key >> 64 in skipped
             if not is_skipped or entry.location in copied or (owner.destination, entry.message_id, key) in dead:
                 continue

@@ -1,9 +1,9 @@
-"""One take-over: read, compare, list what to write; then set ActiveMQ's index aside. The package has the overview.
+"""Do one take-over: read, compare, list the records; then set ActiveMQ's index aside. The package has the overview.
 
-Order of a promotion, and what a crash leaves:
+Order of a promotion, and the state after a crash:
 
     1  prepare_takeover    reads only; its temporary index is private             nothing
-    2  header, records     the new epoch; the records between two marks           db.data is there: from the start again
+    2  header, records     the new epoch; the records between two marks           db.data is there: start again
     3  finish              db.data, db.redo, db.free renamed; the minimal one     the journal is exact by then
 """
 
@@ -46,16 +46,16 @@ from tandemmq.store.takeover.strays import say_again, skipped_files
 
 log = logging.getLogger(__name__)
 
-# Messages by which the OpenWire version is found where no index names it: so many of each of so many files.
+# Messages per file, and files, that are read to find the OpenWire version where no index names it.
 SAMPLES_MAX = 8
 SAMPLE_FILES_MAX = 8
 
 
 class Takeover:
-    """What a promotion has to do about ActiveMQ's index. Made by ``prepare_takeover``.
+    """Work of a promotion on ActiveMQ's index. Made by ``prepare_takeover``.
 
-    ``is_needed``: there is something to finish. ``foreign_openwire`` belongs into the header of the new epoch (0:
-    nothing to say). ``report`` is whole after ``finish``.
+    ``is_needed``: there is something to finish. ``foreign_openwire`` belongs into the header of the new epoch (0: no
+    version to note). ``report`` is complete after ``finish``.
     """
 
     def __init__(self, work: _Work, plan: Plan, subscriptions: Sequence[bytes], report: Report) -> None:
@@ -66,8 +66,8 @@ class Takeover:
         self.foreign_openwire = work.openwire_version if work.has_foreign_files else 0
 
     def batches(self) -> Iterator[list[bytes]]:
-        """The payloads that follow the header, batch by batch, read from the journal as they are asked for. Each is to
-        be durable and applied before ``finish``; none if the journal agrees with it already."""
+        """Yield the payloads that follow the header, batch by batch, read lazily from the journal. Each must be durable
+        and applied before ``finish``; none if the journal agrees with the index already."""
         work = self._work
         # prove: takeover-copies-are-compared ".end_of)" -> ".end_of)._reader"
         with closing(CheckedReader(work.files, work.follower.end_of)) as reader:
@@ -100,7 +100,8 @@ class Takeover:
 
 @dataclass(slots=True)
 class _Work:
-    """What the steps share. ``has_foreign_files``: files without header whose OpenWire version no header names."""
+    """State that the steps share. ``has_foreign_files``: files without header whose OpenWire version no header
+    names."""
 
     files: JournalFiles
     directory: str
@@ -120,7 +121,7 @@ class _Work:
         return self.follower.epoch_history
 
     def records(self, file: int) -> Iterator[tuple[int, bytes]]:
-        """(offset, payload) of those that count in a file."""
+        """Yield (offset, payload) of the records that count in a file."""
         for batch in scan(self.files, file, 0, self.epoch_history.ends.get(file), on_corrupt=self.on_corrupt):
             yield from batch.records
 
@@ -143,12 +144,12 @@ def prepare_takeover(
     disk: Disk = os,
     ignores_missing: bool = False,
 ) -> Takeover | None:
-    """Find out whether ActiveMQ left an index, and what it knows that the journal does not say. Reads only; blocking.
+    """Find whether ActiveMQ left an index, and which of its facts the journal lacks. Reads only; blocking.
 
     ``follower`` has read the journal to its end. ``scratch`` is a path for a temporary index, private to this broker;
     it is removed. ``index_directory`` is ActiveMQ's, that of the journal by default. None: there is only a minimal
     index, and nothing to do. Raises JournalLost when ActiveMQ's view needs a file that is missing, and JournalCorrupt
-    for damage; with ``ignores_missing`` both are stepped over, as the follower did and said. OSError as the volume
+    for damage; with ``ignores_missing`` both are stepped over, as the follower did and reported. OSError as the volume
     gives it.
     """
     started = time.monotonic()
@@ -178,7 +179,7 @@ def prepare_takeover(
         if kaha is not None:
             kaha.close()
     if damage is not None:
-        log.warning("the journal alone is believed, and the index set aside: %s", damage)
+        log.warning("the index is set aside, and the journal alone is used: %s", damage)
     if not has_index and foreign:
         settled = _taken_over_until(work)
         plan = _by_journal(work, [file for file in foreign if file > settled], settled)
@@ -199,7 +200,7 @@ def prepare_takeover(
 
 
 def _open(work: _Work) -> tuple[KahaIndex | None, str | None]:
-    """The index, or what is wrong with it; neither where there is none."""
+    """Return the index, or its damage; neither if there is no index."""
     try:
         return read_index(work.directory, work.disk), None
     except KahaIndexDamaged as reason:
@@ -207,7 +208,7 @@ def _open(work: _Work) -> tuple[KahaIndex | None, str | None]:
 
 
 def _check_journal(work: _Work, kaha: KahaIndex | None, damage: str | None) -> str | None:
-    """What is wrong with an index whose journal is gone. Raises JournalLost unless that is to be stepped over."""
+    """Return the damage of an index whose journal is gone. Raises JournalLost unless that may be stepped over."""
     is_index = damage is not None or (kaha is not None and not _is_minimal(kaha))
     # prove: missing-foreign-journal "not is_index" -> "True"
     if not is_index or not is_gone(work.files, work.files.list()):
@@ -220,8 +221,8 @@ def _check_journal(work: _Work, kaha: KahaIndex | None, damage: str | None) -> s
 
 
 def _may_be_unread(work: _Work, told: int) -> bool:
-    """Whether ActiveMQ may have died before its first checkpoint: its index is then as empty as the one we leave, and
-    only files without header show that it was here."""
+    """Return whether ActiveMQ may have died before its first checkpoint: its index is then as empty as the minimal one,
+    and only files without header show that ActiveMQ was here."""
     files = work.files.list()[:-1]  # the last one is the fence of this promotion
     return any(file > told and file not in work.epoch_history.headers for file in files)
 
@@ -230,7 +231,7 @@ def _is_minimal(kaha: KahaIndex) -> bool:
     try:
         return kaha.is_minimal
     except KahaIndexDamaged:
-        return False  # its reader will say what is wrong
+        return False  # its reader will report the damage
 
 
 def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str) -> tuple[Plan, list[bytes]]:
@@ -276,7 +277,7 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
 
 
 def _by_journal(work: _Work, foreign: Sequence[int], settled: int) -> Plan:
-    """Without an index only the order of prioritized destinations needs records."""
+    """Return the plan without an index: only the order of prioritized destinations needs records."""
     ranks = Ranks()
     moved = _moved_by_halves(work, settled)
     for file in foreign:
@@ -288,7 +289,7 @@ def _by_journal(work: _Work, foreign: Sequence[int], settled: int) -> Plan:
 
 
 def _moved_by_halves(work: _Work, settled: int) -> set[tuple[Destination, str]]:
-    """Messages that unfinished take-overs moved: their present place means nothing."""
+    """Return the messages that unfinished take-overs moved: their present place is not valid."""
     moved: set[tuple[Destination, str]] = set()
     of_this: set[tuple[Destination, str]] = set()
     for file, header in sorted(work.epoch_history.headers.items()):
@@ -308,7 +309,7 @@ def _moved_by_halves(work: _Work, settled: int) -> set[tuple[Destination, str]]:
 
 
 def _foreign_files(work: _Work) -> list[int]:
-    """The files that ActiveMQ wrote."""
+    """Return the files that ActiveMQ wrote."""
     found = []
     for file in work.files.list():
         is_ours = file in work.epoch_history.headers or work.epoch_history.ends.get(file) == 0
@@ -318,9 +319,9 @@ def _foreign_files(work: _Work) -> list[int]:
 
 
 def _taken_over_until(work: _Work) -> int:
-    """The first file of the last take-over that came to its end: the files before it are settled. 0: there is none."""
+    """Return the first file of the last complete take-over: the files before it are settled. 0: there is none."""
     headers = work.epoch_history.headers
-    # The first take-over says the version in its header; one that ended what it began need not say it again.
+    # The first take-over names the version in its header; one that completes it need not name it again.
     begun = min((file for file, header in headers.items() if header.foreign_openwire), default=None)
     firsts = [file for file, header in headers.items() if header.reason == "promotion"]
     for first in sorted((file for file in firsts if begun is not None and file >= begun), reverse=True):
@@ -331,12 +332,12 @@ def _taken_over_until(work: _Work) -> int:
 
 
 def _openwire_version(work: _Work, foreign: Sequence[int], kaha: KahaIndex | None) -> int:
-    """The index tells the version of all bodies; without it, or where it errs, they are tried."""
+    """Return the OpenWire version of the bodies: that of the index, or the one that fits samples if they disagree."""
     samples = list(_samples(work, foreign))
     told = OPENWIRE_VERSION if kaha is None else kaha.openwire_version
     found = detect_version(samples, (told, *VERSIONS_TRIED))
     if found is None:
-        log.warning("messages of ActiveMQ are in no version of OpenWire that is known; %d is assumed", told)
+        log.warning("messages of ActiveMQ are in no known OpenWire version; %d is assumed", told)
         return told
     if kaha is not None and found != told:
         log.warning("the index says that bodies are in OpenWire %d; they are in %d", told, found)
