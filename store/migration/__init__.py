@@ -1,1 +1,1 @@
-"""Stores carried over and given back: import, export, hand-back to ActiveMQ."""
+"""Move stores: import, export, hand-back to ActiveMQ."""

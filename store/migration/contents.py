@@ -1,6 +1,6 @@
-"""What a data directory holds, whoever wrote it, read page by page.
+"""The contents of a data directory of any origin, read page by page.
 
-Message bodies may have any version of OpenWire: each frame says it by its layout.
+Message bodies may have any version of OpenWire: the layout of each frame shows it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tandemmq.store.state.open_transactions import PendingOperation
 from tandemmq.store.state.owners import OwnerState
 from tandemmq.store.state.state import State
 
-# Read and decoded at once; a longer message comes alone.
+# Messages, and bytes, that are read and decoded at once; a longer message is read alone.
 PAGE_MESSAGES = 1_000
 PAGE_BYTES = 8 << 20
 
 
 class NotTransferable(Exception):
-    """Something in a directory cannot be carried over as it is; the text says what and where."""
+    """Part of a directory cannot be transferred unchanged; the text names the part and the place."""
 
 
 class Stored(NamedTuple):
-    """A live message: its place in the order, its newest record's command (a plain Add), and what a receiver sees.
+    """A live message: its place in the order, its newest record's command (a plain Add), and the receiver's message.
 
-    ``is_current`` says whether the frame has our version of OpenWire.
+    ``is_current``: the frame has our version of OpenWire.
     """
 
     order_key: int
@@ -53,10 +53,10 @@ class Stored(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Contents:
-    """The state of a follower and the files that it speaks of. The caller sees to it that neither changes meanwhile.
+    """The state of a follower and its files. The caller must ensure that neither changes meanwhile.
 
-    ``damages`` is what was stepped over when they were read. What is read now is compared with its checksum once more;
-    JournalCorrupt where it does not verify.
+    ``damages``: the damage that was stepped over during the read. Records that are read now are compared with their
+    checksums once more; raises JournalCorrupt if they differ.
     """
 
     follower: Follower
@@ -69,7 +69,7 @@ class Contents:
         self.reader = CheckedReader(self.files, self.follower.end_of)
 
     def close(self) -> None:
-        """Let go of the files, and of the index if it came with them."""
+        """Close the files, and the index if it came with them."""
         self.reader.close()
         if self._index is not None:
             self._index.close()
@@ -81,18 +81,18 @@ class Contents:
         self.close()
 
     def owners(self) -> list[OwnerState]:
-        """Queues, then topics' subscriptions, by name. An empty queue leaves no record, and is left out."""
+        """Return queues, then topics' subscriptions, by name. An empty queue has no record, and is left out."""
         known = [o for o in self.state.owners.values() if o.subscription_name is not None or o.count]
         return sorted(known, key=lambda o: (o.destination, str(o)))
 
     def subscription(self, owner: OwnerState) -> Subscription:
-        """What the newest record of a durable subscription says."""
+        """Return the newest record of a durable subscription."""
         command, _ = self.subscription_of(owner)
         return command
 
     def subscription_of(self, owner: OwnerState) -> tuple[Subscription, str | None]:
-        """The same, and whose it is. noLocal, which a record older than OpenWire 11 does not have, is false: ActiveMQ
-        would look for it in a store of version 11, and not start."""
+        """Return the newest record and the user of a durable subscription. noLocal is false if the record, older than
+        OpenWire 11, lacks it: ActiveMQ would expect it in a store of version 11, and not start."""
         payload = self.reader.read(owner.latest_record)
         command = decode(payload)
         if not isinstance(command, Subscription) or command.info is None:
@@ -101,12 +101,12 @@ class Contents:
         return command._replace(info=info), user_in(payload)
 
     def messages(self, owner: int) -> Iterator[Stored]:
-        """All that ``owner`` holds, in order of delivery, read page by page."""
+        """Iterate over the messages of ``owner``, in order of delivery, read page by page."""
         for stored, _ in self.together((owner,)):
             yield stored
 
     def together(self, owners: Sequence[int]) -> Iterator[tuple[Stored, list[int]]]:
-        """What the subscriptions of one topic hold, in order, each message once with those that hold it."""
+        """Iterate over the messages of one topic's subscriptions, in order, each message once with its holders."""
         page: list[tuple[int, Entry]] = []
         who: list[list[int]] = []
         size = 0
@@ -120,14 +120,14 @@ class Contents:
         yield from zip(self.read(page), who, strict=True)
 
     def pages(self, owner: int) -> Iterator[list[tuple[int, Entry]]]:
-        """The entries of ``owner`` in order, a page at a time; between two pages the state may change."""
+        """Iterate over pages of the entries of ``owner``, in order; between two pages the state may change."""
         after = 0
         while page := list(islice(self.state.entries(owner, after), PAGE_MESSAGES)):
             yield page
             after = page[-1][0]
 
     def read(self, page: Sequence[tuple[int, Entry]]) -> Iterator[Stored]:
-        """The messages of some entries, given as (order key, entry), in that order."""
+        """Iterate over the messages of entries, given as (order key, entry), in that order."""
         by_place = sorted({(entry.location, entry.size) for _, entry in page})
         payloads = dict(zip(by_place, self.reader.read_many(by_place), strict=True))
         for order_key, entry in page:
@@ -139,14 +139,14 @@ class Contents:
             yield Stored(order_key, len(payload) + 5, add, message, is_current)
 
     def holds(self, owner: int, message_id: str) -> bool:
-        """Whether ``owner`` held that message at the last checkpoint, and does still."""
+        """Return whether ``owner`` held that message at the last checkpoint, and still holds it."""
         place = self.state.place_of(owner, message_id)
         return place is not None and self.state.entry(owner, place) is not None
 
     def operation(self, operation: PendingOperation) -> AddMessage | RemoveMessage:
-        """An operation of an open transaction, its frames in our version of OpenWire.
+        """Return an operation of an open transaction, with its frames in our version of OpenWire.
 
-        A removal has an acknowledgement, which ActiveMQ needs to recover what is prepared.
+        A removal has an acknowledgement, which ActiveMQ needs to recover a prepared transaction.
         """
         command = decode(self.reader.read(operation.location))
         if isinstance(command, AddMessage):
@@ -168,14 +168,14 @@ def _merged(state: State, owners: Sequence[int]) -> Iterator[tuple[int, Entry, l
 
 
 def counterpart(owner: OwnerState, contents: Contents) -> OwnerState | None:
-    """The same queue or subscription in another directory, None if it is not known there."""
+    """Return the same queue or subscription in another directory, None if it is unknown there."""
     state = contents.state
     found = state.owner_named(owner.destination, owner.subscription_key)
     return None if found is None else state.owners[found]
 
 
 def read_message(add: AddMessage) -> tuple[Message, bool]:
-    """The message of an Add, and whether its frame has our version of OpenWire."""
+    """Return the message of an Add, and whether its frame has our version of OpenWire."""
     try:
         return decode_message(add.message, OPENWIRE_VERSION), True
     except RecordDamaged as damage:
@@ -186,7 +186,7 @@ def read_message(add: AddMessage) -> tuple[Message, bool]:
 
 
 def current_add(add: AddMessage, message: Message, is_current: bool) -> AddMessage:
-    """The Add with its frame in our version of OpenWire."""
+    """Return the Add with its frame in our version of OpenWire."""
     return add if is_current else add._replace(message=encode_message(message))
 
 

@@ -1,7 +1,7 @@
-"""Says in records what ActiveMQ would find otherwise than we do, message by message.
+"""Write records that correct, message by message, the differences between ActiveMQ's view and ours.
 
-What came back from the dead is removed; what it would not find, or could not read, is copied; subscriptions and
-prepared transactions that it would not know just so are repeated. Orders are another matter
+Messages that came back from the dead are removed; messages that ActiveMQ would not find, or could not read, are copied;
+subscriptions and prepared transactions that it would know differently are repeated. The order is corrected elsewhere
 (store.migration.reordering).
 """
 
@@ -32,7 +32,7 @@ from tandemmq.store.tools.inspect import read_headers
 
 
 class Corrections:
-    """What ActiveMQ would find otherwise, said in records of ``epoch``; without one it is only counted."""
+    """Differences in ActiveMQ's view, corrected by records of ``epoch``; without an epoch they are only counted."""
 
     def __init__(self, contents: Contents, rehearsal: Rehearsal, report: Report, epoch: OfflineEpoch | None) -> None:
         self._contents = contents
@@ -56,12 +56,12 @@ class Corrections:
             self._epoch.write(payloads)
 
     def _settle(self) -> None:
-        """The state knows what was said: locations and counts are those after it."""
+        """Flush, so that the state includes the records: locations and counts are those after them."""
         if self._epoch is not None:
             self._epoch.flush()
 
     def _remove_extra(self, there: OwnerState) -> None:
-        """Messages, or a whole subscription, that came back from the dead."""
+        """Remove messages, or a whole subscription, that came back from the dead."""
         mine = counterpart(there, self._contents)
         if mine is None and there.subscription_name is not None:
             self._say([encode(Subscription(there.destination, there.key))])
@@ -79,7 +79,8 @@ class Corrections:
         self._settle()
 
     def _repeat_subscription(self, owner: OwnerState) -> None:
-        """A subscription that ActiveMQ would not know just so; ours, too, if its record is of another OpenWire."""
+        """Repeat a subscription that ActiveMQ would know differently, or whose record is of another OpenWire
+        version."""
         command = self._contents.subscription(owner)
         there = self._rehearsal.owner(owner)
         is_known = there is not None and self._rehearsal.contents.subscription(there).info == command.info
@@ -89,7 +90,7 @@ class Corrections:
         self._report.subscriptions += 1
 
     def _copy_missing(self, owner: OwnerState) -> None:
-        """Messages that ActiveMQ would not find, or could not read: their version of OpenWire is not ours."""
+        """Copy messages that ActiveMQ would not find, or could not read because of another OpenWire version."""
         there = self._rehearsal.owner(owner)
         for page in self._contents.pages(owner.id):
             wanted = []
@@ -120,16 +121,17 @@ class Corrections:
         self._report.copied += 1
 
     def _is_known_to_others(self, owner: OwnerState, entry: Entry) -> bool:
-        """Whether ActiveMQ has the message for another subscription of the topic: it would refuse a second one."""
+        """Return whether ActiveMQ has the message for another subscription of the topic: it would refuse a second
+        one."""
         contents = self._rehearsal.contents
         others = contents.state.topics.get(owner.destination, ()) if owner.subscription_name is not None else ()
         return any(contents.holds(other, entry.message_id) for other in others)
 
     def settle_topics(self) -> None:
-        """The last word on each topic.
+        """Add to each topic one last message that all its subscriptions have acknowledged.
 
-        Where a subscription stands, ActiveMQ takes from its last acknowledgement, and delivers all behind it again.
-        With one last message that all of a topic's subscriptions have acknowledged, what is pending decides.
+        ActiveMQ derives the position of a subscription from its last acknowledgement, and delivers all behind it again.
+        With that last message only the pending ones decide.
         """
         state = self._contents.state
         for number, (destination, owners) in enumerate(sorted(state.topics.items()), 1):
@@ -145,7 +147,7 @@ class Corrections:
     # ---- transactions
 
     def _transactions(self) -> None:
-        """Prepared ones whole and once; those that were ended long ago are ended again."""
+        """Write prepared transactions again as a whole; end those again that were ended long ago."""
         mine = self._contents.state.transactions
         for key, transaction in self._rehearsal.contents.state.transactions.items():
             if transaction.is_prepared and key not in mine:
@@ -157,7 +159,7 @@ class Corrections:
 
 
 def prepared_again(contents: Contents) -> list[bytes]:
-    """Records for all prepared transactions, each whole, as copies of what stands in the journal."""
+    """Return records for all prepared transactions, each whole, as copies of the records in the journal."""
     payloads: list[bytes] = []
     for key, transaction in contents.state.transactions.items():
         if transaction.is_prepared:

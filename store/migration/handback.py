@@ -1,16 +1,17 @@
-"""Prepares a directory of ours for ActiveMQ, which then rebuilds its own index from the journal.
+"""Prepare a directory of ours for ActiveMQ, which then rebuilds its own index from the journal.
 
     1  our fence and header                no other broker writes any more, every earlier file has an end
     2  files end where headers say         store.migration.sealing: copy and rename; the originals stay in quarantine
-    3  a rehearsal by ActiveMQ's rules     store.migration.rehearsal: what would it find, in which order?
-    4  what differs is said in records     removes, unsubscribes, copies, an order; then the rehearsal goes on, and
+    3  a rehearsal by ActiveMQ's rules     store.migration.rehearsal: its messages, and their order
+    4  records correct differences         removes, unsubscribes, copies, an order; then the rehearsal goes on, and
                                            must agree
-    5  a mark                              so that a second run finds that there is nothing to do
-    6  ActiveMQ's index                    set aside, and the smallest one written in its place
+    5  a mark                              so that a second run has nothing to do
+    6  ActiveMQ's index                    set aside, and the minimal one written in its place
 
-Each step leaves a directory that opens here, and is repeated without harm: a kill in the middle costs a second run.
-The order of what a compaction has copied is lost to ActiveMQ, and so may be what a moved subscription has pending: both
-are written again (store.migration.reordering), unless that is too much; then it is reported, and ``export`` is the way.
+After each step the directory opens here, and the step may be repeated: after a kill, run the command again.
+ActiveMQ does not see the order of messages that a compaction has copied, and may not see the pending messages of a
+moved subscription: both are written again (store.migration.reordering), unless that exceeds the bounds; then it is
+reported, and ``export`` is the alternative.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ def hand_back(
     bounds: Bounds = BOUNDS,
     disk: Disk = os,
 ) -> Report:
-    """Do all that the module says; blocking, under the lock. ``is_ready`` when ActiveMQ may be started.
+    """Do all steps of the module; blocking, under the lock. ``is_ready`` if ActiveMQ may be started.
 
-    ``accepts_order``: an order that ActiveMQ would not keep is reported, and does no further harm. ``says`` is told
-    each step, for somebody who waits. ``bounds`` are those of a queue's messages that are added again for their order.
-    Raises as ``store.migration.offline_epoch.OfflineEpoch`` does.
+    ``accepts_order``: an order that ActiveMQ would not keep is reported, and is no obstacle. ``says`` is called with
+    each step, to show progress. ``bounds`` limit a queue's messages that are added again for their order. Raises the
+    errors of ``store.migration.offline_epoch.OfflineEpoch``.
     """
     files = JournalFiles(directory, disk)
     if is_handed_back(files):
@@ -105,7 +106,7 @@ def hand_back(
 
 
 def rehearse(directory: str, scratch: str) -> Report:
-    """A dry run: what a hand-back would have to do. Writes nothing but to ``scratch``."""
+    """Report what a hand-back would have to do (dry run). Writes only to ``scratch``."""
     files = files_to_read(directory)
     if is_handed_back(files):
         return Report(was_done=True, is_ready=True)
@@ -130,7 +131,7 @@ def rehearse(directory: str, scratch: str) -> Report:
 
 
 def is_handed_back(files: JournalFiles) -> bool:
-    """Whether a hand-back was the last that happened to a directory, and no zombie has written since."""
+    """Return whether a hand-back was the last change of a directory, and no zombie has written since."""
     ids = files.list()
     if not ids or not _has_minimal_index(files.directory):
         return False
@@ -157,14 +158,14 @@ def _end_of(files: JournalFiles, file: int) -> int:
 
 
 def _find_damage(files: JournalFiles, ends: Mapping[int, int], report: Report) -> None:
-    """ActiveMQ would serve damaged batches as they are, or not start; what we know to be lost, it does not know."""
+    """Report damage: ActiveMQ would serve damaged batches, or not start; it does not know our marks of lost ranges."""
     for file in files.list():
         for start, stop in damage_in(files, file, ends.get(file)):
             report.problem(f"db-{file}.log is damaged from {start} to {stop}")
 
 
 def _unsealed(files: JournalFiles, ends: Mapping[int, int]) -> Iterator[tuple[int, int, str, bool]]:
-    """(file, its end, what is wrong, whether its mark is the trouble) of the files that ActiveMQ would misread."""
+    """Yield (file, its end, the reason, whether its mark is the cause) of the files that ActiveMQ would misread."""
     for file in files.list():
         end = ends.get(file)
         if end is None:
@@ -177,11 +178,11 @@ def _unsealed(files: JournalFiles, ends: Mapping[int, int]) -> Iterator[tuple[in
             yield file, end, f"{reason}: it is ended at {end}", False
 
 
-# ---- what the journal says
+# ---- records of the journal
 
 
 def _reorder(epoch: OfflineEpoch, rehearsal: Rehearsal, report: Report, bounds: Bounds) -> None:
-    """Give queues and topics what a compaction took from them in ActiveMQ's eyes, as far as the bounds allow."""
+    """Restore for ActiveMQ the order that a compaction took from queues and topics, as far as the bounds allow."""
     contents = epoch.contents
     for number, owner in enumerate(contents.owners(), 1):
         if owner.subscription_name is not None:
@@ -201,7 +202,7 @@ def _reorder(epoch: OfflineEpoch, rehearsal: Rehearsal, report: Report, bounds: 
 
 
 def _foretell(contents: Contents, rehearsal: Rehearsal, report: Report) -> None:
-    """For a dry run: which orders would be mended, and which not."""
+    """Report, for a dry run, which orders would be corrected, and which not."""
     for owner in contents.owners():
         trouble = order_trouble(contents, rehearsal, owner) if owner.subscription_name is None else None
         if trouble is not None:
@@ -214,7 +215,7 @@ def _foretell(contents: Contents, rehearsal: Rehearsal, report: Report) -> None:
 
 
 def _topics(contents: Contents) -> list[tuple[Destination, list[OwnerState]]]:
-    """The topics, each with its subscriptions."""
+    """Return the topics, each with its subscriptions."""
     state = contents.state
     return [
         (topic, [state.owners[owner] for owner in owners]) for topic, owners in sorted(state.topics.items()) if owners
@@ -222,7 +223,7 @@ def _topics(contents: Contents) -> list[tuple[Destination, list[OwnerState]]]:
 
 
 def _judge(contents: Contents, rehearsal: Rehearsal, report: Report) -> None:
-    """After all corrections: does ActiveMQ hold what we hold, and in which order?"""
+    """Report, after all corrections, where ActiveMQ's messages or their order differ from ours."""
     for owner in contents.owners():
         there = rehearsal.owner(owner)
         if there is None or there.count != owner.count:

@@ -1,4 +1,4 @@
-"""What a hand-back did, or would do, for people and programs. Pure."""
+"""Result of a hand-back or of its dry run, for people and programs. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ PROBLEMS_MAX = 100
 
 @dataclass(slots=True)
 class Report:
-    """What was done, or with a dry run what there is to do. ``reordered`` are queues that were given their order again;
-    ``order`` and ``problems`` say why a directory is not ready; ``was_done`` that nothing had to be done."""
+    """Corrections that were made, or with a dry run would be. ``reordered``: queues whose order was restored; ``order``
+    and ``problems``: why a directory is not ready; ``was_done``: there was nothing to do."""
 
     ended: list[str] = field(default_factory=list)
     removed: int = 0

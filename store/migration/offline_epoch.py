@@ -1,8 +1,8 @@
-"""An epoch without a broker: records in, whole batches out, each synced and fence-checked; the state follows.
+"""An epoch without a broker: takes records, writes whole batches, each synced and fence-checked, and updates the state.
 
-For commands that own a data directory for a while and have to say more in its journal than a broker's operations can
-(store.tools.offline serves the others). It begins as a broker's promotion does, with the fence; the lock is the
-caller's business.
+For commands that own a data directory for a while and must write other records into its journal than a broker's
+operations (store.tools.offline serves the others). It begins as a broker's promotion does, with the fence; the lock is
+the caller's business.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BATCH_BYTES = 1 << 20
 
 
 class OfflineEpoch:
-    """``contents`` says what the directory holds, the records written here included once they are flushed.
+    """``contents`` are the contents of the directory, including the records written here once they are flushed.
 
-    ``scratch`` is where the index goes, which serves this epoch only. ``on_read`` is called with how far the journal
-    was read. Raises as ``store.recovery.promotion.Promotion`` does; JournalFailed, Deposed and NoProof end it, as they
-    end any writer.
+    ``scratch`` is the place of the index, which serves this epoch only. ``on_read`` is called with how far the journal
+    was read. Raises the errors of ``store.recovery.promotion.Promotion``; JournalFailed, Deposed and NoProof end it, as
+    they end any writer.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class OfflineEpoch:
         return promoted.writer
 
     def write(self, payloads: Sequence[bytes]) -> None:
-        """Records that belong together: they stand in one batch. Durable when ``flush`` returns."""
+        """Write records that belong together into one batch. Durable when ``flush`` returns."""
         size = sum(map(len, payloads))
         if self._units and self._bytes + size > self._batch_bytes:
             self.flush()
@@ -97,7 +97,7 @@ class OfflineEpoch:
         self._bytes += size
 
     def flush(self) -> None:
-        """All that was written is durable, fence-checked, and in the state."""
+        """Make all written records durable, fence-checked, and part of the state."""
         if not self._units:
             return
         payloads, self._units, self._bytes = self._units, [], 0
@@ -108,11 +108,11 @@ class OfflineEpoch:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Put what was flushed into the index: ids are then found by look-up."""
+        """Put the flushed records into the index, so that ids are found by look-up."""
         self._follower.checkpoint()
 
     def check_fence(self) -> None:
-        """Raises NoProof or Deposed when the directory is not ours to change any more."""
+        """Check the lock and the fence. Raises NoProof or Deposed when the directory is not ours any more."""
         if not self._has_proof():
             raise NoProof(f"the lock on {self._files.directory} is not ours any more")
         self._writer.check_fence()
@@ -142,7 +142,8 @@ class OfflineEpoch:
         self._follower.read_headers()
 
     def into_contents(self) -> Contents:
-        """End the epoch, and keep what the directory holds; the caller closes it. Nothing else may write there."""
+        """End the epoch, and return the contents of the directory; the caller closes them. Nothing else may write
+        there."""
         self.flush()
         self.checkpoint()
         self.contents.close()
@@ -150,7 +151,7 @@ class OfflineEpoch:
         return Contents(self._follower, self._index)
 
     def close(self) -> None:
-        """Let go. What was not flushed is forgotten."""
+        """Close all files. Records that were not flushed are lost."""
         self.contents.close()
         self._writer.close()
         self._index.close()

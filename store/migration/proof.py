@@ -1,8 +1,8 @@
 """A proof that two directories hold the same: for each queue and subscription a count and a hash, in order.
 
-The hash is SHA-256 over the messages as a receiver would see them, one after the other: id, destination, kind of
-body, body, properties and headers. What only a store can see (places in files, versions of formats, the broker's
-own times) does not enter, so the same messages have the same hash whoever stored them.
+The hash is SHA-256 over the messages as a receiver sees them, one after the other: id, destination, kind of
+body, body, properties and headers. Details that only a store sees (places in files, versions of formats, the broker's
+own times) are excluded, so the same messages have the same hash in every store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Sum:
 
 
 class Summing:
-    """A Sum in the making. ``terms`` belong to the hash before any message does."""
+    """A Sum that is being computed. ``terms`` enter the hash before the first message."""
 
     __slots__ = ("_count", "_hash", "_size")
 
@@ -40,7 +40,7 @@ class Summing:
         self._hash = hashlib.sha256(terms)
 
     def add(self, print: bytes, size: int) -> None:
-        """One item more: its fingerprint, and how many bytes its body has."""
+        """Add an item: its fingerprint, and the number of bytes of its body."""
         self._count += 1
         self._size += size
         self._hash.update(print)
@@ -49,12 +49,12 @@ class Summing:
         return Sum(self._count, self._size, self._hash.hexdigest())
 
 
-# Queue, subscription or prepared transaction in words -> what it holds
+# Queue, subscription or prepared transaction in words -> the sum of its contents
 Proof = dict[str, Sum]
 
 
 def fingerprint(message: Message) -> bytes:
-    """All that a receiver sees of a message, each field with its length, so that no two messages read the same."""
+    """Return all that a receiver sees of a message, each field with its length, so that no two messages are equal."""
     properties = message.properties
     fields = (
         message.message_id.encode("utf-8", "surrogatepass"),
@@ -83,7 +83,7 @@ def fingerprint(message: Message) -> bytes:
 
 
 def begin(contents: Contents, owner: OwnerState) -> Summing:
-    """The proof of a queue or subscription, before its first message: what a subscription asks for belongs to it."""
+    """Begin the proof of a queue or subscription; the terms of a subscription are a part of it."""
     if owner.subscription_name is None:
         return Summing()
     info = contents.subscription(owner).info
@@ -100,7 +100,8 @@ def prove(
     counts: Callable[[OwnerState, str], bool] = lambda owner, message_id: True,
     on_read: Callable[[int], object] = lambda size: None,
 ) -> Proof:
-    """Read all that ``owners`` hold. Only messages that ``counts`` enter; ``on_read`` is called with the bytes read."""
+    """Read all messages of ``owners``. Only messages for which ``counts`` is true enter; ``on_read`` gets the bytes
+    read."""
     proof: Proof = {}
     for owner in owners:
         summing = begin(contents, owner)
@@ -113,7 +114,7 @@ def prove(
 
 
 def prove_prepared(contents: Contents, selects: Callable[[Destination], bool] = lambda destination: True) -> Proof:
-    """The prepared transactions with their operations, as far as their destinations are selected."""
+    """Return the proof of prepared transactions, with those operations whose destinations are selected."""
     proof: Proof = {}
     for key, transaction in contents.state.transactions.items():
         if not transaction.is_prepared:
@@ -136,7 +137,7 @@ def prove_prepared(contents: Contents, selects: Callable[[Destination], bool] = 
 
 
 def differences(source: Proof, target: Proof) -> list[str]:
-    """What of ``source`` the target does not hold just so, in words; empty when all is proved."""
+    """Return the parts of ``source`` that differ in the target, in words; empty if all is proved."""
     found = []
     for name, sum in source.items():
         other = target.get(name)

@@ -1,9 +1,9 @@
-"""Reads a data directory, ActiveMQ's or ours, and writes nothing there: a source, or a proof of what was written.
+"""Read a data directory, ActiveMQ's or ours, without writing there: a source, or the proof of a transfer.
 
 The journal is replayed into an index of its own (a scratch directory, which the caller removes), so memory stays
-bounded however much is stored. Where ActiveMQ left an index, the journal alone may be wrong: then a broker
-of ours would take the directory over, and say what is missing in an epoch of its own. Just that is done here, in a
-*view*: a directory whose journal files are symbolic links to the source's, but for the epoch that it begins.
+bounded however much is stored. Where ActiveMQ left an index, the journal alone may be wrong: then a broker of ours
+would take the directory over, and add the missing records in an epoch of its own. Exactly that is done here, in a
+*view*: a directory whose journal files are symbolic links to the source's, except for the epoch that it begins.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tandemmq.store.recovery.trial import Trial
 from tandemmq.store.state.tail import Position
 from tandemmq.store.tools.inspect import read_headers
 
-# Shows how far a phase is: its name, its bytes -> a function that is called with how many of them are done.
+# Shows the progress of a phase: its name, its bytes -> a function that is called with the bytes that are done.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 OnRead = Callable[[Position], None]
 
 
 def unseen(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """A Progress that shows nothing."""
+    """Return a Progress that shows nothing."""
     return nullcontext(lambda done: None)
 
 
 def files_to_read(directory: str) -> JournalFiles:
-    """The journal files of a directory, by a disk that cannot write."""
+    """Return the journal files of a directory, on a disk that cannot write."""
     return JournalFiles(directory, _ReadingDisk())
 
 
@@ -51,9 +51,8 @@ def read_contents(
 ) -> Contents:
     """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
 
-    ``is_final`` is False for a directory in use: then what is not settled is left out. Raises JournalCorrupt,
-    JournalLost and RecordDamaged for what is damaged, unless that is to be stepped over, and OSError as the volume
-    gives it.
+    ``is_final`` is False for a directory in use: then records that are not settled are left out. Raises JournalCorrupt,
+    JournalLost and RecordDamaged for damage, unless that is stepped over, and OSError as the volume gives it.
     """
     files = files_to_read(directory)
     sizes = {file: files.size(file) for file in files.list()}
@@ -67,7 +66,7 @@ def read_contents(
                 return _view(files, scratch, on_read)
             except JournalCorrupt:
                 if not steps_over_damage:
-                    raise  # else the journal alone is asked, and says what is wrong with it
+                    raise  # else the journal alone is read, which reports the damage
         return _read(files, os.path.join(scratch, "alone"), is_final, steps_over_damage, on_read)
 
 
@@ -90,7 +89,7 @@ def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: 
 
 
 def _is_foreign(files: JournalFiles) -> bool:
-    """Whether another broker than ours wrote here last, as far as its index and the files' headers tell."""
+    """Return whether another broker than ours wrote here last, according to its index and the files' headers."""
     if has_foreign_index(files.directory):
         return True
     if is_minimal(files.directory):
@@ -115,7 +114,7 @@ def _view(files: JournalFiles, scratch: str, on_read: OnRead) -> Contents:
 
 
 class _ReadingDisk:
-    """The disk, for reading alone: what would write, or make durable what others wrote, does nothing or is refused."""
+    """The disk, for reading only: calls that write, or make other writes durable, do nothing or are refused."""
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(os, verb)
@@ -136,7 +135,7 @@ class _ReadingDisk:
 
 
 class _ViewDisk:
-    """The disk, for a view: its own files are written, what its links lead to is only read."""
+    """The disk, for a view: its own files are written, the targets of its links are only read."""
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(os, verb)

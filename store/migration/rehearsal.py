@@ -1,8 +1,8 @@
-"""What ActiveMQ would find in a directory of ours: its rules played over the files as they are, and compared with ours.
+"""ActiveMQ's view of a directory of ours: its replay rules applied to the files, and compared with our view.
 
-ActiveMQ without an index replays the whole journal. It knows neither our headers nor our hints nor which files we
-removed; it skips files of copies whose source is there; and it delivers messages whose Add says so by priority: high,
-default, low. Nothing is written here but a scratch index.
+ActiveMQ without an index replays the whole journal. It does not know our headers, our hints, or the files that we
+removed; it skips files of copies whose source is there; and it delivers prioritized messages (as their Add says) by
+priority: high, default, low. This module writes only a scratch index.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _PRIORITY_SUPPORTED = b"\x30\x01"  # field 6 of an Add, true
 class _AsActiveMQ(Replay):
     """Applies records as ActiveMQ does at a start without index.
 
-    ``prioritised`` are the destinations that it delivers by priority. ``unmarked`` are files of copies whose mark is
-    to be taken from them: they are read as any other.
+    ``prioritised`` are the destinations that it delivers by priority. ``unmarked`` are files of copies whose mark will
+    be removed: they are read as any other.
     """
 
     def __init__(self, state: State, existing: frozenset[int], unmarked: frozenset[int]) -> None:
@@ -57,14 +57,14 @@ class _AsActiveMQ(Replay):
 
 
 class Rehearsal:
-    """ActiveMQ's view of a directory, beside ours. ``advance`` takes in what was written since the last call.
+    """ActiveMQ's view of a directory, beside ours. ``advance`` reads the records since the last call.
 
     Needs sealed files that end where the headers say, or will: bytes behind an end are not read.
     """
 
     def __init__(self, files: JournalFiles, scratch: str, unmarked: frozenset[int] = frozenset()) -> None:
         self._index = Index.open(scratch)
-        # Which files are needed is judged elsewhere.
+        # Another module decides which files are needed.
         self._follower = Trial(files, self._index, has_foreign_index=lambda: True)
         self._replay = _AsActiveMQ(self._follower.state, frozenset(files.list()), unmarked)
         self._follower.replay = self._replay
@@ -79,12 +79,12 @@ class Rehearsal:
         self._index.close()
 
     def owner(self, owner: OwnerState) -> OwnerState | None:
-        """The same queue or subscription, as ActiveMQ would know it."""
+        """Return the same queue or subscription in ActiveMQ's view, or None."""
         return counterpart(owner, self.contents)
 
     def first_difference(self, contents: Contents, owner: OwnerState) -> int | None:
-        """The first place, from 0, at which ActiveMQ would deliver another message of ``owner`` than we do; None: there
-        is none, or it would not know the owner."""
+        """Return the first place, from 0, at which ActiveMQ would deliver another message of ``owner`` than we do.
+        None: there is none, or ActiveMQ would not know the owner."""
         there = self.owner(owner)
         if there is None:
             return None
@@ -93,7 +93,7 @@ class Rehearsal:
         return next((place for place, (mine, other) in pairs if mine != other), None)
 
     def delivered(self, owner: OwnerState) -> Iterator[str]:
-        """The ids of what ``owner`` holds, in the order in which ActiveMQ would deliver them."""
+        """Iterate over the message ids of ``owner``, in ActiveMQ's order of delivery."""
         if owner.destination not in self._replay.prioritised:
             for _, entry in self.contents.state.entries(owner.id, 0):
                 yield entry.message_id
@@ -106,7 +106,7 @@ class Rehearsal:
 
 
 def order_trouble(contents: Contents, rehearsal: Rehearsal, owner: OwnerState) -> str | None:
-    """Where ActiveMQ would begin to deliver in another order than we do, as far as both have the messages."""
+    """Return in words the first place at which ActiveMQ's order differs from ours, for messages that both have."""
     there = rehearsal.owner(owner)
     if there is None or rehearsal.first_difference(contents, owner) is None:
         return None

@@ -1,13 +1,13 @@
-"""Gives a queue or topic in ActiveMQ's view the messages and the order that it has in ours, by records.
+"""Write records that give a queue or topic in ActiveMQ's view our messages in our order.
 
 A compaction copies old messages behind younger ones, and ActiveMQ does not read the hint that keeps their place. So
 from the first message on that it would deliver at another place, all are removed and added again, in our order, in
 one local transaction: it happens whole or not at all, to us, who lose nothing by it, as to ActiveMQ. While ActiveMQ
 replays, it holds a transaction in memory; so there are bounds, and what is beyond them is left to an export.
 
-Of a topic all is added again, for all its subscriptions at once: they share the messages. That also mends what a moved
-subscription's record did: ActiveMQ sees it begin behind the messages that it has pending, and a copy of a message
-that another subscription has is nothing new to it.
+All messages of a topic are added again, for all its subscriptions at once: they share the messages. That also repairs
+the effect of a moved subscription's record: ActiveMQ sees it begin behind its pending messages, and ignores a copy of
+a message that another subscription has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may be added again for one queue."""
+    """Limits of what may be added again for one queue."""
 
     messages: int = MESSAGES_MAX
     bytes: int = BYTES_MAX
@@ -39,9 +39,9 @@ class Bounds:
 def out_of_order(
     contents: Contents, rehearsal: Rehearsal, owner: OwnerState, bounds: Bounds
 ) -> list[tuple[int, Entry]] | None:
-    """The messages of ``owner`` from the first on that ActiveMQ would deliver at another place; empty if there is none.
+    """Return the messages of ``owner`` from the first that ActiveMQ would deliver at another place; empty if none.
 
-    None if they are too many.
+    Returns None if they are too many.
     """
     place = rehearsal.first_difference(contents, owner)
     if place is None:
@@ -57,7 +57,7 @@ def out_of_order(
 
 
 class Topic(Enum):
-    """What is to be done about a topic."""
+    """Verdict on a topic."""
 
     AS_IT_IS = "ActiveMQ would deliver what we deliver"
     AGAIN = "all of it is to be added again"
@@ -82,7 +82,8 @@ def add_topic_again(
     prepared: Sequence[bytes],
     write: Callable[[Sequence[bytes]], None],
 ) -> None:
-    """Write anew all that the subscriptions of a topic hold. In effect, and ``prepared``, as in ``add_again``."""
+    """Write again all messages of a topic's subscriptions. Takes effect, and uses ``prepared``, as ``add_again``
+    does."""
     messages = list(contents.together([owner.id for owner in owners]))
     for stored, holders in messages:
         add = current_add(stored.add, stored.message, stored.is_current)
@@ -99,9 +100,9 @@ def add_again(
     prepared: Sequence[bytes],
     write: Callable[[Sequence[bytes]], None],
 ) -> None:
-    """Write what ``out_of_order`` gave. In effect when the last batch, with the Commit, is durable and applied.
+    """Write the messages of ``out_of_order``. In effect when the last batch, with the Commit, is durable and applied.
 
-    ``prepared`` are the prepared transactions, written anew in that batch: they withhold messages by their place.
+    ``prepared`` are the prepared transactions, written again in that batch: they withhold messages by their place.
     """
     for start in range(0, len(messages), PAGE_MESSAGES):
         for stored in contents.read(messages[start : start + PAGE_MESSAGES]):

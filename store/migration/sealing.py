@@ -1,8 +1,8 @@
-"""Makes sealed journal files end where the headers say that they end, for a reader that does not know our headers.
+"""Make sealed journal files end where our headers say, for a reader that does not know our headers.
 
-Bytes behind an end do not count for us, for ever; ActiveMQ would read them: a zombie's late writes, a torn tail, a file
-whose maker died. Such a file is copied up to its end and the copy takes its name, so at each moment the name leads
-to a whole file; the original stays in ``quarantine/``. The copy has the length of the original: no file of ours gets
+Bytes behind an end never count for us; ActiveMQ would read them: a zombie's late writes, a torn tail, a file whose
+writer died. Such a file is copied up to its end and the copy takes its name, so at each moment the name leads to a
+whole file; the original stays in ``quarantine/``. The copy has the length of the original: no file of ours gets
 shorter.
 """
 
@@ -34,9 +34,9 @@ STEPPED_OVER = 9
 
 
 def what_is_behind(files: JournalFiles, file: int, end: int) -> str | None:
-    """What ActiveMQ would meet at or behind ``end``, in words; None if nothing that means anything to it.
+    """Return in words what ActiveMQ would read at or behind ``end``; None if it would read nothing.
 
-    An end marker does not: a batch of traces that a rotation leaves behind the end of the old file.
+    An end marker is harmless: a batch of traces that a rotation leaves behind the end of the old file.
     """
     for batch in scan(files, file, end, is_live=True):
         if any(payload[0] != TRACE for _, payload in batch.records):
@@ -55,10 +55,10 @@ def what_is_behind(files: JournalFiles, file: int, end: int) -> str | None:
 
 
 def hidden_strays(files: JournalFiles, file: int, end: int | None) -> bool:
-    """Whether ActiveMQ would skip records of ``file`` that no other file has.
+    """Return whether ActiveMQ would skip records of ``file`` that no other file has.
 
-    A file of copies begins with a mark, and is skipped as a whole while the file it was copied from exists. ActiveMQ
-    may have appended to it all the same (kahadb.md 8.1, item 4): then it holds more than removes and commits.
+    A file of copies begins with a mark, and is skipped as a whole while its source file exists. ActiveMQ may have
+    appended to it nevertheless (kahadb.md 8.1, item 4): then it holds more than removes and commits.
     """
     is_marked = False
     for batch in scan(files, file, 0, end):
@@ -77,12 +77,12 @@ def hidden_strays(files: JournalFiles, file: int, end: int | None) -> bool:
 
 
 def end_file(files: JournalFiles, file: int, end: int, disk: Disk = os) -> str:
-    """Put a copy that ends at ``end`` in the place of the file. Durable on return; the original's new path."""
+    """Put a copy that ends at ``end`` in the place of the file. Durable on return; returns the original's new path."""
     return _put_in_place(files, file, end, b"", disk)
 
 
 def unmark_file(files: JournalFiles, file: int, end: int, disk: Disk = os) -> str:
-    """Put a copy in the place of a file of copies that no reader takes for one; otherwise as ``end_file``."""
+    """Replace a file of copies by one without its mark, so that readers read it; otherwise as ``end_file``."""
     with closing(FileSource(files, file)) as source:
         control = source.read(0, CONTROL_SIZE)
         mark, length, checksum = CONTROL.unpack(control)
@@ -110,7 +110,7 @@ def _put_in_place(files: JournalFiles, file: int, end: int, head: bytes, disk: D
 
 
 def _keep(files: JournalFiles, file: int, disk: Disk) -> str:
-    """A second name for the original, in quarantine; durable on return."""
+    """Give the original a second name, in quarantine; durable on return."""
     quarantine = os.path.join(files.directory, QUARANTINE)
     disk.makedirs(quarantine, exist_ok=True)
     number = 1

@@ -1,7 +1,7 @@
-"""What a directory holds that may be taken over: read only. For a report before an import.
+"""Contents of a directory that may be taken over, read only. For a report before an import.
 
-It works on any directory with a journal, ActiveMQ's included, also beside a running broker: then what is not
-settled yet is left out.
+Works on any directory with a journal, ActiveMQ's included, also beside a running broker: then records that are not
+settled yet are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandemmq.store.takeover.scheduler import find_scheduled_jobs
 
 @dataclass(frozen=True, slots=True)
 class FileShare:
-    """A journal file: its length, what lives in it (owner in words -> count and bytes), and the files whose dead
+    """A journal file: its length, its live messages (owner in words -> count and bytes), and the files whose dead
     messages its acknowledgements keep dead."""
 
     file: int
@@ -34,7 +34,7 @@ class FileShare:
 
 @dataclass(slots=True)
 class Survey:
-    """``damage`` are sentences for an operator; the rest is what remains without it."""
+    """``damage`` are sentences for an operator; the rest describes the contents without the damage."""
 
     proof: Proof = field(default_factory=dict)
     files: list[FileShare] = field(default_factory=list)
@@ -49,12 +49,12 @@ class Survey:
 
     @property
     def bytes_freed_by_compaction(self) -> int:
-        """How much shorter the journal would be, were each live message copied into new files."""
+        """Bytes by which the journal would be shorter if each live message were copied into new files."""
         return max(0, self.bytes - sum(share.live_bytes for share in self.files))
 
 
 def survey(directory: str, scratch: str, *, is_live: bool = False, progress: Progress = unseen) -> Survey:
-    """Read everything in ``directory``. ``is_live``: a broker is writing there. OSError as the volume gives it."""
+    """Read all of ``directory``. ``is_live``: a broker is writing there. OSError as the volume gives it."""
     found = Survey(scheduled={jobs.directory: jobs.pending for jobs in find_scheduled_jobs(directory)})
     try:
         with read_contents(

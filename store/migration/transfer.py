@@ -1,12 +1,12 @@
-"""Carries all live messages of one directory into another, and proves that they arrived.
+"""Copy all live messages of one directory into another, and prove that they arrived.
 
-    import    into a directory of ours, behind what it holds already
-    export    into a fresh directory, which ActiveMQ opens as well as we do
+    import    into a directory of ours, behind its present contents
+    export    into a fresh directory, which ActiveMQ can open, too
 
 Both write the same records: subscriptions first, then each queue in order of delivery, then each topic, whose
-messages stand once, followed in their batch by a Remove for each durable subscription that is not to get them; at
-last the prepared transactions, as their operations and a Prepare. What is there already is not written again, so a
-transfer that was interrupted is simply repeated.
+messages are stored once, followed in their batch by a Remove for each durable subscription that must not get them; at
+last the prepared transactions, as their operations and a Prepare. Records that are there already are not written
+again, so a transfer that was interrupted is simply repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Selects = Callable[[Destination], bool]
 
 @dataclass(slots=True)
 class Transfer:
-    """What a transfer did. ``source`` is the proof of what it read, ``skipped`` what was in the target already."""
+    """Result of a transfer. ``source``: proof of what it read; ``skipped``: number of items in the target already."""
 
     source: Proof = field(default_factory=dict)
     copied: int = 0
@@ -47,8 +47,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A transfer and its proof: ``target`` counts and hashes, of what the source holds, that which the target's
-    journal gave when it was read again. ``differences`` is empty when all arrived."""
+    """A transfer and its proof: ``target`` has the counts and hashes of the source's items, from a second read of the
+    target's journal. ``differences`` is empty if all arrived."""
 
     transfer: Transfer
     target: Proof
@@ -56,8 +56,8 @@ class Carried:
 
 
 def selecting(pattern: str | None) -> Selects:
-    """Which destinations a pattern means: ``queue://`` or ``topic://`` before it or neither, ``*`` for one part of a
-    name, ``>`` at the end for all that follows. None means all."""
+    """Return the selection of destinations for a pattern: ``queue://`` or ``topic://`` before it or neither, ``*`` for
+    one part of a name, ``>`` at the end for all that follows. None selects all."""
     if pattern is None:
         return lambda destination: True
     kind, separator, name = pattern.rpartition("://")
@@ -78,9 +78,9 @@ def transfer(
     selects: Selects = lambda destination: True,
     on_read: Callable[[int], object] = lambda size: None,
 ) -> Transfer:
-    """Write into ``epoch`` what ``source`` holds and the target does not yet; durable on return.
+    """Write into ``epoch`` the items of ``source`` that the target does not have; durable on return.
 
-    Raises NotTransferable where the two contradict each other (a subscription of another topic or selector), before
+    Raises NotTransferable if the two contradict each other (a subscription of another topic or selector), before
     anything was written. Nothing else may write to either. ``on_read`` is called with the bytes read of the source.
     """
     work = _Work(source, epoch, on_read)
@@ -116,8 +116,8 @@ def carry_over(
     """Transfer from directory to directory, then read the target's journal again and compare.
 
     ``scratch`` is a directory for temporary indexes, 50 to 150 bytes a message and directory; the caller removes it.
-    Needs the lock of ``target`` (``has_proof``), whose files get ``file_length`` bytes long. NotTransferable, too, when
-    the source changed while it was read. Otherwise as ``transfer`` and ``read_contents``.
+    Needs the lock of ``target`` (``has_proof``), whose files get ``file_length`` bytes long. Raises NotTransferable
+    also when the source changed meanwhile. Otherwise as ``transfer`` and ``read_contents``.
     """
     files = JournalFiles(source)
     before = _looks(files)
@@ -153,7 +153,7 @@ def _proof_of_target(source: Contents, target: str, scratch: str, wanted: Proof,
 
 
 def _looks(files: JournalFiles) -> list[tuple[int, int, int]]:
-    """What tells that somebody wrote to a journal: its files, their lengths and times."""
+    """Return the files of a journal with lengths and times, which show whether a process wrote to it."""
     statuses = ((file, files.disk.stat(files.path(file))) for file in files.list())
     return [(file, status.st_size, status.st_mtime_ns) for file, status in statuses]
 
@@ -189,7 +189,7 @@ class _Work:
             raise _other_terms(owner, found, wanted)
 
     def _demand_free_name(self, owner: OwnerState) -> None:
-        """The subscriber has no subscription of other topics in the target, but by the same pattern."""
+        """Raise unless all subscriptions of this subscriber in the target have the same pattern."""
         if owner.subscription_name is None:
             return
         pattern = self._source.subscription(owner).info
@@ -203,7 +203,7 @@ class _Work:
     def subscribe(self, owner: OwnerState) -> None:
         if counterpart(owner, self._target) is not None:
             return
-        # Its pending messages follow one by one, so it must not start with those of others.
+        # Its pending messages follow one by one, so it must not begin with those of other subscriptions.
         command, user = self._source.subscription_of(owner)
         self._epoch.write([with_user_hint(encode(command._replace(retroactive=False)), user)])
         self.report.subscriptions += 1
@@ -224,7 +224,7 @@ class _Work:
         self.report.source[str(owner)] = summing.result()
 
     def topic(self, subscriptions: list[OwnerState]) -> None:
-        """One topic: its subscriptions side by side, so that a message that several wait for is written once."""
+        """Copy one topic: its subscriptions side by side, so that a message for several of them is written once."""
         destination = subscriptions[0].destination
         sums = {owner.id: begin(self._source, owner) for owner in subscriptions}
         targets = {owner.id: counterpart(owner, self._target) for owner in subscriptions}
@@ -246,7 +246,7 @@ class _Work:
         self.report.source.update((str(owner), sums[owner.id].result()) for owner in subscriptions)
 
     def _removes(self, stored: Stored, everybody: Iterable[int], wanting: set[int]) -> Iterator[bytes]:
-        """One Remove for each subscription of the target that neither gets this message now nor has it already."""
+        """Yield a Remove for each subscription of the target that neither gets this message now nor has it already."""
         for owner in everybody:
             if owner not in wanting and not self._target.holds(owner, stored.add.message_id):
                 key = self._target.state.owners[owner].key
@@ -278,6 +278,6 @@ def _other_terms(owner: OwnerState, found: object, wanted: object) -> NotTransfe
 
 
 def _plain(stored: Stored) -> bytes:
-    """The message as an Add that takes effect at once."""
+    """Return the message as an Add that takes effect at once."""
     add = current_add(stored.add, stored.message, stored.is_current)
     return encode(add._replace(transaction=None))
