@@ -1,1 +1,1 @@
-"""What reads a store from outside: check, inspect, why."""
+"""Tools that read a store from outside: check, inspect, why."""

@@ -1,7 +1,7 @@
-"""A store whose journal is gone begins afresh: what expects that journal is set aside. Nothing is deleted.
+"""Begin a store afresh whose journal is gone: set aside the indexes that expect that journal. Nothing is deleted.
 
-While an index stands that expects a journal, a broker refuses to start without it (store.recovery.index_trust): a
-volume that is not mounted looks like a store that is empty. That the journal is gone for ever only an operator knows.
+While an index exists that expects a journal, a broker refuses to start without it (store.recovery.index_trust): a
+volume that is not mounted looks like an empty store. Only an operator knows that the journal is gone for ever.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tandemmq.store.recovery.index_trust import is_blank, places_of_indexes
 
 
 class JournalThere(Exception):
-    """There is a journal: nothing was changed."""
+    """Raised if there is a journal: nothing was changed."""
 
 
 def begin_afresh(directory: str, index_root: str) -> list[str]:
-    """Set aside each index below ``index_root`` that expects a journal, and ActiveMQ's; where each is now. Durable on
-    return. The caller holds the lock of the store.
+    """Set aside each index below ``index_root`` that expects a journal, and ActiveMQ's; return their new paths. Durable
+    on return. The caller holds the lock of the store.
 
     Raises JournalThere when a file in ``directory`` has anything in it, IndexInUse when a broker has an index open,
     and OSError as the volume gives it.

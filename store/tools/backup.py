@@ -1,13 +1,13 @@
 """A backup: a copy of the journals of a data directory, made while a broker writes there, and put back from there.
 
-The journal alone is enough: an index is made from it. What makes the copy consistent (docs/backup.md):
+The journal alone is enough: an index is made from it. The copy is consistent because (docs/backup.md):
 
 - A round lists the files, and copies those that are not copied yet, the newest last. A file that is not the newest is
   not written any more, so it is copied once; it is copied again if it changed (a deposed master's last batch).
-- A file that was reclaimed in the middle of a round begins a new one: acknowledgements in it may be all that keeps a
-  message in an older file, copied long before, from coming back. So the copy has the files of one listing, no others,
-  each of them whole, and of the newest what was there after the listing.
-- Of the newest file all good batches are copied, up to where they ended when it was read: behind that the writer works.
+- A file that was reclaimed in the middle of a round begins a new round: its acknowledgements may be all that prevents
+  the return of a message in an older file, copied long before. So the copy has the files of one listing, no others,
+  each of them whole, and of the newest the part that was there after the listing.
+- All good batches of the newest file are copied, up to their end when it was read: behind that the writer works.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from tandemmq.store.tools.inspect import read_headers
 
 MANIFEST: Final = "backup.json"
 VERSION: Final = 1
-#: Rounds after the first copy only what is new; so many in vain, and files go faster than they are copied.
+#: Rounds after the first copy only what is new; after this many without success, files go faster than they are copied.
 ROUNDS_MAX: Final = 200
 CHUNK_BYTES: Final = 1 << 20
-#: A file that is put back has this behind its name until all of them are there: no broker takes a part for the whole.
+#: Suffix of restored files until all of them are there, so that no broker takes a part for the whole.
 PART_SUFFIX: Final = ".part"
-#: What is said of a file that another host deleted: on NFS the second, also while it is open here.
+#: Errors for a file that another host deleted: on NFS the second, also while it is open here.
 GONE: Final = (errno.ENOENT, errno.ESTALE)
 
-#: Bytes that were copied by now.
+#: Called with the number of bytes that were copied so far.
 Copied = Callable[[int], None]
-#: The bytes at an offset, so many at most.
+#: Returns at most a number of bytes at an offset.
 Read = Callable[[int, int], bytes]
 _Mark = tuple[int, int, int, int]
 
 
 class BackupFailed(Exception):
-    """No backup was made, or none was put back; the text says why."""
+    """No backup was made, or none was restored; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a backup holds. ``ends``: of each store the newest file and where its good batches end."""
+    """Contents of a backup. ``ends``: for each store the newest file and the end of its good batches."""
 
     files: int
     bytes: int
@@ -73,7 +73,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A file that was copied: its mark before it was read, its length, where its batches end, its CRC-32."""
+    """A file that was copied: its mark before it was read, its length, the end of its batches, its CRC-32."""
 
     mark: _Mark
     size: int
@@ -82,15 +82,15 @@ class _Copy:
 
 
 def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, scratch: str | None = None) -> Summary:
-    """Copy the journals of ``directory`` into ``target``, which is empty or not there, and check the copy.
+    """Copy the journals of ``directory`` into ``target``, which is empty or does not exist, and check the copy.
 
     A broker may be writing in ``directory``; it is only read. On return the copy is durable, and has its manifest.
-    Raises BackupFailed, OSError and JournalError; then what was copied has no manifest, and may be deleted.
-    ``scratch`` is where the temporary index of the check goes.
+    Raises BackupFailed, OSError and JournalError; then the copied files have no manifest, and may be deleted.
+    ``scratch`` is the place of the temporary index of the check.
     """
     began = time.time()
     if os.path.lexists(os.path.join(directory, PROMISE_FILE)):
-        raise BackupFailed(f"{directory} belongs to a replicated set: the copy on another node is what it is backed by")
+        raise BackupFailed(f"{directory} belongs to a replicated set: the copy on another node is its backup")
     names = _names(directory)
     if not names:
         raise BackupFailed(f"there is no journal in {directory}")
@@ -105,7 +105,7 @@ def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, 
     sync_directory(os, target)
     report = check_all(target, scratch=scratch)
     if report.problems:
-        raise BackupFailed(f"the copy is not sound: {report.problems[0]}; tandemmq store check {target} tells all")
+        raise BackupFailed(f"the copy is not sound: {report.problems[0]}; tandemmq store check {target} lists all")
     ends = {name: [max(files), files[max(files)].end] for name, files in copied.items()}
     summary = Summary(report.files, report.bytes, report.messages, report.owners, began, time.time(), ends)
     entries = [
@@ -118,10 +118,10 @@ def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, 
 
 
 def restore(source: str, directory: str) -> Summary:
-    """Put a backup into ``directory``, which is empty or not there. On return it is durable.
+    """Copy a backup into ``directory``, which is empty or does not exist. Durable on return.
 
     The next broker there makes its index, and begins an epoch of its own. No lock is taken, because the kind of lock
-    is not known here: a broker that starts before the end finds no journal, or one that it refuses. Raises BackupFailed
+    is not known here: a broker that starts too early finds no journal, or one that it refuses. Raises BackupFailed
     and OSError.
     """
     manifest = _read_manifest(source)
@@ -140,7 +140,7 @@ def restore(source: str, directory: str) -> Summary:
             part = there[name].path(file) + PART_SUFFIX
             crc = _copy_bytes(lambda offset, length: read_fully(os, fd, length, offset), part, size, size)
         if (size, crc) != (entry["size"], entry["crc32"]):
-            raise BackupFailed(f"{path} is not what was backed up: its length or its sum differs. Empty {directory}")
+            raise BackupFailed(f"{path} differs from the backed-up file in length or checksum. Empty {directory}")
     _give_names(there, [(entry["store"], entry["file"]) for entry in entries])
     for files in there.values():
         files.sync_directory()
@@ -149,8 +149,8 @@ def restore(source: str, directory: str) -> Summary:
 
 
 def _give_names(there: Mapping[str, JournalFiles], entries: Sequence[tuple[str, int]]) -> None:
-    """Give the files that were put back their names, the newest of each store first. Its header names those before it:
-    a broker that finds some of them only refuses to start. Raises BackupFailed if a broker began meanwhile."""
+    """Give the restored files their names, the newest of each store first. Its header names the files before it: a
+    broker that finds only some of them refuses to start. Raises BackupFailed if a broker began meanwhile."""
     newest = {name: max(file for store, file in entries if store == name) for name in there}
     # prove: newest-is-restored-first "newest[entry[0]] - entry[1]" -> "entry[1]"
     ordered = sorted(entries, key=lambda entry: newest[entry[0]] - entry[1])
@@ -172,8 +172,8 @@ def _give_names(there: Mapping[str, JournalFiles], entries: Sequence[tuple[str, 
 
 
 def _names(directory: str) -> list[str]:
-    """The stores, that of outcomes first: what a store has only prepared is decided there, and is forgotten there when
-    all stores have it."""
+    """Return the stores, that of outcomes first: a transaction that is only prepared in a store is decided there, and
+    is removed there when all stores have the decision."""
     return sorted(stores_in(directory), key=lambda name: name != OUTCOMES_DIRECTORY)
 
 
@@ -187,7 +187,7 @@ def _demand_empty(directory: str) -> None:
 
 
 def _demand_space(directory: str, names: list[str], target: str, scratch: str) -> None:
-    """For the copy, and for the index that its check makes: of one store at a time, as large as a broker's."""
+    """Demand space for the copy, and for the check's index: of one store at a time, as large as a broker's."""
     journals = index = 0
     for name in names:
         path = path_of(directory, name)
@@ -204,7 +204,7 @@ def _demand_space(directory: str, names: list[str], target: str, scratch: str) -
 
 
 def _size(path: str) -> int:
-    """0: it went meanwhile."""
+    """Return the size of a file; 0 if it was removed meanwhile."""
     try:
         return os.stat(path, follow_symlinks=False).st_size
     except OSError as error:
@@ -214,7 +214,7 @@ def _size(path: str) -> int:
 
 
 def _existing(path: str) -> str:
-    """The directory, or the nearest above it that is there."""
+    """Return the directory, or the nearest existing one above it."""
     place = os.path.abspath(path)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
@@ -247,7 +247,7 @@ def _copy_store(directory: str, target: str, on_copied: Copied) -> dict[int, _Co
             if _mark_now(files, newest)[:2] != copied[newest].mark[:2]:  # prove: backup-is-of-the-newest-file
                 continue
             if files.list()[-1] != newest:
-                continue  # the newest may say by now that another follows it, which would seem lost
+                continue  # the newest may name a following file by now, which would seem lost
         except JournalMissing:
             continue  # reclaimed meanwhile
         except OSError as error:
@@ -265,12 +265,12 @@ def _copy_store(directory: str, target: str, on_copied: Copied) -> dict[int, _Co
 
 
 def _mark(status: os.stat_result) -> _Mark:
-    """Which file it is, and what changes when it is written."""
+    """Return the identity of a file, and the values that change when it is written."""
     return *identity_of(status), status.st_size, status.st_mtime_ns
 
 
 def _mark_now(files: JournalFiles, file: int) -> _Mark:
-    """Of the file that has the name."""
+    """Return the mark of the file that has the name now."""
     return _mark(os.stat(files.path(file), follow_symlinks=False))
 
 
@@ -279,9 +279,9 @@ def _copy_file(files: JournalFiles, there: JournalFiles, file: int, is_newest: b
         status = source.status
         size = end = status.st_size
         if is_newest:
-            # Chunks of a file that is being written are of different moments: a later one may have a batch that
-            # follows what an earlier one has not yet. What was good when it was scanned does not change.
-            # Of the file that is copied: another one may have its name by now.
+            # Chunks of a file that is being written are of different moments: a later chunk may have a batch that
+            # follows one that an earlier chunk lacks. A batch that was good when it was scanned does not change. Scan
+            # the open file: another one may have its name by now.
             # prove: backup-scans-what-it-copies "Borrowed(source)" -> "FileSource(files, file)"
             batches = Scan(lambda: Borrowed(source), file)
             for _ in batches:
@@ -292,7 +292,8 @@ def _copy_file(files: JournalFiles, there: JournalFiles, file: int, is_newest: b
 
 
 def _copy_bytes(read: Read, path: str, end: int, size: int, on_copied: Copied = lambda _: None) -> int:
-    """Copy ``end`` bytes, and say so there; zeros up to ``size``. The CRC-32 of it all. Synced."""
+    """Copy ``end`` bytes, write an end record and zeros up to ``size``, and sync. Returns the CRC-32 of the whole
+    file."""
     crc = 0
     with opened(os, path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
         for offset in range(0, end, CHUNK_BYTES):

@@ -1,9 +1,8 @@
-"""The store's checker: does everything on the disk agree with everything else? Reads only.
+"""Check that all parts of a store on the disk agree with each other. Reads only.
 
-It reads every journal file to its end, replays all of it, and compares what lives by that with what each broker's
-index says, entry by entry; and it checks each index by itself (index.check). Damage does not end it: every damaged
-range is reported with the messages concerned. Product code: ``tandemmq store check`` and the end of every test that
-opened a store.
+Reads every journal file to its end, replays all of it, and compares the result with each broker's index, entry by
+entry; and checks each index by itself (index.check). Damage does not end the check: every damaged range is reported
+with the messages concerned. Product code: ``tandemmq store check`` and the end of every test that opened a store.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from tandemmq.store.state.state import State
 from tandemmq.store.state.tail import Position
 
 PROBLEMS_MAX = 1_000
-# Of each queue and subscription so many differences are told
+# Maximum of differences that are reported for each queue and subscription
 DIFFERENCES_MAX = 10
 
-# Bytes done and bytes in all, as far as is known: what is live in the journal is read a second time.
+# Called with the bytes done and the bytes in all, as far as known: live records are read a second time.
 Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class Report:
-    """``problems`` are sentences for an operator, empty when all is well; ``notes`` what was left out, and why.
+    """``problems`` are sentences for an operator, empty when all is well; ``notes`` name what was left out, and why.
 
     ``damages`` has each damaged range and lost file for a machine (store.damage.report.as_json), with all ids.
     """
@@ -76,8 +75,8 @@ def check(
 ) -> Report:
     """Check the store in ``directory`` and all indexes below ``index_root`` (default: ``index/`` in it).
 
-    No broker may be writing meanwhile: an unfinished write would look torn. ``scratch`` is where the temporary
-    index goes (default: the system's place for temporary files).
+    No broker may be writing meanwhile: an unfinished write would look torn. ``scratch`` is the place of the temporary
+    index (default: the system's place for temporary files).
     """
     report = Report()
     files = JournalFiles(directory)
@@ -97,7 +96,7 @@ def check(
         replayed = _replay(files, index, root, report, steps)
         if replayed is not None:
             _reclaim(replayed.state, "the journal", report, replayed.checkpoint)
-            replayed.checkpoint()  # an index is compared with an index, byte by byte
+            replayed.checkpoint()  # the comparison needs two indexes, byte by byte
             _check_counts(replayed.state, report)
             for path in named_indexes(root):
                 if os.path.exists(os.path.join(path, DATA)):
@@ -108,7 +107,7 @@ def check(
 
 @contextmanager
 def scratch_index(scratch: str | None) -> Iterator[Index]:
-    """An empty index in a directory below ``scratch`` that goes with it."""
+    """Open an empty index in a directory below ``scratch``, and remove both afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="tandemmq-check-", dir=scratch) as temporary,
         Index.open(temporary) as index,
@@ -117,7 +116,7 @@ def scratch_index(scratch: str | None) -> Iterator[Index]:
 
 
 class _Steps:
-    """Progress: the journal, file by file; what follows takes little time."""
+    """Progress: the journal, file by file; the steps after it take little time."""
 
     def __init__(self, sizes: dict[int, int], tell: Progress | None) -> None:
         self._before: dict[int, int] = {}
@@ -142,7 +141,7 @@ class _Steps:
 def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps: _Steps) -> Follower | None:
     is_foreign = has_foreign_index(files.directory)
     if is_foreign:
-        report.notes.append("ActiveMQ's index is there: files that it collected are not told from lost ones")
+        report.notes.append("ActiveMQ's index is there: files that it collected cannot be distinguished from lost ones")
     follower = Trial(
         files,
         index,
@@ -174,7 +173,7 @@ def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps:
 
 
 def _check_fences(files: JournalFiles, follower: Follower, report: Report) -> None:
-    """A file whose maker died before its header is a fence, and goes after the files before it."""
+    """Check fences: a file whose writer died before its header is removed after the files before it."""
     existing = files.list()
     epoch_history = follower.epoch_history
     for file in existing:
@@ -183,21 +182,21 @@ def _check_fences(files: JournalFiles, follower: Follower, report: Report) -> No
                 f"db-{file}.log has no header that counts: a promotion or rotation came to nothing there. It is a "
                 f"fence, and stays until all files before it are gone"
             )
-    # One that was given up, and is there, goes soon, or was put up by who found himself deposed at once.
+    # A file that was given up, and exists, is removed soon, or is the fence of a broker that was deposed at once.
     there = set(existing) - follower.state.given_up
     for file in epoch_history.missing_fences(there):
-        # So was one that was not there when the fence was found without a header.
+        # The same holds if no earlier file existed when the fence was found without a header.
         found = max(number for number, header in epoch_history.headers.items() if file in header.ends)
         if not there.intersection(other for other in epoch_history.headers[found].files if other < file):
             continue
         report.problem(
-            f"db-{file}.log is gone, which had no header, though files before it stay: a broker that still sleeps as "
+            f"db-{file}.log which had no header, is gone, though files before it stay: a broker that still sleeps as "
             f"master of one of those does not see that it was deposed"
         )
 
 
 def _check_counts(state: State, report: Report) -> None:
-    """What is counted is there. That each entry's record is the right one, the replay that made them saw."""
+    """Check that the counts match the entries. The replay that made the entries checked their records."""
     for owner in state.owners.values():
         entries = state.as_checkpointed(owner.id) or state.entries(owner.id, 0)
         count = sum(1 for _ in entries)
@@ -210,7 +209,7 @@ def _check_counts(state: State, report: Report) -> None:
 
 
 def _reclaim(state: State, path: str, report: Report, checkpoint: Callable[[], object]) -> None:
-    """What is left of owners that ended; until it is gone bytes may be counted that are dead."""
+    """Remove the rest of owners that ended; until then dead bytes may be counted."""
     ended = list(state.ended.values())
     while state.ended:
         state.reclaim(RECORDS_PER_CHECKPOINT)
@@ -242,7 +241,7 @@ def _check_index(files: JournalFiles, path: str, replayed: Follower, report: Rep
 
 
 def _compare(files: JournalFiles, index: Index, path: str, replayed: Follower, report: Report) -> None:
-    """Bring the index up to the journal's end, in memory, and hold it against a replay of everything."""
+    """Bring the index up to the journal's end, in memory, and compare it with a replay of the whole journal."""
     try:
         follower = Trial(
             files,
@@ -281,7 +280,7 @@ def _compare_messages(path: str, state: State, replayed: State, report: Report) 
         counted, true_count = _count(state, mine.get(name)), _count(replayed, theirs.get(name))
         if counted != true_count:
             report.problem(f"{path}: {name}: {counted} messages are counted, {true_count} by the journal")
-        # Mostly they are the same, and then nothing is held in memory, however many there are.
+        # Usually they are equal, and then nothing is held in memory, however many there are.
         if _are_alike(state, mine.get(name), replayed, theirs.get(name)):
             continue
         before = len(report.problems)
@@ -302,7 +301,7 @@ def _compare_messages(path: str, state: State, replayed: State, report: Report) 
         terms, wanted = (each.owners[each.subscriptions[key]].terms for each in (state, replayed))
         if terms is not None and terms != wanted:
             report.problem(
-                f"{path}: the subscription {key[1]} of {key[0]} asks for {terms}, by the journal for {wanted}"
+                f"{path}: the subscription {key[1]} of {key[0]} has {terms}, by the journal {wanted}"
             )
 
 
@@ -318,7 +317,7 @@ def _compare_priorities(
 
 
 def _are_alike(state: State, owner: int | None, replayed: State, true_owner: int | None) -> bool:
-    """Whether two owners hold the same messages in the same order, each record at the same place."""
+    """Return whether two owners hold the same messages in the same order, each record at the same place."""
     if owner is None or true_owner is None:
         return next(_ids(state, owner), None) is None and next(_ids(replayed, true_owner), None) is None
     has, should = state.as_checkpointed(owner), replayed.as_checkpointed(true_owner)
@@ -334,7 +333,7 @@ def _count(state: State, owner: int | None) -> int:
 
 
 def _ids(state: State, owner: int | None) -> Iterator[str]:
-    """The ids of what an owner holds, in order; none for an owner that is not there."""
+    """Iterate over an owner's message ids, in order; none for an owner that does not exist."""
     if owner is not None:
         for _, entry in state.entries(owner, 0):
             yield entry.message_id
@@ -354,7 +353,8 @@ def _compare_transactions(path: str, state: State, replayed: State, report: Repo
 
 
 def _compare_files(files: JournalFiles, path: str, state: State, replayed: State, report: Report) -> None:
-    """What holds each file. More pins than a replay finds are right: their reasons may be gone from the journal."""
+    """Compare the holders of each file. More pins than a replay finds are valid: the journal may have lost their
+    reasons."""
     existing = set(files.list())
     for file in sorted(existing):
         has, should = state.files.get(file, FileState()), replayed.files.get(file, FileState())
@@ -368,14 +368,14 @@ def _compare_files(files: JournalFiles, path: str, state: State, replayed: State
                     f"{path}: {name} has {count} messages of {size} bytes in db-{file}.log, "
                     f"{' of '.join(map(str, theirs.get(name, (0, 0))))} by the journal"
                 )
-        # What was given up stands there until its unlink, and goes first whatever else goes.
+        # A file that was given up exists until its unlink, and goes before all others.
         for pin in sorted(((should.pins - has.pins) & existing) - replayed.given_up):
             if file not in _staying_with(state, pin):
                 report.problem(f"{path}: db-{file}.log does not pin db-{pin}.log, though it removes what stands there")
 
 
 def _staying_with(state: State, file: int) -> Set[int]:
-    """The files that stay, were ``file`` the only one in which something is needed.
+    """Return the files that would stay if only ``file`` had needed records.
 
     Not all of them pin it themselves. Each of a subscription's records pins the one before it, and the newest the
     oldest as well; a replay that misses the oldest has it pin the oldest that is left.

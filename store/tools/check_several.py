@@ -1,4 +1,4 @@
-"""A directory of several stores, checked: each by itself, and what they say of each other. Reads only."""
+"""Check a directory of several stores: each by itself, and their records of each other. Reads only."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def check_all(
     scratch: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Check every store in ``directory`` as ``store.tools.check.check`` does, and what they say of each other.
+    """Check every store in ``directory`` as ``store.tools.check.check`` does, and their records of each other.
 
-    No destination is in two stores, txStore has no messages; of each transaction that several stores prepared the
-    notes say what the next start makes of it. ``index_directory`` as in the settings: None, each index is beside its
+    No destination is in two stores, txStore has no messages; the notes give the outcome at the next start of each
+    transaction that several stores prepared. ``index_directory`` as in the settings: None, each index is beside its
     journal.
     """
     try:
@@ -52,7 +52,7 @@ def check_all(
 
 
 def _behind(progress: Progress | None, before: int) -> Progress | None:
-    """The progress of one store, behind ``before`` bytes of those that are done."""
+    """Return the progress of one store, behind ``before`` bytes of finished stores."""
     if progress is None:
         return None
     return lambda done, all_bytes: progress(before + done, before + all_bytes)
@@ -85,12 +85,12 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
         elif is_joint(transaction_of_key(key)):
             outcome = "not decided: the next start rolls it back"
         else:
-            outcome = "in doubt: its outcome is its client's to say"
+            outcome = "in doubt: its client must decide it"
         report.notes.append(f"{key} is prepared in {', '.join(stores)}, {outcome}")
 
 
 def _said_by(path: str, scratch: str | None) -> tuple[set[Destination], list[str]]:
-    """The destinations that a store has something of, and the transactions that are prepared in it."""
+    """Return the destinations with contents in a store, and the transactions that are prepared in it."""
     with scratch_index(scratch) as index:
         follower = Trial(JournalFiles(path), index)
         follower.advance(is_final=True)

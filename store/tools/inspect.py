@@ -1,7 +1,7 @@
-"""The records of a journal in words: where each stands, what it says, and whether it counts. Reads only.
+"""The records of a journal in words: place, meaning, and whether each counts. Reads only.
 
-What cannot be read is shown in its place: damage, a torn tail, batches that a deposed master wrote behind an end. Every
-byte of a file is a record's, a batch's, one of those, or space that was prepared and not used yet (Summary).
+Unreadable parts are shown in their place: damage, a torn tail, batches that a deposed master wrote behind an end. Every
+byte of a file belongs to a record, a batch, one of those, or space that was prepared and not used yet (Summary).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tandemmq.store.records.openwire import decode_any, decode_message
 from tandemmq.store.recovery.header_reader import first_batch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# The last millisecond of the year 9999: a mark that was meant for later is no time that can be written.
+# The last millisecond of the year 9999: a later mark cannot be shown as a time.
 _LAST_MS: Final = 253_402_300_799_999
 
 DAMAGED: Final = "damaged"
 TORN: Final = "torn"
 BEHIND_THE_END: Final = "behind the end"
 
-# What a record is, and which share of a summary it belongs to.
+# The kinds of records of each share of a summary.
 _SHARES: Final = {
     "messages": ("add", "update"),
     "copies": ("copy",),
@@ -53,9 +53,8 @@ KINDS: Final = tuple(SHARES)
 class Seen:
     """A record. ``offset`` is its place in ``file``, ``batch`` that of its batch, ``size`` its bytes with its header.
 
-    ``counts`` is False behind the end that a successor named: its writer was deposed. ``hint_bytes`` stand
-    behind the command, where ActiveMQ does not read. ``text`` is that of a header or trace, ``says`` what it means, or
-    what else there is to say.
+    ``counts`` is False behind the end that a successor named: its writer was deposed. ``hint_bytes`` follow the
+    command, where ActiveMQ does not read. ``text`` is that of a header or trace; ``says`` is its meaning, or a remark.
     """
 
     file: int
@@ -90,7 +89,7 @@ Item = Seen | Gap
 
 
 def read_headers(files: JournalFiles) -> EpochHistory:
-    """What the headers of all files say."""
+    """Return the epoch history of all files, from their headers."""
     return read_epoch_history(files.list(), lambda file: _header_of(files, file))
 
 
@@ -103,7 +102,8 @@ def _header_of(files: JournalFiles, file: int) -> Header | None:
 
 
 def walk(files: JournalFiles, epoch_history: EpochHistory, file: int, *, is_live: bool = False) -> Iterator[Item]:
-    """Everything in one file, in order. ``is_live``: a broker is writing it; what is not whole yet is then the end.
+    """Iterate over all items of one file, in order. ``is_live``: a broker is writing it; an unfinished write is its
+    end.
 
     Raises JournalMissing when the file is not there.
     """
@@ -118,12 +118,12 @@ def walk(files: JournalFiles, epoch_history: EpochHistory, file: int, *, is_live
         if end is None:
             if found.ending.is_torn and not is_live:
                 size = files.size(file)
-                yield Gap(file, found.ending.offset, size, TORN, "a write that was not finished, promised to nobody")
+                yield Gap(file, found.ending.offset, size, TORN, "a write that was not finished, and got no receipt")
             return
     assert end is not None, "only behind an end something may stand that does not count"
     for batch in scan(files, file, end, is_live=True):
         if all(decode_next(payload) is not None for _, payload in batch.records):
-            yield from _records(batch, counts=True)  # whoever rotated says so behind the end
+            yield from _records(batch, counts=True)  # a rotation leaves this mark behind the end
             continue
         yield Gap(file, batch.offset, batch.end, BEHIND_THE_END, f"a successor's header ends the file at {end}")
         yield from _records(batch, counts=False)
@@ -141,7 +141,7 @@ def _records(batch: Batch, *, counts: bool) -> Iterator[Seen]:
 
 
 def describe(file: int, offset: int, batch: int, payload: bytes, *, counts: bool = True) -> Seen:
-    """One record in words. What cannot be decoded is of the kind "unreadable" and says why."""
+    """Return one record in words. A record that cannot be decoded is of the kind "unreadable", with the reason."""
     size = len(payload) + RECORD_HEADER_SIZE
     try:
         command = commands.decode(payload)
@@ -254,7 +254,7 @@ def _files(files: Iterable[int]) -> str:
 
 
 def message_of(seen: Seen, epoch_history: EpochHistory) -> Message | None:
-    """The message in an add, update or copy; None for other kinds. Raises RecordDamaged."""
+    """Return the message in an add, update or copy; None for other kinds. Raises RecordDamaged."""
     if seen.kind not in ("add", "update", "copy"):
         return None
     stored = commands.added(commands.decode(seen.payload))
@@ -265,7 +265,7 @@ def message_of(seen: Seen, epoch_history: EpochHistory) -> Message | None:
 
 
 class Trail:
-    """The records that tell of one message id: stored, moved, removed, and what became of its transactions."""
+    """The records about one message id: stored, moved, removed, and the outcome of its transactions."""
 
     def __init__(self, message_id: str) -> None:
         self._message_id = message_id
@@ -273,7 +273,7 @@ class Trail:
         self._destinations: set[str] = set()
 
     def concerns(self, seen: Seen) -> bool:
-        """Whether this record, met after all those before it, belongs to the message's life."""
+        """Return whether this record belongs to the message; must be called for all records in order."""
         if seen.message_id == self._message_id:
             if seen.transaction is not None:
                 self._transactions.add(seen.transaction)
@@ -287,8 +287,8 @@ class Trail:
 
 @dataclass(slots=True)
 class Summary:
-    """How many records and bytes of each kind; with ``batch_bytes``, ``dead_bytes`` and ``unused_bytes`` they add up to
-    ``bytes``, the sizes of the files. ``dead_bytes``: damage, torn tails, what stands behind an end."""
+    """Number of records and bytes of each kind. With ``batch_bytes``, ``dead_bytes`` and ``unused_bytes`` they add up
+    to ``bytes``, the sizes of the files. ``dead_bytes``: damage, torn tails, bytes behind an end."""
 
     records: dict[str, int] = field(default_factory=dict)
     record_bytes: dict[str, int] = field(default_factory=dict)
@@ -304,16 +304,16 @@ class Summary:
 
     @property
     def unused_bytes(self) -> int:
-        """Prepared and not written yet, or no record that anybody reads."""
+        """Bytes that are prepared and not written yet, or that no reader uses."""
         return self.bytes - self.dead_bytes - self.batch_bytes - sum(self.record_bytes.values())
 
     def file(self, size: int) -> None:
-        """A file of ``size`` bytes begins."""
+        """Note that a file of ``size`` bytes begins."""
         self.files += 1
         self.bytes += size
 
     def add(self, item: Item) -> None:
-        """Count what ``walk`` gave."""
+        """Count an item of ``walk``."""
         if isinstance(item, Gap):
             self.dead_bytes += item.stop - item.start
             return
@@ -326,7 +326,7 @@ class Summary:
             self.batches += 1
 
     def shares(self) -> dict[str, int]:
-        """Bytes by what they are for; the share of bookkeeping is what a broker writes for itself."""
+        """Return the bytes by purpose; bookkeeping is what a broker writes for itself."""
         found: dict[str, int] = {}
         for kind, size in self.record_bytes.items():
             found[SHARES[kind]] = found.get(SHARES[kind], 0) + size

@@ -1,8 +1,8 @@
 """A store without an event loop, for a command that owns a data directory for a while.
 
 It begins an epoch of its own, as a broker's promotion does, and ends it as a planned stop does. The caller's thread
-takes the part of the loop: what comes back from the storage thread is handled while the caller waits here. The lock is
-the caller's business, to be held from before the store is opened until after it is closed.
+replaces the loop: it handles results of the storage thread while it waits here. The caller must hold the lock from
+before the store is opened until after it is closed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 
 class OfflineStore:
-    """A promoted store in ``directory``; one thread uses it, best in a ``with`` block, which closes it, or drops it as
-    it stands when an exception leaves the block.
+    """A promoted store in ``directory``; one thread uses it, best in a ``with`` block, which closes it, or drops it
+    unchanged when an exception leaves the block.
 
     ``index_root`` defaults to ``index/`` in the directory, ``broker_name`` names the index below it and the holder in
-    the headers. ``has_proof`` is asked before anything is reported durable: is the lock still ours?
-    Opening raises BelongsToSet, and as ``Standby.promote`` does; any later call raises what ended the store, if
-    something did.
+    the headers. ``has_proof`` is called before anything is reported durable: is the lock still ours?
+    Opening raises BelongsToSet, and the errors of ``Standby.promote``; any later call raises the error that ended the
+    store, if there was one.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class OfflineStore:
     # ---- the engine's part
 
     def durable(self, operations: list[Operation]) -> None:
-        """Who appended an operation has it in hand: the store fills it in."""
+        """Do nothing: the caller that appended an operation has it, and the store fills it in."""
 
     def drained(self) -> None:
-        """``append`` asks for itself."""
+        """Do nothing: ``append`` checks for congestion itself."""
 
     def _on_lost(self, error: BaseException) -> None:
         self._lost = error
@@ -99,7 +99,8 @@ class OfflineStore:
             self._wait()
 
     def messages(self, owner: int) -> Iterator[PagedMessage]:
-        """All that ``owner`` holds, in order, read page by page: what is removed meanwhile may be missing."""
+        """Iterate over the messages of ``owner``, in order, read page by page: messages removed meanwhile may be
+        missing."""
         after = 0
         while True:
             page = Page(owner, after, PAGE_MESSAGES, PAGE_BYTES)
@@ -111,21 +112,21 @@ class OfflineStore:
             after = page.messages[-1].order_key
 
     def result(self, future: Future[T]) -> T:
-        """What the storage thread promised (``Store.ask``, ``Store.compact``)."""
+        """Return the result of a future of the storage thread (``Store.ask``, ``Store.compact``)."""
         future.add_done_callback(lambda _: self._arrived.put(lambda: None))
         self._end_turn()
-        while not future.done() or future.cancelled():  # cancelled: the thread has ended, and says why
+        while not future.done() or future.cancelled():  # cancelled: the thread has ended, and reports why
             self._wait()
         return future.result()
 
     def close(self) -> None:
-        """Write what is waiting, make a last checkpoint, let go. Durable on return."""
+        """Write what is waiting, make a last checkpoint, close the files. Durable on return."""
         self._end_turn()
         self.store.close()
-        unlink_if_there(os, self._next_path)  # made ahead, for files that are not to come
+        unlink_if_there(os, self._next_path)  # made in advance, and not needed any more
 
     def drop(self) -> None:
-        """Let go without another write."""
+        """Close the files without another write."""
         self.store.drop()
 
     def __enter__(self) -> OfflineStore:
@@ -146,7 +147,7 @@ class OfflineStore:
             function()
 
     def _wait(self) -> None:
-        """Handle what comes next from the storage thread; it always says something: done, or why it ended."""
+        """Handle the next result of the storage thread; there always is one: done, or the reason why it ended."""
         if self._lost is None:
             self._arrived.get()()
         if self._lost is not None:

@@ -1,1 +1,1 @@
-"""Why each journal file is there, and what lets it go. Reads only."""
+"""Reasons why each journal file is kept, and ways to free it. Reads only."""

@@ -1,4 +1,4 @@
-"""What a state says of its files, copied in short pieces, so that a running store can be asked."""
+"""Facts about the files of a state, copied in short pieces, so that the store can keep running."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.state.state import State
 from tandemmq.store.tools.why.facts import Facts, FileFacts, OwnerFacts, TransactionFacts
 
-# Asked of the state at once: the storage thread serves clients in between.
+# Files that one piece reads of the state: the storage thread serves clients between pieces.
 FILES_A_PIECE = 200
 
 T = TypeVar("T")
 
 
 class Ask(Protocol):
-    """Runs a short function on the thread that owns the state, and returns what it returns."""
+    """Runs a short function on the thread that owns the state, and returns its result."""
 
     def __call__(self, function: Callable[[State], T], /) -> T: ...
 
 
 def copy_facts(ask: Ask, epoch_history: EpochHistory, sizes: Mapping[int, int], *, is_written: bool) -> Facts:
-    """The facts of the files on the disk, which have those ``sizes``; ``is_written``: by a master, now."""
+    """Return the facts of the files on the disk, with their ``sizes``; ``is_written``: a master writes them now."""
     files: dict[int, FileFacts] = {}
     names = sorted(sizes)
     for start in range(0, len(names), FILES_A_PIECE):
@@ -77,5 +77,5 @@ def _copy_transactions(state: State) -> list[TransactionFacts]:
 def _reclaimable(state: State, epoch_history: EpochHistory, is_written: bool) -> tuple[int, tuple[int, ...]]:
     tail = state.position.file if state.position is not None else 0
     if not is_written:
-        tail += 1  # whoever is master next begins a file of its own
+        tail += 1  # the next master begins a file of its own
     return tail, state.reclaimable(epoch_history.first_of_epoch, tail)

@@ -1,11 +1,11 @@
-"""Why each journal file is there: who holds it, since when, and the cheapest way to let it go.
+"""Explain why each journal file is kept: its holders, since when, and the cheapest way to free it.
 
-A file stays while a live message, a subscription's record or something of an open transaction stands in it; while its
-acknowledgements and deletions shadow something in a file that stays; while it fences off an epoch and any file before
-it stays; and while it is written to (State.reclaimable, docs/formats/journal.md). Here the same is said in figures.
+A file stays while it holds a live message, a subscription's record or a part of an open transaction; while its
+acknowledgements and deletions shadow records in a file that stays; while it fences off an epoch and any file before
+it stays; and while it is written to (State.reclaimable, docs/formats/journal.md). This module gives the figures.
 
-The state is asked in short pieces, so that it may be that of a running store; what has to be read from the disk is
-read by whoever calls. Nothing is written.
+The state is read in short pieces, so that it may be that of a running store; the caller's thread reads the disk.
+Nothing is written.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from tandemmq.store.tools.why.report import FileWhy, Holder, Oldest, OpenTransac
 from tandemmq.store.tools.why.verdict import verdict
 from tandemmq.store.tools.why.words import action_for
 
-# Oldest messages looked up at once: the storage thread serves clients in between.
+# Oldest messages that one piece looks up: the storage thread serves clients between pieces.
 MESSAGES_A_PIECE = 20
-# Holders of a file that are named, and those of them whose oldest message is looked up: of one of many files, and of
-# the only one that was asked for.
+# Holders of a file that are named, and those of them whose oldest message is looked up: for each of many files, and
+# for a single requested file.
 HOLDERS_MAX = 20, 5
 HOLDERS_OF_ONE_FILE_MAX = 1_000, 1_000
 
@@ -52,7 +52,7 @@ class NoSuchFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where things lie, and how long a file may get, for the bound. ``is_written``: by a master, now."""
+    """Paths of a store, and the maximum length of a file, for the bound. ``is_written``: a master writes it now."""
 
     files: JournalFiles
     file_length: int
@@ -71,10 +71,10 @@ def explain(
     only: int | None = None,
     notes: Sequence[str] = (),
 ) -> Why:
-    """Say of every file, or of ``only`` one, why it is there. Blocking; reads from the disk.
+    """Return why each file, or ``only`` one, is kept. Blocking; reads from the disk.
 
-    ``consumers``: how many a queue ("queue://A"), or a durable subscription ("client:name"), has now; None: not
-    knows. ``now`` is in ms since 1970. Raises NoSuchFile for an ``only`` that is not there.
+    ``consumers``: present number of a queue ("queue://A"), or a durable subscription ("client:name"); None: not
+    known. ``now`` is in ms since 1970. Raises NoSuchFile for an ``only`` that is not there.
     """
     sizes = {file: size for file in place.files.list() if (size := _size(place.files, file)) is not None}
     facts = copy_facts(ask, epoch_history, sizes, is_written=place.is_written)
@@ -114,18 +114,18 @@ def _size(files: JournalFiles, file: int) -> int | None:
     try:
         return files.size(file)
     except FileNotFoundError:
-        return None  # reclaimed while we looked
+        return None  # reclaimed meanwhile
 
 
 def _acknowledgements(files: JournalFiles, epoch_history: EpochHistory, file: int) -> dict[str, int]:
-    """How many acknowledgements stand in a file, by destination."""
+    """Return the number of acknowledgements in a file, by destination."""
     found: dict[str, int] = {}
     try:
         for item in walk(files, epoch_history, file, is_live=True):
             if isinstance(item, Seen) and item.kind == "remove" and item.counts and item.destination is not None:
                 found[item.destination] = found.get(item.destination, 0) + 1
     except JournalMissing:
-        pass  # reclaimed while we looked
+        pass  # reclaimed meanwhile
     return found
 
 
@@ -134,7 +134,7 @@ def _acknowledgements(files: JournalFiles, epoch_history: EpochHistory, file: in
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """Finds out what has to be read, of messages and transactions: of ``named`` holders, dates of ``dated`` ones."""
+    """Reads facts of messages and transactions from the disk: of ``named`` holders, with dates of ``dated`` ones."""
 
     facts: Facts
     reader: JournalReader
@@ -150,7 +150,7 @@ class _Description:
                 why.transactions.append(_open_transaction(self.reader, transaction, why.file))
 
     def _holders(self, file: int) -> list[Holder]:
-        """The largest first."""
+        """Return the holders, the largest first."""
         holders = self.facts.files[file].holders
         ranked = sorted(holders.items(), key=lambda holder: (-holder[1][1], holder[0]))[: self.named]
         first: dict[int, Entry] = {}
@@ -161,7 +161,7 @@ class _Description:
         for number, (count, size) in ranked:
             owner = self.facts.owners.get(number)
             if owner is None:
-                continue  # it ended meanwhile
+                continue  # ended meanwhile
             holder = Holder(owner.destination, owner.client_id, owner.subscription_name, count, size)
             if number in first:
                 holder.oldest = _oldest(self.reader, first[number])
@@ -193,7 +193,7 @@ def _oldest(reader: JournalReader, entry: Entry) -> Oldest:
 
 
 def _timestamp_at(reader: JournalReader, location: int, size: int) -> int | None:
-    """The timestamp of the message whose record is there, ms since 1970; None: it has none."""
+    """Return the timestamp of the message whose record is there, ms since 1970; None: it has none."""
     add = added(decode(reader.read(location, size)))
     if add is None:
         raise RecordDamaged("another record than a message stands there")
@@ -207,5 +207,5 @@ def _open_transaction(reader: JournalReader, transaction: TransactionFacts, file
         try:
             told.since = _timestamp_at(reader, *transaction.newest_add)
         except (JournalError, RecordDamaged):
-            pass  # an extra; what is damaged is reported by the check
+            pass  # optional; the check reports damage
     return told

@@ -1,4 +1,4 @@
-"""What keeps the files of a journal, as plain values: copied of a state, or counted in a journal. Pure."""
+"""Facts that keep the files of a journal, as plain values: copied from a state, or counted in a journal. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandemmq.store.state.file_states import reclaimable
 @dataclass(slots=True)
 class FileFacts:
     """``is_known`` False: the state has given the file up, and it is being removed. ``holders``: owner -> (how many
-    live messages, their bytes); ``live_bytes`` counts what several subscriptions hold once."""
+    live messages, their bytes); ``live_bytes`` counts a message of several subscriptions once."""
 
     size: int
     live: int
@@ -43,14 +43,14 @@ class TransactionFacts:
 
     @property
     def files(self) -> set[int]:
-        """In which something of it stands."""
+        """Files that contain a part of it."""
         return set(self.operations) | ({self.prepared_in} if self.prepared_in else set())
 
 
 @dataclass(slots=True)
 class Facts:
-    """``files`` are those on the disk; ``reclaimable`` those that go with the next checkpoint; ``tail`` is the one
-    that is written to (of a store without a writer: the one that would come next)."""
+    """``files`` are those on the disk; ``reclaimable`` those that the next checkpoint removes; ``tail`` is the one that
+    is being written (of a store without a writer: the one that would come next)."""
 
     files: dict[int, FileFacts]
     owners: dict[int, OwnerFacts]
@@ -59,13 +59,13 @@ class Facts:
     reclaimable: set[int]
 
     def held_by_own(self) -> set[int]:
-        """The files in which something lives."""
+        """Return the files that contain something live."""
         return {file for file, known in self.files.items() if known.live} | held_by_records(
             self.owners.values(), self.transactions
         )
 
     def reclaimable_without(self, owners: Collection[int], first_of_epoch: Callable[[int], bool]) -> set[int]:
-        """What would go with the next checkpoint if ``owners`` had no messages."""
+        """Return the files that the next checkpoint would remove if ``owners`` had no messages."""
         files = {file: _without(known, owners) for file, known in self.files.items() if known.is_known}
         held = held_by_records(self.owners.values(), self.transactions)
         return set(reclaimable(files, held, first_of_epoch, self.tail))
@@ -78,14 +78,14 @@ def facts_of(
     tail: int,
     first_of_epoch: Callable[[int], bool],
 ) -> Facts:
-    """The facts, with what they say of which files go."""
+    """Return the facts, with the files that the next checkpoint removes."""
     facts = Facts(files, owners, transactions, tail, set())
     facts.reclaimable = facts.reclaimable_without((), first_of_epoch)
     return facts
 
 
 def held_by_records(owners: Collection[OwnerFacts], transactions: Collection[TransactionFacts]) -> set[int]:
-    """The files that hold a subscription's record or something of an open transaction."""
+    """Return the files that hold a subscription's record or a part of an open transaction."""
     held: set[int] = set()
     for owner in owners:
         held |= owner.records

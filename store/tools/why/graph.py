@@ -1,4 +1,4 @@
-"""Which journal files wait for which: the rule of State.reclaimable, followed backwards to its roots. Pure."""
+"""Graph of journal files that wait for others: the rule of State.reclaimable, followed back to its roots. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.store.tools.why.facts import Facts
 
 class Graph:
     """``waits_for``: the files that must go before this one; ``fences``: those of them for which it waits only because
-    it fenced off an epoch; ``roots``: the files in which something lives that keeps this one, itself included."""
+    it fenced off an epoch; ``roots``: the files whose live contents keep this one, itself included."""
 
     def __init__(self, facts: Facts, epoch_history: EpochHistory) -> None:
         self._facts = facts
@@ -36,11 +36,11 @@ class Graph:
             kept.append(file)
 
     def pinned_by(self, file: int) -> list[int]:
-        """The files with something in them that shadows what died in ``file``: they stay as long as it does."""
+        """Return the files that shadow dead records in ``file``: they stay as long as it does."""
         return sorted(other for other in self._waited_by.get(file, ()) if file in self._facts.files[other].pins)
 
     def freed_with(self, emptied: set[int]) -> set[int]:
-        """The files that go when nothing stands in ``emptied`` any more, besides those that go anyway."""
+        """Return the files that go when ``emptied`` have no contents any more, besides those that go anyway."""
         gone: set[int] = set()
         seen: set[int] = set()
         waiting = sorted(emptied)  # ascending: whatever a file waits for comes before it

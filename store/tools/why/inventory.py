@@ -1,4 +1,4 @@
-"""Everything in a data directory by name, and what each thing is for, so that every byte is explained. Reads only."""
+"""Explain everything in a data directory by name and purpose, so that every byte is explained. Reads only."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A file, or a directory with all in it. ``kind`` is a word for a program, ``says`` a sentence for a person.
+    """A file, or a directory with its contents. ``kind`` is a word for a program, ``says`` a sentence for a person.
 
-    ``bytes`` is the length, not what the file system allots; ``files`` how many there are.
+    ``bytes`` is the length, not the allotted space; ``files`` is the number of files.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Thing:
 _FILES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"lock", "lock", "the lock file, and who holds it"),
     (r"known-logins(\.new)?", "logins", "who logged in from where, as digests; it may be removed"),
-    (r"replication\.promise", "promise", "which store this is in its set, and whom it promised to follow; keep it"),
+    (r"replication\.promise", "promise", "the place of this store in its set, and the master it must follow; keep it"),
     (re.escape(NEXT_PREFIX) + r".+", "next", "made ahead, to become the next journal file of that broker"),
     (re.escape(LISTING_PREFIX) + r".+", "listing", "left by a promotion that failed; that broker's next removes it"),
     (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index, for its next start: it rebuilds it from the journal"),
@@ -58,16 +58,17 @@ NAMED_CHARACTERS_MAX: Final = 64
 
 
 def file_named(text: str) -> int | None:
-    """The id in what a person calls a journal file: db-87.log, db-87 or 87. None for anything else."""
+    """Return the id in a user's name for a journal file: db-87.log, db-87 or 87. None for anything else."""
     if len(text) > NAMED_CHARACTERS_MAX:
         return None  # int() refuses thousands of digits
     return next((id for name in (text, f"{text}.log", f"db-{text}.log") if (id := file_id(name)) is not None), None)
 
 
 def inventory(directory: str, index_root: str | None = None, archive: str | None = None) -> list[Thing]:
-    """What is in ``directory``, the journal files as one thing; then indexes and archive where they lie elsewhere.
+    """Return the contents of ``directory``, the journal files as one thing; then indexes and archive that are
+    elsewhere.
 
-    What vanishes meanwhile counts nothing. OSError as the volume gives it for the directory itself.
+    Files that vanish meanwhile are not counted. OSError as the volume gives it for the directory itself.
     """
     things: list[Thing] = []
     journal_bytes = journal_files = 0
@@ -92,7 +93,7 @@ def inventory(directory: str, index_root: str | None = None, archive: str | None
 
 
 def unexplained(things: list[Thing]) -> list[Thing]:
-    """What is no store's."""
+    """Return the things that belong to no store."""
     return [thing for thing in things if thing.kind == UNKNOWN]
 
 
@@ -119,7 +120,7 @@ def _indexes(path: str, name: str) -> Iterator[Thing]:
                 owner = entry.name.removesuffix(".events")
                 kind, says = "events", f"what happened to {owner}, for `tandemmq failover explain`"
             elif not is_directory and entry.name.endswith((".admin-token", ".admin-token.new")):
-                kind, says = "token", "who may read it may have its broker hand over, compact and the like"
+                kind, says = "token", "lets its reader command the broker: hand over, compact"
             else:
                 kind, says = "index", f"the index of {entry.name}"
             yield Thing(f"{name}/{entry.name}{'/' if is_directory else ''}", kind, size, files, says)
@@ -140,7 +141,7 @@ def _size(path: str) -> int:
 
 
 def _tree(path: str) -> tuple[int, int]:
-    """Bytes and files below a directory."""
+    """Return the bytes and the number of files below a directory."""
     size = files = 0
     for folder, _, names in os.walk(path):
         size += sum(_size(os.path.join(folder, name)) for name in names)

@@ -1,7 +1,7 @@
-"""A state of a directory that nothing changes: neither journal nor index is written to, not even locked.
+"""Read the state of a directory and change nothing: neither journal nor index is written or locked.
 
-It begins with a copy of the freshest index that belongs to this journal, in a scratch directory, else with an empty
-one, and reads the journal from there on, as a standby does.
+The state begins with a copy of the freshest index that belongs to this journal, in a scratch directory, else with an
+empty one, and reads the journal from there on, as a standby does.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tandemmq.store.recovery.trial import RECORDS_PER_CHECKPOINT, Trial
 
 @contextmanager
 def read_state(directory: str, index_root: str | None = None, *, is_live: bool) -> Iterator[Follower]:
-    """A follower that has read the journal to its end; its state may be read within the block.
+    """Yield a follower that has read the journal to its end; its state may be read within the block.
 
-    ``is_live``: a master is writing; what it wrote last is then left out, as it may yet turn out not to count. Damage
-    is stepped over and reported in the follower's ``damages``; of a live one reading ends there (``has_caught_up``
+    ``is_live``: a master is writing; its last batch is then left out, because it may not count in the end. Damage
+    is stepped over and reported in the follower's ``damages``; in a live journal reading ends there (``has_caught_up``
     False). Raises OSError as a volume gives it.
     """
     files = JournalFiles(directory)
@@ -53,7 +53,7 @@ def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
     try:
         follower = Trial(files, index, ignores_missing=True, first_owner=numbering_of(index.meta))
         follower.advance(is_final=is_final)
-        while follower.state.ended:  # what is left of them may count bytes that are dead
+        while follower.state.ended:  # their rest may count dead bytes
             follower.state.reclaim(RECORDS_PER_CHECKPOINT)
             follower.checkpoint()
     except BaseException:
@@ -63,7 +63,7 @@ def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
 
 
 def indexes_in(root: str) -> list[str]:
-    """The directories of the indexes that may be used, the freshest first."""
+    """Return the directories of the indexes that may be used, the freshest first."""
     found: list[tuple[float, str]] = []
     for path in named_indexes(root):
         try:

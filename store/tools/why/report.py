@@ -1,4 +1,4 @@
-"""What there is to say about the files of a store: plain values, in the shape of the JSON that commands print."""
+"""Facts about the files of a store: plain values, in the shape of the JSON that commands print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tandemmq.store.tools.why.inventory import Thing
 
-# Of a file: it is written to; it goes with the next checkpoint; something keeps it; it is being removed.
+# States of a file: it is being written; the next checkpoint removes it; something keeps it; it is being removed.
 TAIL = "tail"
 RECLAIMABLE = "reclaimable"
 HELD = "held"
@@ -48,7 +48,7 @@ class SubscriptionRecord:
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """``operations`` of it stand in the file, of ``operations_total``. ``since`` is the time of the newest message it
+    """``operations`` of its ``operations_total`` are in the file. ``since`` is the time of the newest message it
     adds, ms since 1970, None if it adds none: it was prepared then or later."""
 
     key: str
@@ -60,11 +60,11 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class FileWhy:
-    """One journal file. ``pins`` are the files in which its acknowledgements and deletions shadow something, of those
-    that stay; ``pinned_by`` the inverse. ``roots`` are the files that must be emptied for this one to go; then
-    ``frees`` bytes go, and ``moves`` are those that would have to be copied; ``may_compact`` says whether a compaction
-    that is asked for does it. ``action`` says so in words.
-    ``acknowledgements`` are those in the file, by destination; counted only when one file is asked for."""
+    """A journal file. ``pins``: the remaining files in which its acknowledgements and deletions shadow records;
+    ``pinned_by``: the inverse. ``roots``: the files that must be emptied to free this one; that frees ``frees`` bytes,
+    and ``moves`` bytes would have to be copied; ``may_compact``: a requested compaction does this. ``action`` describes
+    the same in words. ``acknowledgements``: those in the file, by destination; counted only for a single requested
+    file."""
 
     file: int
     name: str
@@ -90,8 +90,9 @@ class FileWhy:
 
 @dataclass(slots=True)
 class Why:
-    """The whole. ``bound_bytes`` is what compaction keeps ``journal_bytes`` below: FACTOR x ``live_bytes`` and two
-    files. ``reclaimable`` go with the next checkpoint. ``things`` is everything in the directory, in bytes."""
+    """The whole report. ``bound_bytes``: the bound below which compaction keeps ``journal_bytes``: FACTOR x
+    ``live_bytes`` and two files. ``reclaimable``: removed by the next checkpoint. ``things``: all contents of the
+    directory, in bytes."""
 
     directory: str
     files: list[FileWhy]

@@ -1,4 +1,4 @@
-"""What the facts say of one file: whether it is held, by what, and what would let it go. Pure."""
+"""The verdict on one file: whether it is held, by what, and how it can be freed. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.store.tools.why.report import GOING, HELD, RECLAIMABLE, TAIL, File
 
 
 def verdict(facts: Facts, graph: Graph, epoch_history: EpochHistory, file: int) -> FileWhy:
-    """All but what has to be read: messages and transactions are counted, and not described."""
+    """Return the verdict without details from the disk: messages and transactions are only counted."""
     known = facts.files[file]
     why = FileWhy(
         file,
@@ -40,7 +40,7 @@ def verdict(facts: Facts, graph: Graph, epoch_history: EpochHistory, file: int) 
 
 
 def _is_sparse(facts: Facts, file: int) -> bool:
-    """Whether a compaction that is asked for empties it."""
+    """Return whether a requested compaction empties it."""
     return file < facts.tail and facts.files[file].live_bytes < DENSE_SHARE * facts.files[file].size
 
 

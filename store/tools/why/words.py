@@ -1,4 +1,4 @@
-"""What keeps a journal file, and what to do about it, in a sentence. Pure."""
+"""Describe in a sentence what keeps a journal file, and how to free it. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tandemmq.store.tools.why.report import GOING, RECLAIMABLE, TAIL, FileWhy, H
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _AGES: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-# Named in a sentence; the rest is counted.
+# Items named in a sentence; the rest is counted.
 NAMED_MAX: Final = 3
 
 
 def bytes_of(size: int) -> str:
-    """2150 -> "2.1 KiB"."""
+    """Return a size in words: 2150 -> "2.1 KiB"."""
     value, unit = float(size), "B"
     for larger in _UNITS:
         if value < 1024:
@@ -23,7 +23,7 @@ def bytes_of(size: int) -> str:
 
 
 def age_of(timestamp: int, now: int) -> str:
-    """9 days in ms -> "9 days"; a clock that stands before the sender's gives "0 seconds"."""
+    """Return an age in words: 9 days in ms -> "9 days"; a clock behind the sender's gives "0 seconds"."""
     seconds = max(0, now - timestamp) // 1000
     for length, word in _AGES:
         if seconds >= length:
@@ -32,12 +32,12 @@ def age_of(timestamp: int, now: int) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """3, "message" -> "3 messages"."""
+    """Return a count in words: 3, "message" -> "3 messages"."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def action_for(why: FileWhy, now: int) -> str:
-    """Who holds the file, and the cheapest way to let it go, with the figure that it frees."""
+    """Return the holders of the file, and the cheapest way to free it, with the bytes that it frees."""
     lines, deeds = _own(why, now)
     if why.state == TAIL:
         return "; ".join(["it is written to", *lines])
@@ -60,7 +60,7 @@ def action_for(why: FileWhy, now: int) -> str:
 
 
 def _own(why: FileWhy, now: int) -> tuple[list[str], list[str]]:
-    """What stands in the file itself, and what may be done about it."""
+    """Return the contents of the file itself, and the possible actions."""
     lines = [holder_in_words(holder, now) for holder in why.holders[:NAMED_MAX]]
     deeds = []
     if why.holders:
@@ -85,7 +85,7 @@ def _own(why: FileWhy, now: int) -> tuple[list[str], list[str]]:
 
 
 def holder_in_words(holder: Holder, now: int) -> str:
-    """3 messages of queue://ORDERS.EU, oldest 9 days, no consumer"""
+    """Return a holder in words: 3 messages of queue://ORDERS.EU, oldest 9 days, no consumer."""
     text = f"{counted(holder.count, 'message')} of {holder.destination}"
     if holder.subscription_name is not None:
         text += f" for {holder.client_id}:{holder.subscription_name}"
@@ -97,7 +97,7 @@ def holder_in_words(holder: Holder, now: int) -> str:
 
 
 def transaction_in_words(transaction: OpenTransaction, now: int) -> str:
-    """2 of 5 operations of prepared transaction XID:[...], 3 days old"""
+    """Return a transaction in words: 2 of 5 operations of prepared transaction XID:[...], 3 days old."""
     total = transaction.operations_total
     some = f"{transaction.operations} of {total}" if transaction.operations != total else f"{total}"
     kind = "prepared" if transaction.is_prepared else "open"
@@ -120,13 +120,13 @@ def _waits(why: FileWhy) -> str:
 
 
 def names(files: list[int]) -> str:
-    """[3, 5] -> "db-3.log, db-5.log"."""
+    """Return the names of files: [3, 5] -> "db-3.log, db-5.log"."""
     text = ", ".join(f"db-{file}.log" for file in files[:NAMED_MAX])
     return text if len(files) <= NAMED_MAX else f"{text} and {len(files) - NAMED_MAX:,} more"
 
 
 def _compaction(why: FileWhy) -> str:
-    """Empty when it would not pay."""
+    """Return the compaction in words; empty when it would not pay."""
     if not why.may_compact or why.moves >= why.frees:
         return ""
     return f"`tandemmq store compact` moves {bytes_of(why.moves)} and frees {bytes_of(why.frees)}"
