@@ -1,12 +1,12 @@
 """Journal files that are no longer needed are moved to an archive instead of deleted: archive_data_logs.
 
 For each file, oldest first: give it its name in the archive, sync the archive, write its manifest beside it, sync the
-archive, take its name from the journal, sync the journal's directory. So a crash leaves the file in one place or in
-both, never in none, and who sees a manifest sees the whole file; a file that is in both is taken from the journal by
+archive, remove its name from the journal, sync the journal's directory. So a crash leaves the file in one place or in
+both, never in none, and a manifest exists only for a whole file; a file that is in both is removed from the journal by
 the next removal, which writes its manifest first. On the volume of the journal nothing is copied, the file only gets
 another name; on another volume it is copied and synced before it has its name.
 
-Nothing in the archive is ever overwritten but a manifest by its like: a name that another file has gets ".1", ".2", ...
+Nothing in the archive is overwritten except a manifest by its new version: a taken name gets ".1", ".2", ...
 behind it. docs/formats/archive-manifest.md.
 """
 
@@ -59,9 +59,9 @@ class Archive:
     """Moves unneeded journal files to the archive directory. One thread at a time. ``directory`` is made when the first
     file goes there.
 
-    ``problem`` says why files wait to be moved; None when none does. After a failed sync of the archive none is moved
-    any more: a second one could report success for names that never reached the disk. ``pause`` is called now and then
-    while a file is read for its manifest.
+    ``problem``: the reason why files wait to be moved; None when none does. After a failed sync of the archive none is
+    moved any more: a second sync could report success for names that never reached the disk. ``pause`` is called now
+    and then while a file is read for its manifest.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Archive:
         self._is_latched = False
 
     def remove(self, files: Iterable[int]) -> None:
-        """Move ``files``, oldest first; those that are not there are no matter. Durable on return, unless ``problem``.
+        """Move ``files``, oldest first; missing ones are ignored. Durable on return, unless ``problem``.
 
-        What cannot be moved stays in the journal, with all that was to follow it: its acknowledgements, in a later
-        file, must not go before it. It is tried again with the next removal.
+        A file that cannot be moved stays in the journal, with all that follow it: its acknowledgements, in a later
+        file, must not go before it. The next removal tries it again.
         """
         waiting = sorted({*self._waiting, *files})
         try:
@@ -102,7 +102,7 @@ class Archive:
         except JournalMissing:
             self._files.remove([file])  # its name is gone: durably so on return
             return
-        # Open to the end: what is archived, described and removed is one file, whoever changes names meanwhile.
+        # Open to the end: the archived, described and removed file is the same one, even if names change meanwhile.
         with closing(source):
             self._make_directory()
             name = os.path.basename(self._files.path(file))
@@ -124,7 +124,7 @@ class Archive:
                 self._files.remove([file])
 
     def _describe(self, file: int, source: FileSource, archived: str) -> Manifest | None:
-        """What the manifest says; None when the file cannot be read: what is archived is kept so."""
+        """Return the manifest; None when the file cannot be read: then it is archived without one."""
         try:
             self._headers.refresh()
             epoch_history = self._headers.epoch_history
@@ -165,7 +165,7 @@ class Archive:
     def _make_directory(self) -> None:
         if not exists(self._disk, self.directory):
             self._disk.makedirs(self.directory, exist_ok=True)
-            # Its name must be as durable as what it is to hold.
+            # Its name must be as durable as its contents.
             sync_directory(self._disk, os.path.dirname(self.directory))  # prove: archive-name-durable
 
     def _copy(self, source: FileSource, name: str) -> str | None:
@@ -184,7 +184,7 @@ class Archive:
 
     @contextmanager
     def _new_file(self, path: str) -> Iterator[int]:
-        """A descriptor of a new file, to be written; what a crash left over under its name is removed."""
+        """Yield the descriptor of a new file for writing; a leftover of a crash with its name is removed."""
         unlink_if_there(self._disk, path)
         fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE)
         try:
@@ -193,8 +193,8 @@ class Archive:
             self._disk.close(fd)
 
     def _give_name(self, path: str, name: str, source: FileSource, *, is_copy: bool = False) -> str | None:
-        """A second name in the archive: ``name``, or one like it; which, is returned. What is there already under it is
-        left as it is. None: ``path`` is no name of ``source`` any more, and nothing is named."""
+        """Give a second name in the archive, ``name`` or one like it, and return it. Existing files there are left as
+        they are. None: ``path`` is no name of ``source`` any more, and nothing is named."""
         for number in range(SAME_NAME_MAX):
             archived = f"{name}.{number}" if number else name
             target = os.path.join(self.directory, archived)

@@ -1,13 +1,13 @@
-"""Emptying sparse journal files: what still lives in them is copied to the end, so that they can go (safety.md 5).
+"""Empty sparse journal files: copy their live records to the end, so that the files can go (safety.md 5).
 
 The bound is disk <= FACTOR x live + two files. Acknowledgements and deletions are never copied: the files whose
-messages they killed are emptied first, then nothing needs them. A copy is decided when its batch is formed, on the
+messages they removed are emptied first, then nothing needs them. A copy is decided when its batch is formed, on the
 storage thread; it keeps the message's place in the order, and applying it moves the entry. Work is done in steps of
-STEP_BYTES, between the batches of everybody else, and no faster than a rate.
+STEP_BYTES, between the batches of clients, and no faster than a rate.
 
     message                 an Update with a hint; for a topic, with a Remove for each durable subscription that does
                             not have it pending
-    subscription's record   written anew, then all that it has pending, then a trace that says so
+    subscription's record   written again, then all its pending messages, then a trace that marks this
     prepared transaction    all its operations, with hints, and its Prepare, in one batch
 """
 
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 
 FACTOR = 2.0
 FILES_BEYOND = 2
-# When an operator asks for it, every file goes of which less than this share lives.
+# A requested compaction empties every file of which less than this share is live.
 DENSE_SHARE = 0.9
 STEP_BYTES = 256 << 10
 STEP_RECORDS = 500
 
 
 class CompactionReport(NamedTuple):
-    """What a compaction did. ``files`` were emptied; they go with the checkpoint that follows."""
+    """Result of a compaction. ``files`` were emptied; the next checkpoint removes them."""
 
     files: tuple[int, ...]
     messages: int
@@ -64,10 +64,10 @@ def plan(
     file_length: int,
     held_by_records: Set[int] = frozenset(),
 ) -> tuple[int, ...]:
-    """The files to empty, oldest first, so that the journal is within its bound again; none when it is already.
+    """Return the files to empty, oldest first, so that the journal is within its bound again; none if it already is.
 
-    Those with the smallest share of live bytes come first, and no more than needed: each costs the copying of what
-    lives in it. What acknowledgements keep goes by itself when the files they shadow have gone.
+    Files with the smallest share of live bytes come first, and no more than needed: each costs the copying of its live
+    bytes. Files that acknowledgements keep go by themselves when the files they shadow have gone.
     """
     disk = sum(sizes.values())
     live = sum(min(held.live_bytes, sizes.get(file, 0)) for file, held in files.items())
@@ -83,8 +83,8 @@ def plan(
         return disk - sum(sizes.get(file, 0) for file in reclaimable(emptied)) + copied
 
     if disk_after(0) <= bound:
-        return ()  # what is to be reclaimed anyway is enough
-    low, high = 0, len(candidates)  # few enough is not enough, all of them is all that can be done
+        return ()  # the files that are reclaimed anyway are enough
+    low, high = 0, len(candidates)  # ``low`` files are not enough; all of them is the maximum
     while high - low > 1:
         middle = (low + high) // 2
         if disk_after(middle) <= bound:
@@ -100,7 +100,7 @@ def plan(
 def sparse(
     files: Mapping[int, FileState], sizes: Mapping[int, int], before: int, held_by_records: Set[int]
 ) -> tuple[int, ...]:
-    """All files worth emptying, whatever the bound: less than DENSE_SHARE of each lives. Oldest first."""
+    """Return all files worth emptying, whatever the bound: less than DENSE_SHARE of each is live. Oldest first."""
     return tuple(
         file
         for file in sorted(sizes)
@@ -111,11 +111,11 @@ def sparse(
 
 
 class Compaction:
-    """One run over ``files``. All on the storage thread; ``step`` until ``is_done``.
+    """Run over ``files``. All on the storage thread; call ``step`` until ``is_done``.
 
-    A file is verified when its turn comes, for that takes a while; what does not verify is not copied (a copy gets a
-    checksum of its own), and such files are ``unfit``. ``reports`` are completed when the files are gone, by the
-    storage thread. ``write_copies`` writes a batch, synced and fence-checked on return; the locations of its records.
+    A file is verified when its turn comes, because that takes a while; parts that do not verify are not copied (a copy
+    gets its own checksum), and such files are ``unfit``. The storage thread completes ``reports`` when the files are
+    gone. ``write_copies`` writes a batch, synced and fence-checked on return; returns the locations of its records.
     """
 
     def __init__(
@@ -149,12 +149,12 @@ class Compaction:
         return CompactionReport(self.files, self.messages, self.bytes_copied, self.disk_before, disk_expected)
 
     def step(self) -> int:
-        """Copy a little; returns the bytes written. 0 with ``is_done`` when there is nothing left."""
+        """Copy one step; return the bytes written. 0 with ``is_done`` when nothing is left."""
         while self._files:
             file = self._files[0]
             written = 0
             if not self._has_moved_records and file not in self._state.files:
-                self._files.popleft()  # by a checkpoint of meanwhile nothing needed it any more, and it went
+                self._files.popleft()  # a checkpoint found meanwhile that nothing needed it, and it was removed
                 continue
             try:
                 if not self._has_moved_records:
@@ -174,7 +174,7 @@ class Compaction:
         return 0
 
     def _leave(self, file: int) -> None:
-        """Something of the file does not verify: what was not copied of it stays there."""
+        """Leave a file of which a part does not verify: all that was not copied stays there."""
         self.unfit.add(file)
         self.files = tuple(each for each in self.files if each != file)
         self._end_file()
@@ -204,7 +204,7 @@ class Compaction:
         return self._copy(owner, chunk)
 
     def _follow_subscription(self) -> int:
-        """What a moved subscription has pending must stand behind its record."""
+        """Copy pending messages of a moved subscription: they must stand behind its record."""
         owner, record = self._moving[0]
         state = self._state
         chunk: list[tuple[int, Entry]] = []
@@ -236,7 +236,7 @@ class Compaction:
         return len(payload)
 
     def _copy_sound(self, owner: int, found: tuple[int, Entry]) -> int:
-        """Copy a message unless it does not verify: then nobody is given it, wherever it stands."""
+        """Copy a message unless it does not verify: then no client gets it, wherever it stands."""
         try:
             return self._copy(owner, [found])
         except JournalCorrupt:
@@ -300,7 +300,7 @@ class Compaction:
         return sum(map(len, payloads))
 
     def _plain(self, record: bytes, operation: PendingOperation) -> bytes:
-        """The operation's command without what may stand behind it, its message in our version."""
+        """Return the operation's command without hints behind it, its message in our version."""
         command = commands.decode(record)
         assert isinstance(command, commands.AddMessage | commands.RemoveMessage), "a transaction adds and removes"
         if isinstance(command, commands.AddMessage):

@@ -1,6 +1,6 @@
 """The description of an archived journal file, stored beside it, so that a reader can plan without opening it.
 
-docs/formats/archive-manifest.md has the fields and says when the manifest is written. Reads through a Source only.
+docs/formats/archive-manifest.md has the fields and the time of writing. Reads through a Source only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHUNK_BYTES: Final = 1 << 20
 # No writer makes a longer one; a reader refuses a longer file of that name.
 MANIFEST_BYTES_MAX: Final = 4 << 20
 
-_BROKER_IN: Final = 12  # its place in read_fields' marks
+_BROKER_IN: Final = 12  # its index in the marks of read_fields
 
 
 class Place(NamedTuple):
@@ -80,7 +80,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(content: bytes) -> Manifest | None:
-    """The manifest in a file's ``content``; None for anything else, another format's included."""
+    """Return the manifest in a file's ``content``; None for anything else, another format's included."""
     try:
         body = json.loads(content)
         if body["format"] != FORMAT:
@@ -104,7 +104,7 @@ def _place(value: Any) -> Place | None:
     return None if value is None else Place(int(value["batch"]), int(value["record"]))
 
 
-# How the simple fields are read.
+# Converters of the simple fields.
 _READ: Final[dict[Callable[[Any], Any], tuple[str, ...]]] = {
     str: ("name", "sha256", "counted_sha256", "directory"),
     int: ("file", "bytes", "counted", "batches", "records", "damaged"),
@@ -123,9 +123,9 @@ def describe(
     openwire: int | None = None,
     pause: Callable[[], object] = lambda: None,
 ) -> Manifest:
-    """The manifest of a journal file, which is read twice from beginning to end. ``source`` stays open.
+    """Return the manifest of a journal file, which is read twice from beginning to end. ``source`` stays open.
 
-    ``end`` and ``openwire`` are what headers of other files say of it. Holds a chunk, or one batch where a batch is
+    ``end`` and ``openwire`` come from headers of other files. Holds in memory a chunk, or one batch where a batch is
     longer; ``pause`` is called after each. OSError as the source gives it.
     """
     seen = _Seen(openwire)
@@ -140,7 +140,7 @@ def describe(
     since_pause = 0
     for batch in Scan(lambda: Borrowed(source), file, 0, limit, on_corrupt=on_corrupt, chunk_bytes=CHUNK_BYTES):
         if end is None and _is_end_marker(batch.records):
-            continue  # the end is before it, though no header that is there says so
+            continue  # the end is before it, though no present header names it
         seen.batch(batch.offset, batch.end, batch.records)
         since_pause += batch.end - batch.offset
         if since_pause >= CHUNK_BYTES:
@@ -174,7 +174,7 @@ def describe(
 
 
 def _digest(source: Source, digest: Any, start: int, stop: int | None, pause: Callable[[], object]) -> int:
-    """Add the bytes from ``start`` to ``stop``, None: to the end; returns where that is."""
+    """Add the bytes from ``start`` to ``stop`` (None: to the end) to the digest; return the offset behind them."""
     at = start
     while stop is None or at < stop:
         data = source.read(at, CHUNK_BYTES if stop is None else min(CHUNK_BYTES, stop - at))
@@ -188,7 +188,7 @@ def _digest(source: Source, digest: Any, start: int, stop: int | None, pause: Ca
 
 @dataclass(slots=True, eq=False)
 class _Seen:
-    """What the batches of a file add up to."""
+    """Sums over the batches of a file."""
 
     _openwire: int | None
     header: Header | None = None
@@ -223,7 +223,7 @@ class _Seen:
             self._adds[1:] = [records[len(kinds) - 1 - kinds[::-1].index(commands.ADD)]]
 
     def times(self) -> tuple[int | None, int | None]:
-        """The times that the first and the last record show which show one."""
+        """Return the times of the first and the last record that have one."""
         shown = list(self._clocks)
         for at, payload in self._adds:
             time = self._broker_in(payload)
@@ -253,7 +253,7 @@ def _header(payload: bytes) -> Header | None:
 
 
 def _is_end_marker(records: Sequence[tuple[int, bytes]]) -> bool:
-    """Whether this is what a rotation leaves behind the end of the old file."""
+    """Return whether these records are the marker that a rotation leaves behind the end of the old file."""
     return len(records) == 1 and (_text(records[0][1]) or "").startswith(NEXT)
 
 

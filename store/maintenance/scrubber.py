@@ -1,10 +1,10 @@
-"""Reads sealed journal files in the background, so that damage is found while another copy is good.
+"""Read sealed journal files in the background, so that damage is found while another copy is good.
 
     pass    file | file | file ...    each from the disk, at ``rate``, its batches compared with their checksums
-    check   one file, at once         for a caller that met damage there
+    check   one file, at once         for a caller that found damage there
 
-What does not verify is handed to the journal's ``mend``: a node of a set gets it from another node, a shared volume
-has no other copy. Then the file is read again: only what verifies on the disk counts as repaired.
+Damaged ranges are handed to the journal's ``mend``: a node of a set gets them from another node, a shared volume has
+no other copy. Then the file is read again: only ranges that verify on the disk count as repaired.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tandemmq.store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
-#: Read at a time: a sync of the writer waits behind it.
+#: Bytes of one read: a sync of the writer may wait for it.
 CHUNK_BYTES: Final = 64 << 10
-#: Shorter pauses are added up.
+#: Shorter pauses are accumulated.
 PAUSE_SECONDS_MIN: Final = 0.001
-#: Looks again whether there is something to read: a standby of a pair reads nothing, and a node of a set nothing
-#: before it knows what is final.
+#: Seconds between checks for something to read: a standby of a pair reads nothing, and a node of a set nothing before
+#: it knows the final position.
 IDLE_SECONDS: Final = 5.0
-#: A file that could not be mended is not read again for a caller within this.
+#: A file that could not be repaired is not read again for a caller within this time.
 RETRY_SECONDS: Final = 0.5
 
 
@@ -54,7 +54,7 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """Bytes that were written again, by the copy of ``node``; so many batches."""
+    """Range that was written again from the copy of ``node``, and its number of batches."""
 
     start: int
     stop: int
@@ -63,7 +63,7 @@ class Repaired:
 
 
 class Sealed(Protocol):
-    """A journal some of whose files are sealed. The scrubber's thread asks."""
+    """A journal some of whose files are sealed. For the scrubber's thread."""
 
     @property
     def headers(self) -> HeaderReader: ...
@@ -73,16 +73,16 @@ class Sealed(Protocol):
 
     @property
     def below(self) -> int:
-        """Files below this number are sealed: nobody writes or cuts them. After ``headers.refresh``."""
+        """Files below this number are sealed: no process writes or cuts them. After ``headers.refresh``."""
         ...
 
     def mend(self, damaged: Damaged) -> Sequence[Repaired]:
-        """Write again what is damaged, as far as there is a good copy. Durable on return. OSError as the volume gives
-        it."""
+        """Write the damaged ranges again, as far as there is a good copy. Durable on return. OSError as the volume
+        gives it."""
         ...
 
     def restore(self, file: int, end: int) -> Sequence[Repaired]:
-        """Write a file that is missing and needed, and ends there; all of it or nothing. Durable on return."""
+        """Write a needed, missing file that ends at ``end``; all of it or nothing. Durable on return."""
         ...
 
 
@@ -105,11 +105,11 @@ class OwnVolume:
 
 
 class _Ended(Exception):
-    """The thread is to end."""
+    """Ends the thread."""
 
 
 class _Paced:
-    """A source that reads what the disk has, and waits after each read. What cannot be read is zeros, which verify as
+    """A source that reads from the disk, and waits after each read. Unreadable parts are zeros, which verify as
     nothing."""
 
     def __init__(self, source: FileSource, pause: Callable[[int], object]) -> None:
@@ -133,8 +133,8 @@ class _Paced:
 
 
 class Scrubber:
-    """Begins with ``start``, ends with ``end``. ``journals`` are those to be read now; ``rate`` in bytes a second (0:
-    no passes), ``interval`` in seconds from the beginning of one pass to that of the next."""
+    """Begins with ``start``, ends with ``end``. ``journals`` returns those to be read now; ``rate`` in bytes a second
+    (0: no passes), ``interval`` in seconds from the beginning of one pass to that of the next."""
 
     def __init__(
         self, journals: Callable[[], Sequence[Sealed]], *, rate: int, interval: float, threads: Threads = OS_THREADS
@@ -143,13 +143,13 @@ class Scrubber:
         self._rate = rate
         self._interval = interval
         self._clock = threads.monotonic
-        self._inbox = threads.inbox()  # of files to be checked; None: the end
+        self._inbox = threads.inbox()  # files to be checked; None: the end
         self._guard = threads.lock()
         self._asked: dict[int, Future[bool]] = {}
         self._is_ended = False
         self._thread = threads.thread(self._run, "tandemmq-scrubber")
-        self._due = 0.0  # when what was read is paid for
-        self._losses: dict[str, DeclaredLosses] = {}  # by directory; kept, for later files are read to find them
+        self._due = 0.0  # time until which the rate allows no further read
+        self._losses: dict[str, DeclaredLosses] = {}  # by directory; kept, because they need a read of later files
         self._failed_at: dict[int, float] = {}
         self._damaged: dict[str, tuple[Identity, Ranges]] = {}  # by path
         self._counts = dict.fromkeys(
@@ -169,7 +169,7 @@ class Scrubber:
         self._thread.start()
 
     def end(self) -> None:
-        """Nothing is read or written any more on return."""
+        """End the thread. Nothing is read or written any more on return."""
         with self._guard:
             self._is_ended = True
         self._inbox.put(None)
@@ -180,11 +180,11 @@ class Scrubber:
 
     @property
     def figures(self) -> Mapping[str, int]:
-        """What it has read, found and repaired, by the names of the metrics."""
+        """Counts of what was read, found and repaired, by the names of the metrics."""
         return dict(self._counts)
 
     def check(self, file: int) -> Future[bool]:
-        """Read this file of the first journal now, and mend it. True: all of it verifies; cancelled by ``end``."""
+        """Read this file of the first journal now, and repair it. True: all of it verifies; cancelled by ``end``."""
         with self._guard:
             asked = self._asked.get(file)
             if asked is None:
@@ -212,7 +212,7 @@ class Scrubber:
             pass
 
     def _guarded(self, journal: Sealed, work: Callable[[], object]) -> None:
-        """A disk that fails, or a fault of ours, ends this pass and not the thread."""
+        """Do ``work``: a failing disk, or a fault of ours, ends this pass and not the thread."""
         try:
             work()
         except OSError as error:
@@ -242,7 +242,7 @@ class Scrubber:
         self._wait_until(self._due)
 
     def _wait_until(self, due: float) -> None:
-        """What is asked for meanwhile is done at once."""
+        """Wait until ``due``; handle requests at once meanwhile."""
         while (left := due - self._clock()) >= PAUSE_SECONDS_MIN:
             try:
                 item = self._inbox.get(timeout=None if math.isinf(left) else left)
@@ -260,7 +260,7 @@ class Scrubber:
             def check() -> None:
                 nonlocal outcome
                 if not journals[0].files.exists(file):
-                    # Somebody needs it. A pass restores none: what it does not find was given up.
+                    # A caller needs the file. A pass restores none: files that it does not find were given up.
                     self._restore(journals[0], file)
                 outcome = self._is_sound(journals[0], file, lambda size: None)
 
@@ -281,7 +281,7 @@ class Scrubber:
             self._count(journal, file, journal.restore(file, end), ())
 
     def _is_sound(self, journal: Sealed, file: int, pause: Callable[[int], object]) -> bool:
-        """Whether all of the file verifies, in the end. False also for one that is not sealed, or not there."""
+        """Return whether all of the file verifies, after a repair. False also if it is not sealed, or missing."""
         repaired: Sequence[Repaired] = ()
         for is_last in (False, True):
             headers = journal.headers
@@ -310,7 +310,7 @@ class Scrubber:
         return not ranges
 
     def _undeclared(self, journal: Sealed, file: int, ranges: Ranges) -> Ranges:
-        """Without what an operator declared lost."""
+        """Return ``ranges`` without those that an operator declared lost."""
         if not ranges:
             return ranges
         ends = journal.headers.epoch_history.ends
@@ -319,7 +319,7 @@ class Scrubber:
         return tuple(each for each in ranges if not losses.covers(file, *each, later))
 
     def _note(self, journal: Sealed, file: int, source: FileSource, ranges: Ranges) -> bool:
-        """Remember what is damaged, and tell it once. False: the journal's name leads to another file by now."""
+        """Remember the damage, and log it once. False: the journal's name leads to another file by now."""
         path = journal.files.path(file)
         before = self._damaged.pop(path, None)
         if ranges:
@@ -333,7 +333,7 @@ class Scrubber:
         return True
 
     def _count(self, journal: Sealed, file: int, repaired: Sequence[Repaired], left: Ranges) -> None:
-        """Of what was written again, what verifies now."""
+        """Count the ranges that were written again and verify now."""
         for each in repaired:
             # prove: repair-is-read-again-before-it-counts
             if any(start < each.stop and each.start < stop for start, stop in left):

@@ -1,7 +1,7 @@
-"""What keeps a store small and quick to come back: checkpoints, reclaimed files, compaction.
+"""Upkeep, so that a store stays small and recovers quickly: checkpoints, reclaimed files, compaction.
 
-The storage thread calls ``work`` between its batches. A checkpoint is written by a thread of its own, in slices; what
-it tells comes back through the storage thread's inbox (``tell``), as does a removal that failed.
+The storage thread calls ``work`` between its batches. A checkpoint is written by a separate thread, in slices; its
+results come back through the storage thread's inbox (``tell``), as does a failed removal.
 """
 
 # proofs: upkeep
@@ -35,13 +35,13 @@ from tandemmq.store.writer.space import Space
 
 log = logging.getLogger(__name__)
 
-# A standing checkpoint works in slices of this length and then lets the others run: the loop and the storage thread
+# A standing checkpoint works in slices of this length and then pauses for the others: the loop and the storage thread
 # share one interpreter with it.
 CHECKPOINT_SLICE_SECONDS = 0.001
 CHECKPOINT_PAUSE_SECONDS = 0.001
-# More than an operation adds to the index, but for ids of unusual length.
+# Upper bound of what an operation adds to the index, except for ids of unusual length.
 OPERATION_BYTES = 512
-# What is left of owners that ended is reclaimed in pieces of so many entries, with this pause after each.
+# Entries of ended owners that are reclaimed at a time, and the pause after each such piece.
 RECLAIM_ENTRIES = 500
 RECLAIM_PAUSE_SECONDS = 0.005
 
@@ -56,17 +56,17 @@ class CheckpointDone:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What was done in the background failed, and that is final."""
+    """Background work failed, and that is final."""
 
     error: BaseException
 
 
 @dataclass(eq=False, repr=False)
 class Upkeep:
-    """Checkpoints, reclaims and compacts, one step a call. ``background`` runs what may take long; ``is_halted`` makes
+    """Checkpoints, reclaims and compacts, one step a call. ``background`` runs long work; ``is_halted`` makes
     it end soon.
 
-    What ``follower`` had begun to write before the promotion is written first.
+    A checkpoint that ``follower`` had begun before the promotion is written first.
     """
 
     follower: InitVar[Follower]
@@ -89,7 +89,7 @@ class Upkeep:
         settings = self._settings
         self._clock = clock = self.threads.monotonic
         self._remover = _remover(files, settings, self._breathe)
-        # With so many a checkpoint begins.
+        # Number of records after which a checkpoint begins.
         self._checkpoint_records = records_per_checkpoint(
             settings, follower.speed.seconds_per_record, follower.load_seconds
         )
@@ -102,34 +102,35 @@ class Upkeep:
         self._next_step = 0.0
         self._next_reclaim = 0.0
         self._sizes: dict[int, int] = {}  # of files that do not grow any more
-        # Until an index stands in its file, nothing but the file itself tells that this epoch began; and what a former
-        # one left to be emptied is seen to at once. A checkpoint syncs: where syncs are left out, only for files to go.
+        # Until an index stands in its file, nothing but the file itself proves that this epoch began; and files that a
+        # former epoch left to be emptied are handled at once. A checkpoint syncs: without syncs it is only for
+        # removable files.
         left_over = self._state.reclaimable(self._epoch_history.first_of_epoch, self._end.writer.position[0])
         self._is_wanted = settings.journal_disk_sync_strategy == "always" or bool(left_over)
-        self._has_left_over = False  # files that could go, had the last cleanup not been so recent
+        self._has_left_over = False  # files that could go, but the last cleanup was too recent
         self._is_in_a_hurry = False
-        self._wanted_by: list[Future[None]] = []  # who asked for a checkpoint that has not begun
-        self._awaited_by: list[Future[None]] = []  # who asked for the one that is under way
+        self._wanted_by: list[Future[None]] = []  # futures of a checkpoint that has not begun
+        self._awaited_by: list[Future[None]] = []  # futures of the checkpoint that is under way
         self._last_checkpoint = clock()
-        # With an interval of 0 (infinite) at a stop only; else the first checkpoint may.
+        # With an interval of 0 (infinite) only a stop cleans up; else the first checkpoint may.
         self._last_cleanup = clock() if math.isinf(settings.cleanup_interval) else -math.inf
         self._bytes_at_checkpoint = 0
 
     @property
     def archive_problem(self) -> str | None:
-        """Why files that were given up are not in the archive; None: they are, or there is none."""
+        """Reason why files that were given up are not in the archive; None: they are, or there is no archive."""
         return self._remover.problem if isinstance(self._remover, Archive) else None
 
     @property
     def next_work(self) -> float | None:
-        """When there is something to do again, by the clock; None: after the next batch."""
+        """Time, by the clock, of the next work; None: after the next batch."""
         due = [] if self._compaction is None else [self._next_step]
         if self._state.may_reclaim:
             due.append(self._next_reclaim)
         return min(due, default=None)
 
     def compact(self, report: Future[CompactionReport]) -> None:
-        """Begin to empty all files in which more than a little is dead. ``report`` is completed when they are gone."""
+        """Begin to empty all files with more than a little dead content. ``report`` is completed when they are gone."""
         if self._compaction is None:
             self._begin_compaction(is_asked=True)
         if self._compaction is None:
@@ -144,11 +145,11 @@ class Upkeep:
         self._wanted_by.append(done)
 
     def clean_up_soon(self) -> None:
-        """A file was closed though nothing changed: perhaps nothing needs it, which a checkpoint finds."""
+        """Request a checkpoint: a file was closed without changes, so perhaps nothing needs it."""
         self._is_wanted = True
 
     def cancel_reports(self) -> None:
-        """Cancel the reports of what was not finished."""
+        """Cancel the reports of unfinished work."""
         for done in (*self._wanted_by, *self._awaited_by):
             done.cancel()
         for compaction in (self._compaction, *(compaction for compaction, _ in self._compacted)):
@@ -156,7 +157,7 @@ class Upkeep:
                 report.cancel()
 
     def work(self) -> None:
-        """What is due now: between two batches, and now and then when there are none."""
+        """Do the work that is due: between two batches, and regularly when there are none."""
         self._end.prepare_next()
         self._compact_a_little()
         self._reclaim_a_little()
@@ -174,11 +175,11 @@ class Upkeep:
             or now - self._last_checkpoint >= settings.checkpoint_interval
         )
         if self._has_left_over and now - self._last_cleanup >= settings.cleanup_interval:
-            self._is_wanted = True  # what the last one might not clean up yet must not wait for traffic
-        # Two reasons: a replay would take its time, for so much changed or so long ago; or something waits for one.
+            self._is_wanted = True  # the rest of the last cleanup must not wait for traffic
+        # Two reasons: a replay would take long, because of the changes or the time since; or a caller waits.
         if (
             (is_due or self._is_wanted or self._unfinished is not None)
-            # Asked last: the volume is asked, too.
+            # Last, because this reads the volume, too.
             and (tail.operations >= 2 * self._checkpoint_records or self._has_checkpoint_space())
         ):
             if self._unfinished is not None:
@@ -206,7 +207,7 @@ class Upkeep:
         threads = self.threads
         started = threads.monotonic()
         try:
-            # Only when db.free was lost: what it would have said is found here, while others work.
+            # Only when db.free was lost: its contents are found here, while others work.
             steps = chain(self._index.recover_free_pages(), self._index.checkpoint(changes(frozen), frozen.meta))
             slice_end = threads.monotonic() + CHECKPOINT_SLICE_SECONDS
             for _ in steps:
@@ -222,7 +223,7 @@ class Upkeep:
             raise
 
     def checkpoint_done(self, done: CheckpointDone) -> None:
-        """The checkpoint that was under way ended; raises what ended it, if it failed."""
+        """Note the end of the checkpoint that was under way; raise its error if it failed."""
         self._checkpoint = None
         if done.error is not None:
             raise done.error  # prove: failed-checkpoint-is-final
@@ -245,15 +246,16 @@ class Upkeep:
             self._end_compactions(done.frozen.position)
             if self._settings.enable_compaction and self._compaction is None:
                 self._begin_compaction()
-                # The files that it emptied are going only now: their room may be enough for the rest, traffic or not.
+                # The files that it emptied are removed only now: their space may be enough for the rest, with or
+                # without traffic.
                 self._has_left_over = has_compacted and self._compaction is None and self._space.is_short
 
     def _reclaim(self, files: tuple[int, ...]) -> None:
-        """Remove files that nothing needs: first said in the journal, then done, oldest first."""
+        """Remove files that nothing needs: write this into the journal first, then remove them, oldest first."""
         records = [encode_gone(files)]  # prove: gone-names-the-files "files" -> "()"
         state = self._state
         audit = state.audit
-        # The records from which a replay would learn these are to go (AMQ-3833: only if they changed).
+        # The records from which a replay would learn these will go (AMQ-3833: only if they changed).
         if audit is not None and len(audit) and _must_tell(state.audit_record, audit.revision, files):
             records.insert(0, encode_producer_audit(encode_audit(audit.image())))
         else:
@@ -269,7 +271,7 @@ class Upkeep:
             state.connections_record = (locations[-1], connections.revision)
         self._end.settle()  # prove: gone-is-durable-before-unlink
         self._pages.forget(files)
-        # A removal that failed is final as a failed write is: what pins a file that is still there must stay.
+        # A failed removal is final like a failed write: the files that pin a file that is still there must stay.
         if self._unlinking is not None:
             self._await(self._unlinking)  # prove: one-removal-after-the-other
         state.forget_files(files)
@@ -281,27 +283,27 @@ class Upkeep:
         log.info("reclaimed %d journal files (%d to %d)", len(files), files[0], files[-1])
 
     def _await(self, work: Future[None]) -> None:
-        """Wait for background work; raises what it raised."""
+        """Wait for background work; raise its error."""
         self.background.wait(work)
         work.result()
 
     def _unlink(self, files: tuple[int, ...]) -> None:
         for file in files:
             # One at a time, each with a sync of the directory: a removed acknowledgement must not be gone while the
-            # message that it killed comes back after a power loss.
-            # Who hung in the volume meanwhile removes no more: a successor does.
+            # message that it removed comes back after a power loss.
+            # A master that hung in the volume removes no more: its successor does.
             if self.is_halted:  # prove: halted-removes-no-more
                 return
             self._remover.remove([file])  # prove: directory-sync-after-each-unlink "[file]" -> "files"
 
     def _breathe(self) -> None:
-        """In the background, between chunks of a file that goes to the archive: the loop and the storage thread share
-        one interpreter with it."""
+        """Pause between chunks of a file that is archived, in the background: the loop and the storage thread share one
+        interpreter with it."""
         if not self.is_halted:
             self.threads.sleep(CHECKPOINT_PAUSE_SECONDS)
 
     def _unlinked(self, unlinking: Future[None]) -> None:
-        """In the background: a failure is the storage thread's to raise."""
+        """Report a failure to the storage thread, which raises it. In the background."""
         error = None if unlinking.cancelled() else unlinking.exception()
         if error is not None:
             self.tell(Failed(error))  # prove: failed-unlink-is-final
@@ -339,7 +341,7 @@ class Upkeep:
 
     def _begin_compaction(self, *, is_asked: bool = False) -> None:
         if self._space.free_bytes < self._settings.journal_max_file_length:
-            return  # copies need room
+            return  # copies need space
         state = self._state
         sizes = self._file_sizes()
         current = self._end.writer.position[0]
@@ -369,8 +371,8 @@ class Upkeep:
         return locations
 
     def _that_fit(self, files: Sequence[int]) -> tuple[int, ...]:
-        """As many of these, the first of them, as leave half of what is free when they were copied: the files go when
-        all of them were. The next compaction begins with the rest."""
+        """Return the first of these files whose copies leave half of the free space: the files go when all of them were
+        copied. The next compaction begins with the rest."""
         copied = accumulate(self._state.files[file].live_bytes for file in files)
         room = self._space.free_bytes // 2
         return tuple(file for file, total in zip(files, copied, strict=True) if total <= room)
@@ -380,18 +382,18 @@ class Upkeep:
         if compaction is None or self._clock() < self._next_step:
             return
         copied = compaction.step()
-        # The rate bounds what producers and consumers lose to this; checkpoints take what it does to the state.
+        # The rate bounds the loss of producers and consumers; checkpoints handle its changes of the state.
         self._next_step = self._clock() + copied / self._settings.compaction_rate
         if compaction.is_done:
             self._unfit |= compaction.unfit
             self._figures.compactions += 1
-            assert self._state.position is not None, "what was copied stands somewhere"
+            assert self._state.position is not None, "the copies have a position"
             self._compacted.append((compaction, self._state.position))
             self._compaction = None
             self._is_wanted = True
 
     def _end_compactions(self, covered: Position) -> None:
-        """A checkpoint covers what was copied, and the files that it emptied are given up."""
+        """End compactions whose copies a checkpoint covers, and whose files are given up."""
         while self._compacted and self._compacted[0][1][:2] <= covered[:2]:
             compaction, _ = self._compacted.pop(0)
             report = compaction.report(self._disk_bytes())
@@ -415,7 +417,7 @@ class Upkeep:
             waiting.set_result(report)
 
     def finish(self) -> None:
-        """A last checkpoint; durable on return, unless halted meanwhile."""
+        """Write a last checkpoint; durable on return, unless halted meanwhile."""
         if self._checkpoint is not None:
             self._is_in_a_hurry = True
             self._await(self._checkpoint)
@@ -448,6 +450,6 @@ def _remover(files: JournalFiles, settings: StoreSettings, pause: Callable[[], o
 
 
 def _must_tell(record: tuple[int, int], revision: int, files: Container[int]) -> bool:
-    """Whether ``revision`` must be written again: its newest ``record`` (location, revision) is of an older one, or
-    stands in one of ``files``."""
+    """Return whether ``revision`` must be written again: its newest ``record`` (location, revision) is of an older one,
+    or is in one of ``files``."""
     return record[1] != revision or record[0] >> 32 in files

@@ -300,9 +300,7 @@ def _compare_messages(path: str, state: State, replayed: State, report: Report) 
     for key in sorted(state.subscriptions.keys() & replayed.subscriptions.keys()):
         terms, wanted = (each.owners[each.subscriptions[key]].terms for each in (state, replayed))
         if terms is not None and terms != wanted:
-            report.problem(
-                f"{path}: the subscription {key[1]} of {key[0]} has {terms}, by the journal {wanted}"
-            )
+            report.problem(f"{path}: the subscription {key[1]} of {key[0]} has {terms}, by the journal {wanted}")
 
 
 def _compare_priorities(
