@@ -1,4 +1,4 @@
-"""How often what was measured was how large: as Prometheus has it."""
+"""Histogram of measured values, as in Prometheus."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class Histogram:
-    """``counts``: how many values were not larger than each of ``bounds``, and larger than the one before; the last
-    one: larger than all. One thread notes values; any may read, and may miss what is noted meanwhile.
+    """``counts``: number of values at most as large as each of ``bounds``, and larger than the previous bound; the last
+    one: larger than all. One thread notes values; any thread may read, and may miss values noted meanwhile.
 
-    Where each call counts, what ``note`` does stands in its place.
+    Callers on a hot path inline ``note``.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -27,14 +27,14 @@ class Histogram:
         self.sum += value
 
     def plus(self, counts: Sequence[int], total: float) -> Histogram:
-        """Another one, with what was measured elsewhere by the same bounds."""
+        """Return a sum with values that were measured elsewhere with the same bounds."""
         both = Histogram(self.bounds)
         both.counts = [mine + theirs for mine, theirs in zip(self.counts, counts, strict=True)]
         both.sum = self.sum + total
         return both
 
     def figures(self) -> dict[str, Any]:
-        """``buckets``: [upper bound, or "+Inf"; how many were not larger], and ``sum``."""
+        """Return ``buckets``: [upper bound, or "+Inf"; number of values up to it], and ``sum``."""
         bounds = (*map(str, self.bounds), "+Inf")
         return {
             "buckets": [list(each) for each in zip(bounds, accumulate(self.counts), strict=True)],

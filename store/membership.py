@@ -1,7 +1,7 @@
 """A directory that belongs to a replicated set: only a member of the set may write into it.
 
-Whoever else appends to its journal makes a history that the other nodes do not have, and calls it the same. So a broker
-without [replication], and each command that writes to a stopped store, asks here first.
+Any other process that appended to its journal would make a history that the other nodes do not have. So a broker
+without [replication], and each command that writes to a stopped store, calls this module first.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ PROMISE_FILE: Final = "replication.promise"
 
 
 class BelongsToSet(Exception):
-    """This directory is a member's of a set; what may be done is in the message."""
+    """This directory belongs to a member of a set; the message names the remedy."""
 
 
 def demand_no_set(directory: str) -> None:
-    """Raises BelongsToSet. Reads one name."""
+    """Raise BelongsToSet if ``directory`` belongs to a set. Reads one name."""
     if os.path.lexists(os.path.join(directory, PROMISE_FILE)):  # prove: directory-of-a-set-is-refused
         raise BelongsToSet(
             f"{directory} belongs to a replicated set, and only a broker with [replication] may write there. To end "

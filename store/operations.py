@@ -1,9 +1,9 @@
-"""What the engine asks of the store: one value for each thing that must happen to the journal.
+"""Requests of the engine to the store: one value for each change of the journal.
 
-Whatever is handed over in one value is atomic: after a crash all of it happened or none of it. Values come back
-on the event loop, in the order in which they were handed over, once they are durable (``Store.append``).
-``context`` is the caller's; the store carries it and never reads it. Those of each message are no dataclasses: a
-compiled one still runs an interpreted ``__init__``.
+Each value is atomic: after a crash all of it happened or none of it. Values come back on the event loop, in the order
+in which they were handed over, once they are durable (``Store.append``). ``context`` is the caller's; the store carries
+it and never reads it. The values of single messages are no dataclasses: a compiled one still runs an interpreted
+``__init__``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tandemmq.store.records.marks import encode_connections
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import TransactionId
 
-# Where a message took effect: orders the messages of a queue. The location (file << 32 | byte offset) of its Add
+# Place where a message took effect: orders the messages of a queue. The location (file << 32 | byte offset) of its Add
 # record, or of its Commit, shifted by 32 bits, plus the number of the operation within that commit. Grows with time.
 OrderKey = int
 
@@ -25,8 +25,8 @@ Location = int
 
 
 class KnownProducer:
-    """What the event loop knows of a producer: nothing above ``highest`` was handed over. ``owners``: of these it is
-    sure, too, that nothing above it was there before."""
+    """Knowledge of the event loop of a producer: nothing above ``highest`` was handed over. ``owners``: those for which
+    it also knows that nothing above it was there before."""
 
     __slots__ = ("highest", "owners")
 
@@ -36,16 +36,16 @@ class KnownProducer:
 
 
 class AddMessage:
-    """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that is to hold it.
+    """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that will hold it.
 
-    ``unmatched_acks``: a Remove for each durable subscription of the topic that is not to have it, for whoever replays
+    ``unmatched_acks``: a Remove for each durable subscription of the topic that must not have it, because a replay of
     the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again. ``is_new``:
-    the broker made its id for this send, so that nothing else has it. ``charged``: the bytes that the event loop counts
+    the broker made its id for this send, so no other message has it. ``charged``: the bytes that the event loop counts
     for the message's sender (0: none), until the store counts them.
 
     Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
     ``is_duplicate``: a message of that id was stored before, nothing was stored now, and the client gets its receipt
-    all the same. ``producer`` and ``is_newest`` are the store's own (store.writer.new_messages).
+    nevertheless. ``producer`` and ``is_newest`` are the store's own (store.writer.new_messages).
     """
 
     __slots__ = (
@@ -133,9 +133,9 @@ class Atomic:
 class PrepareTransaction:
     """The operations of an XA transaction, whose payloads carry its id, and its Prepare: all or nothing.
 
-    When it comes back it survives everything; nothing of it is visible, and the messages that it removes are withheld,
-    until EndTransaction says what becomes of it. ``is_refused``: a transaction of that id is in doubt already, and
-    nothing was written.
+    When it comes back it survives every crash; nothing of it is visible, and the messages that it removes are withheld,
+    until EndTransaction decides the outcome. ``is_refused``: a transaction of that id is in doubt already, and nothing
+    was written.
     """
 
     transaction: TransactionId
@@ -149,9 +149,9 @@ class PrepareTransaction:
 class EndTransaction:
     """Commit or roll back a prepared transaction. ``payload`` is the Commit or Rollback command.
 
-    Filled in by the store before it comes back: ``added``, what became visible as (owner, message); ``removed``, what
-    is gone as (owner, order key); ``returned``, what was withheld and is to be offered again. ``is_unknown``: there is
-    no such transaction (any more), and nothing was written. ``records``: how many were.
+    Filled in by the store before it comes back: ``added``: (owner, message) that became visible; ``removed``: (owner,
+    order key) that are gone; ``returned``: withheld messages that must be offered again. ``is_unknown``: there is no
+    such transaction (any more), and nothing was written. ``records``: number of records written.
     """
 
     transaction: TransactionId
@@ -166,7 +166,8 @@ class EndTransaction:
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction whose outcome somebody else knows: how many messages it adds and removes, and where."""
+    """A transaction whose outcome an external coordinator knows: the number of messages it adds and removes, and
+    where."""
 
     transaction: TransactionId
     added: int
@@ -177,9 +178,9 @@ class PreparedTransaction(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CountDeliveries:
-    """Note how often messages of ``owner`` were delivered, by order key: the next master is to know it
-    (KahaUpdateMessageCommand, as ActiveMQ's persistJMSRedelivered). What is gone by then, and what several durable
-    subscriptions hold, is left as it is."""
+    """Note how often messages of ``owner`` were delivered, by order key, for the next master (KahaUpdateMessageCommand,
+    as ActiveMQ's persistJMSRedelivered). Messages that are gone by then, and those that several durable subscriptions
+    hold, are left unchanged."""
 
     owner: int
     counts: dict[OrderKey, int]
@@ -208,7 +209,7 @@ class AddConnection:
 
 @dataclass(slots=True, eq=False, repr=False)
 class RemoveOwner:
-    """Forget a durable subscription or a queue with all it holds (KahaSubscriptionCommand without info,
+    """Forget a durable subscription or a queue with all its messages (KahaSubscriptionCommand without info,
     KahaRemoveDestinationCommand)."""
 
     owner: int
@@ -218,12 +219,13 @@ class RemoveOwner:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Page:
-    """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes, but one.
+    """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes, but at
+    least one.
 
-    Comes back with ``messages`` in order, and ``is_end`` when nothing followed them at that place in the order of
-    values: everything that was handed over before this Page is in it, nothing that came later is. With ``priority``
-    only messages of that one are read (0 to 9; what is beyond counts as the next of them); so there is a page of
-    each. With ``keys`` only those are, as far as they are still there.
+    Comes back with ``messages`` in order, and ``is_end`` if no message followed them at that place in the order of
+    values: the page reflects all values that were handed over before it, and none after it. With ``priority`` only
+    messages of that priority are read (0 to 9; others are clamped), so there is a page for each. With ``keys`` only
+    those are read, as far as they still exist.
     """
 
     owner: int
@@ -263,22 +265,22 @@ Operation = (
 
 
 class Engine(Protocol):
-    """Whom a store tells; always on the event loop."""
+    """Receiver of a store's results; always called on the event loop."""
 
     def durable(self, operations: list[Operation]) -> None:
-        """Those hold now, in the order in which they were handed over."""
+        """Take operations that are durable now, in the order in which they were handed over."""
 
     def drained(self) -> None:
-        """The store is not congested any more."""
+        """Note that the store is not congested any more."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Owner:
-    """Something that holds stored messages: a queue, or a durable subscription of a topic.
+    """A holder of stored messages: a queue, or a durable subscription of a topic.
 
-    ``count`` and ``bytes`` are those at start; the engine counts on from there. ``selector``, ``no_local``
-    and ``pattern`` are what a durable subscription asked for; without a pattern it is of its one topic. ``user`` is
-    whose it is; None: it has no user yet.
+    ``count`` and ``bytes`` are those at start; the engine counts on from there. ``selector``, ``no_local`` and
+    ``pattern`` are the terms of a durable subscription; without a pattern it is of its one topic. ``user`` is its
+    user; None: it has no user yet.
     """
 
     id: int

@@ -1,4 +1,4 @@
-"""Bounds and options of a store: plain values; where they come from is not known here.
+"""Bounds and options of a store: plain values; this module does not know their source.
 
 The operator's settings are copied here by name (`broker.settings.store`). The defaults are for tools and tests, which
 have no settings; a test compares them with those of the settings.
@@ -25,8 +25,8 @@ class StoreSettings:
     checkpoint_records: int = 50_000
     checkpoint_bytes: int = 64 * MIB
     fence_check_interval: float = 0.5
-    recovery_budget: float = 1.0  # what a replay after a crash may take
-    failover_budget: float = 0.5  # what fence, replay and load may take when another broker takes over
+    recovery_budget: float = 1.0  # limit for a replay after a crash
+    failover_budget: float = 0.5  # limit for fence, replay and load when another broker takes over
     archive_data_logs: bool = False
     directory_archive: str | None = None
     check_for_corrupt_journal_files: bool = False

@@ -1,6 +1,6 @@
-"""A store in the hands of a broker that is not master: it follows the journal and writes its own index only.
+"""The store of a broker that is not master: follows the journal and writes only its own index.
 
-Where the journal is its own, too (a set of brokers), it also removes the files that the master gave up.
+If the journal is its own, too (a set of brokers), it also removes the files that the master gave up.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tandemmq.store.writer.space import Space
 
 log = logging.getLogger(__name__)
 
-# Of each call of ``follow``: what a checkpoint that is under way may take of it.
+# Limit, in each call of ``follow``, for a checkpoint that is under way.
 CHECKPOINT_SLICE_SECONDS = 0.05
-# Between two measurements of what handing over the queues would take.
+# Seconds between measurements of the time to hand over the queues.
 MEASURE_SECONDS = 30.0
-# Of each call of ``follow``: so many entries of owners that ended are reclaimed.
+# Entries of ended owners that each call of ``follow`` reclaims.
 RECLAIM_ENTRIES = 2_000
 
 
@@ -46,12 +46,12 @@ def _from_zero(meta: bytes) -> int:
 
 
 class Standby:
-    """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, but for ``halt``.
+    """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, except for ``halt``.
 
-    ``directory`` (the journal) must exist; the index directory is made below ``index_root``. ``number_owners`` is
-    given the meta data of the index that is opened, empty for a new one, and says from which number on this store's
-    owners are numbered; an index that is numbered otherwise is set aside. ``authority`` says how far the journal may be
-    followed, and that a promotion counts.
+    ``directory`` (the journal) must exist; the index directory is made below ``index_root``. ``number_owners`` gets the
+    meta data of the index that is opened, empty for a new one, and returns the first number of this store's owners; an
+    index with another numbering is set aside. ``authority`` decides how far the journal may be followed, and whether a
+    promotion counts.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Standby:
             alive=self._show_life,
             threads=threads,
         )
-        # It replays the journal into the index. For the thread that calls ``follow``, or makes the promotion.
+        # The follower replays the journal into the index. For the thread that calls ``follow``, or makes the promotion.
         self._path, self.follower = self._open()
 
     def _open(self) -> tuple[str, Follower]:
@@ -100,7 +100,7 @@ class Standby:
         except IndexNotOfThisJournal as reason:
             index.close()
             self._set_aside(path, str(reason))
-            # A neighbour's may be as wrong: now the journal alone is believed.
+            # A neighbour's index may be as wrong: now the journal alone is used.
             path, index = self._open_index(may_copy=False)
             return path, self._follower_with(path, index)
 
@@ -142,18 +142,20 @@ class Standby:
         )
 
     def _has_foreign_index(self) -> bool:
-        """Whether ActiveMQ was here since it was last set aside, or this was not checked yet."""
+        """Return whether ActiveMQ ran here since its index was last set aside, or this was not checked yet."""
         return has_foreign_index(self._foreign_directory(), self._disk)
 
     def _foreign_directory(self) -> str:
-        """Where ActiveMQ has its index. With its ``indexDirectory``, ours is below that, as each broker's is."""
+        """Return the directory of ActiveMQ's index. With its ``indexDirectory``, all brokers' indexes are below
+        that."""
         is_there = exists(self._disk, os.path.join(self._index_root, DATA))
         return self._index_root if is_there else self.directory
 
     # ---- standing by
 
     def follow(self) -> None:
-        """Apply what the master has written since, and checkpoint now and then. Returns soon after ``halt``."""
+        """Apply what the master has written since the last call; write checkpoints regularly. Returns soon after
+        ``halt``."""
         follower = self.follower
         try:
             follower.advance()
@@ -166,7 +168,7 @@ class Standby:
         if state.may_reclaim:
             state.reclaim(RECLAIM_ENTRIES)
         is_due = now - self._last_checkpoint >= self.settings.checkpoint_interval
-        removes = self._authority.horizon is not None  # nobody else removes files here
+        removes = self._authority.horizon is not None  # no other process removes files here
         has_changes = state.tail.has_changes or (removes and follower.could_remove_more)
         if (has_changes and is_due) or (state.ended and not state.may_reclaim):
             self._last_checkpoint = now
@@ -176,7 +178,7 @@ class Standby:
             follower.remove_given_up()
 
     def _measure(self, now: float) -> None:
-        """What handing over the queues takes; by that and the speed of reading, how often checkpoints must come."""
+        """Measure the time to hand over the queues; from it and the read speed derive the distance of checkpoints."""
         if now < self._measured_at + MEASURE_SECONDS:
             return
         follower = self.follower
@@ -195,22 +197,23 @@ class Standby:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all of the journal that is settled was read, a moment ago."""
+        """True if all of the journal that was settled a moment ago was read."""
         return self.lag.has_caught_up
 
     @property
     def lag(self) -> Lag:
-        """How far this is behind what can be seen of the journal. Any thread."""
+        """Lag behind the visible journal. Any thread."""
         return self.follower.lag()
 
     @property
     def state_position(self) -> tuple[int, int] | None:
-        """Up to where the journal was applied, as (file, end of a batch). Any thread."""
+        """Position up to which the journal was applied, as (file, end of a batch). Any thread."""
         position = self.follower.state.position
         return None if position is None else (position.file, position.offset)
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """What a take-over would cost if the master died now; ``lock_seconds`` until the lock is ours. Any thread."""
+        """Return the cost of a take-over if the master died now; ``lock_seconds`` until the lock is ours. Any
+        thread."""
         follower = self.follower
         records = self.lag.records
         return Prediction(
@@ -224,11 +227,11 @@ class Standby:
 
     @property
     def messages(self) -> int:
-        """Messages held, as far as the journal was read."""
+        """Number of messages held, as far as the journal was read."""
         return sum(owner.count for owner in list(self.follower.state.owners.values()))
 
     def seen_busy(self) -> float:
-        """When a promotion that waits for others last showed life. Any thread."""
+        """Return the time of the last sign of life of a promotion that waits for other nodes. Any thread."""
         return self._seen_alive
 
     def _show_life(self) -> None:
@@ -239,8 +242,8 @@ class Standby:
         self._halted.set()
 
     def close(self) -> None:
-        """Let go of the index as it is, and of a fence that came to nothing. What was followed since the index's last
-        checkpoint is followed again."""
+        """Close the index as it is, and a fence of a failed promotion. The records since the index's last checkpoint
+        will be followed again."""
         self.follower.abandon_checkpoint()
         self.follower.index.close()
         self._promotion.close()
@@ -259,7 +262,7 @@ class Standby:
         """Fence, read the rest, begin the epoch. Needs the lock; afterwards the Store owns everything.
 
         ``on_step`` is called, on this thread, after each step: "fenced", "replayed" (records, seconds), "header".
-        Raises as ``store.recovery.promotion.Promotion`` does; this standby is then of no more use but to be closed.
+        Raises the errors of ``store.recovery.promotion.Promotion``; afterwards this standby can only be closed.
         """
         self.fence(has_proof)
         on_step("fenced")
@@ -271,12 +274,13 @@ class Standby:
         return store
 
     def fence(self, has_proof: Callable[[], bool]) -> None:
-        """The first step of three, for one of several stores: all are fenced before any is read. Raises as
-        ``store.recovery.promotion.Promotion.fence`` does."""
+        """Do the first step of three, for one of several stores: all are fenced before any is read. Raises the errors
+        of ``store.recovery.promotion.Promotion.fence``."""
         self._promotion.fence(has_proof)
 
     def read(self) -> None:
-        """The second: to the end of what counts. Raises as ``store.recovery.promotion.Promotion.read`` does."""
+        """Do the second step: read all that counts. Raises the errors of
+        ``store.recovery.promotion.Promotion.read``."""
         try:
             self._promotion.read(self.follower)
         except IndexNotOfThisJournal as reason:
@@ -285,17 +289,17 @@ class Standby:
 
     @property
     def state(self) -> State:
-        """What this store holds; exact after ``read``."""
+        """State of this store; exact after ``read``."""
         return self.follower.state
 
     @property
     def records_read(self) -> int:
-        """What ``read`` had to read; after it."""
+        """Number of records that ``read`` had to read; valid after it."""
         return self._promotion.records_read
 
     @property
     def next_epoch(self) -> int:
-        """The least that the epoch can be; after ``read``."""
+        """Lowest possible epoch; valid after ``read``."""
         return self._promotion.next_epoch(self.follower)
 
     def begin(
@@ -308,9 +312,9 @@ class Standby:
         epoch: int | None = None,
         outcome_of: Outcome | None = None,
     ) -> Store:
-        """The third: write the header. Afterwards the Store owns everything.
+        """Do the third step: write the header. Afterwards the Store owns everything.
 
-        ``outcome_of`` says what becomes of prepared transactions; by default what the settings say of them.
+        ``outcome_of`` decides prepared transactions; by default the settings do.
         """
         takeover = self._promotion.undisturbed(
             lambda: prepare_takeover(
@@ -358,7 +362,7 @@ class Standby:
         )
 
     def _remove_stale(self) -> None:
-        """Indexes of brokers that were not seen for long. In the background; the next term tries again what fails."""
+        """Remove indexes of brokers that were not seen for long. In the background; the next term retries failures."""
         try:
             for path in remove_stale(self._index_root, self._path, self._disk, self._threads):
                 log.info("removed the stale index %s", path)
@@ -377,7 +381,7 @@ class Standby:
 
 
 def outcome_by(settings: StoreSettings) -> Outcome:
-    """What ``purge_recovered_xa_transaction_strategy`` makes of a transaction that is found prepared."""
+    """Return the outcome of prepared transactions by ``purge_recovered_xa_transaction_strategy``."""
     strategy = settings.purge_recovered_xa_transaction_strategy
     if strategy == "never":
         return left_to_others

@@ -1,11 +1,11 @@
-"""The one storage thread: everything that waits becomes one write, one sync, one fence check, one wake-up of the loop.
+"""The storage thread: all waiting operations become one write, one sync, one fence check, one wake-up of the loop.
 
-There is no timer on this way: a batch is what came while the one before was on its way to the disk. Where it was
-compiled, most turns are written from a queue meanwhile (store.writer.submissions). The thread owns
-the state, the end of the journal (store.writer.journal_end) and what keeps both small (store.maintenance.upkeep).
+No timer is involved: a batch is all that came while the previous one was on its way to the disk. In the compiled
+version, most turns are written from a queue meanwhile (store.writer.submissions). The thread owns the state, the end of
+the journal (store.writer.journal_end) and the upkeep (store.maintenance.upkeep).
 
-After a failed write or sync, a lost lock or a foreign fence nothing is reported any more: the thread ends, and says
-why. No sync is ever retried.
+After a failed write or sync, a lost lock or a foreign fence nothing is reported any more: the thread ends, and reports
+the error. No sync is ever retried.
 """
 
 # proofs: journal-end
@@ -41,14 +41,14 @@ from tandemmq.store.writer.submissions import Submissions
 
 log = logging.getLogger(__name__)
 
-#: For so long everybody waits for a damaged file that others may have whole: one of them may not answer.
+#: Time limit for the wait for a damaged file that other nodes may have whole: one of them may not answer.
 MEND_SECONDS: Final = 3.0
 
 T = TypeVar("T")
 
 
 class _Stop:
-    """Asks the thread to write what is waiting, make a last checkpoint and end."""
+    """Request to write what is waiting, make a last checkpoint and end."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class _Dropped(Exception):
 
 
 class _Question:
-    """A function of the state that somebody wants answered, between two batches."""
+    """Function of the state that the thread calls for a caller, between two batches."""
 
     __slots__ = ("answer", "function")
 
@@ -73,8 +73,8 @@ _Item = list[Operation | NewQueue] | _Stop | _Question | CheckpointDone | Failed
 class StorageThread:
     """Writes and syncs in batches. ``report_durable`` and ``failed`` are called on this thread, and must not block.
 
-    ``has_proof`` is asked before anything is reported: is the locker's last proof of ownership young enough?
-    ``error`` is what ended the thread, if something did.
+    ``has_proof`` is called before each report: is the locker's last proof of ownership young enough?
+    ``error`` is the error that ended the thread, if there was one.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class StorageThread:
         self._authority = promoted.authority
         # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
         self._inbox: Inbox = threads.inbox()
-        # Hands over operations, in order, behind what was submitted. Never blocks; the caller bounds what waits. Any
+        # Hands over operations, in order, after those submitted. Never blocks; the caller bounds what waits. Any
         # thread, but operations only from one.
         self.put: Callable[[_Item], None] = self._inbox.put
         queue = promoted.writer.commit_queue(SYNC_SECONDS, BATCH_RECORDS)
         self._submissions = None if queue is None else Submissions(queue, NewMessages())
-        self._has_more = False  # something was left in the inbox
+        self._has_more = False  # items were left in the inbox
         self._background = background = Background(threads)
         self._end = JournalEnd(
             promoted.writer,
@@ -127,7 +127,7 @@ class StorageThread:
             background=background,
             threads=threads,
         )
-        # Several stores of one broker have owners of their own.
+        # Each of several stores of one broker has its own owners.
         self._own_ids = broker_ids(f"ID:store-{promoted.epoch}-{state.first_owner}")
         self._pages = Pages(follower.files, state, follower.epoch_history, figures, self._mends, threads.monotonic)
         self._upkeep = Upkeep(
@@ -147,7 +147,8 @@ class StorageThread:
     # ---- from other threads
 
     def start(self, *, takes_submissions: bool = False) -> Submissions | None:
-        """``takes_submissions``: the caller wants to have turns written by what is returned, where that can be."""
+        """Start the thread. With ``takes_submissions`` return the queue to which the caller may submit turns, if
+        possible."""
         if not takes_submissions:
             self._submissions = None
         elif self._submissions is not None:
@@ -157,7 +158,7 @@ class StorageThread:
         return self._submissions
 
     def _put_behind(self, item: _Item) -> None:
-        """``put`` where there is a queue."""
+        """Put an item into the inbox where there is a queue."""
         self._inbox.put(item)
         if self._submissions is not None:
             self._submissions.queue.interrupt()  # prove: submitted-before-put
@@ -167,9 +168,9 @@ class StorageThread:
         self._background.submit(chore)
 
     def seen_alive(self) -> float:
-        """When, on the clock, the thread last said that it lives or was last found at work, or those that it waits for.
+        """Return the time of the last sign of life of the thread, or of those that it waits for.
 
-        Who is over is well: now. Any thread."""
+        Returns the current time after its end. Any thread."""
         if self._has_let_go:
             return self._clock()
         if self._pulse is None and self._worker.native_id is not None:
@@ -179,11 +180,11 @@ class StorageThread:
 
     @property
     def archive_problem(self) -> str | None:
-        """See Upkeep. Any thread."""
+        """Problem of the archive (``Upkeep.archive_problem``). Any thread."""
         return self._upkeep.archive_problem
 
     def ask(self, function: Callable[[], T]) -> Future[T]:
-        """Have ``function`` called on this thread, between two batches; it must be short. The Future is cancelled when
+        """Call ``function`` on this thread, between two batches; it must be short. The Future is cancelled when
         the thread ends before."""
         question = _Question(function)
         self.put(question)
@@ -192,14 +193,14 @@ class StorageThread:
         return question.answer
 
     def compact(self) -> Future[CompactionReport]:
-        """Empty, now, all files in which more than a little is dead. The report comes when they are gone."""
+        """Compact now all files with more than a little dead content. The report comes when they are gone."""
         report: Future[CompactionReport] = Future()
         asked = self.ask(lambda: self._upkeep.compact(report))
         asked.add_done_callback(lambda asked: asked.cancelled() and report.cancel())
         return report
 
     def rotate(self) -> Future[None]:
-        """Go on in a new file. Done when its header is final; cancelled when the thread ends before."""
+        """Continue in a new file. Done when its header is final; cancelled when the thread ends before."""
 
         def rotate() -> None:
             self._end.rotate()
@@ -209,33 +210,34 @@ class StorageThread:
         return self.ask(rotate)
 
     def checkpoint(self) -> Future[None]:
-        """Make a checkpoint of what is there now, while the work goes on. Cancelled when the thread ends before."""
+        """Make a checkpoint of the present state, while the work goes on. Cancelled when the thread ends before."""
         done: Future[None] = Future()
         asked = self.ask(lambda: self._upkeep.checkpoint_soon(done))
         asked.add_done_callback(lambda asked: asked.cancelled() and done.cancel())
         return done
 
     def close(self) -> None:
-        """Write what is waiting, make a last checkpoint, let go of the files. Blocking; durable unless ``error``."""
+        """Write what is waiting, make a last checkpoint, close the files. Blocking; durable unless ``error``."""
         self.put(_Stop())
         self._worker.join()
         self._background.finish()
         self._let_go()
 
     def halt(self) -> None:
-        """From now on nothing is reported, and nothing new is begun. At once."""
+        """Report nothing from now on, and begin nothing new. Returns at once."""
         self._is_dropped = True
         self._upkeep.is_halted = True
         if self._submissions is not None:
             self._submissions.queue.halt()  # prove: halted-writes-nothing-submitted
 
     def drop(self) -> None:
-        """Let go without writing anything. Also after ``close``, and after one that failed.
+        """Close all without writing anything. Also after ``close``, and after a ``close`` that failed.
 
-        Blocking: who hangs in the volume is waited for; when it wakes it finds itself dropped or deposed, and ends.
+        Blocking: waits for a thread that hangs in the volume; when it wakes it finds itself dropped or deposed, and
+        ends.
         """
         self.halt()
-        if self._worker.native_id is not None:  # else it never served anybody
+        if self._worker.native_id is not None:  # else it never served a client
             self.put(_Stop())
             self._worker.join()
         self._background.finish(cancel=True)
@@ -250,9 +252,9 @@ class StorageThread:
     # ---- the thread
 
     def _show_life(self) -> None:
-        """Called while a batch waits to be confirmed."""
+        """Show life while a batch waits for its confirmation."""
         if self._is_dropped:
-            raise _Dropped("nobody waits any more for what is being confirmed")
+            raise _Dropped("the store was dropped during a confirmation")
         self.figures.last_seen_alive = self._clock()
 
     def _mends(self, file: int) -> bool:
@@ -271,7 +273,7 @@ class StorageThread:
             self._cancel_questions()
 
     def _deposed_by(self, reason: BaseException) -> BaseException:
-        """What really ended this thread: a master misses files that its successor removed, and that is no damage."""
+        """Return the true cause of the end: a master misses files that its successor removed, and that is no damage."""
         if isinstance(reason, JournalMissing):
             try:
                 self._end.writer.check_fence()  # prove: missing-file-may-be-deposition
@@ -280,7 +282,7 @@ class StorageThread:
         return reason
 
     def _cancel_questions(self) -> None:
-        self._has_ended = True  # before the inbox is emptied: who comes later sees it
+        self._has_ended = True  # before the inbox is emptied: later callers see it
         self._upkeep.cancel_reports()
         try:
             while True:
@@ -291,7 +293,7 @@ class StorageThread:
             pass
 
     def _once(self) -> bool:
-        """Everything that is waiting now; False when the thread is to end."""
+        """Handle all that is waiting now; return False if the thread must end."""
         must_stop = False
         operations: list[Operation | NewQueue] = []
         served = 0
@@ -326,7 +328,7 @@ class StorageThread:
             self._process(operations)
         elif not served:
             self._end.check_fence()  # prove: idle-master-checks-fence
-            self._space.note_written(0)  # time passes: space may be back
+            self._space.note_written(0)  # space may have become free meanwhile
         if must_stop:
             self._upkeep.finish()
             return False
@@ -334,13 +336,13 @@ class StorageThread:
         return True
 
     def _serve(self, submissions: Submissions) -> int:
-        """Have batches written as the loop submits them; then the state learns of them. How many."""
+        """Write batches as the loop submits them, then apply them to the state; return their number."""
         batches = self._end.serve(submissions.queue, self._patience())
         if batches:
             operations = submissions.written(batches)
             state, file = self._state, self._end.writer.file
             for operation in operations:
-                if type(operation) is AddMessage and operation.is_audited:  # it was new: nobody looked it up
+                if type(operation) is AddMessage and operation.is_audited:  # it was new: no look-up was made
                     state.note_id(operation.owners, operation.message.message_id)  # prove: submitted-is-known
                 apply(state, operation, file)  # type: ignore[arg-type]
             self.figures.records += len(operations)
@@ -348,7 +350,7 @@ class StorageThread:
         return batches
 
     def _patience(self) -> float:
-        """How long to wait for something to do."""
+        """Return the seconds to wait for work."""
         interval = self._settings.fence_check_interval
         due = self._upkeep.next_work
         return interval if due is None else min(max(0.0, due - self._clock()), interval)
@@ -392,7 +394,7 @@ class StorageThread:
         return self._end.write(payloads, sum(map(len, payloads)))
 
     def _commit(self, batch: Batch) -> None:
-        """One write, one sync, one fence check, one wake-up."""
+        """Do one write, one sync, one fence check, one wake-up."""
         locations = self._end.write(batch.payloads, batch.bytes, must_sync=batch.must_sync) if batch.payloads else []
         batch.apply(locations, self._end.writer.position[0])
         self.figures.duplicates += batch.duplicates

@@ -1,7 +1,7 @@
-"""Messages that survive: the door by which the event loop reaches the storage thread.
+"""The store: the interface by which the event loop reaches the storage thread.
 
 The loop hands over operations (``append``), in one piece at the end of its turn; they come back, in order and in one
-call a batch, when they are durable. What is on its way is counted, and bounded by asking the transports to wait.
+call per batch, when they are durable. Pending operations are counted; beyond a bound the transports must wait.
 """
 
 # proofs: journal-end
@@ -49,37 +49,38 @@ from tandemmq.store.writer.submissions import Submissions
 
 T = TypeVar("T")
 
-# A fence check older than so many intervals, and than so many seconds, no longer counts.
+# A fence check older than this number of intervals, and than this number of seconds, no longer counts.
 FENCE_CHECKS_MISSED_MAX = 2
 FENCE_CHECK_AGE_SECONDS_MIN = 1.0
-# An acknowledgement without a receipt waits so long for something that is to be synced anyhow: alone it would cost a
-# write, a sync and two wake-ups, which is half of what a message costs where they come one by one. docs/decisions/0025.
+# An acknowledgement without a receipt waits this long for another operation that needs a sync: alone it would cost a
+# write, a sync and two wake-ups, which is half of a message's cost at a low rate. docs/decisions/0025.
 LINGER_SECONDS = 0.005
-# With so many there it is a batch worth its sync.
+# This number of acknowledgements is a batch worth its sync.
 LINGERING_MAX = 100
 # Upper bounds of the buckets of "send_to_receipt_seconds".
 RECEIPT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Watching(Protocol):
-    """As asyncio's loop has it."""
+    """The part of asyncio's loop that watches descriptors."""
 
     def add_reader(self, fd: int, callback: Callable[[], object], /) -> object: ...
 
     def remove_reader(self, fd: int, /) -> object: ...
 
 
-# A queue's, or a durable subscription's of a topic.
+# Name of a queue, or of a durable subscription of a topic.
 _Name = Destination | tuple[Destination, str]
 
 
 class Store:
-    """A promoted store. Everything but ``close``, ``halt`` and ``drop`` is called on the event loop, and never blocks.
+    """A promoted store. All methods except ``close``, ``halt`` and ``drop`` are called on the event loop, and never
+    block.
 
-    ``call_soon`` runs a function on the loop, from any thread; ``call_later``, from the loop, in so many seconds (0: at
-    the end of this turn). ``on_lost(error)`` is called so, once, when the store
-    must not go on: a failed write or sync, a foreign fence, no proof of ownership. ``chores`` are done in the
-    background once it serves: what would else be a part of the outage.
+    ``call_soon`` runs a function on the loop, from any thread; ``call_later``, from the loop, after a number of seconds
+    (0: at the end of this turn). ``on_lost(error)`` is called on the loop, once, when the store must not go on: a
+    failed write or sync, a foreign fence, no proof of ownership. ``chores`` are done in the background once it serves,
+    so that they do not prolong the outage.
     """
 
     def __init__(
@@ -118,15 +119,15 @@ class Store:
         self._turn: list[Operation | NewQueue] = []
         self._is_turn_due = False
         self._is_lingering = False
-        # What waits, roughly: message bodies outweigh all else. Of the turn that is under way; and of those that were
-        # handed over, each with how many operations came back when it has.
+        # Approximate size of what waits: message bodies outweigh all else. First that of the present turn; then, for
+        # each turn that was handed over, the number of operations that have come back when it has.
         self._turn_bytes = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
         self.handed_over = 0  # operations so far that come back
         self._came_back = 0
-        # Of a turn that begins with a message, one at a time: when it did; and how many operations came back when it
-        # has come back.
+        # For one turn at a time that begins with a message: its time, and the number of operations that have come back
+        # when it has.
         self._turn_began = 0.0
         self._turn_ends = 0
         self._clock = threads.monotonic
@@ -164,7 +165,7 @@ class Store:
         self.figures = self._storage.figures
 
     def start(self, engine: Engine, loop: Watching | None = None) -> None:
-        """Begin to serve ``engine``. With ``loop``, which is the loop of all these calls, it is woken by the disk."""
+        """Begin to serve ``engine``. With ``loop``, the loop of all these calls, the disk wakes the loop."""
         self._engine = engine
         self._submissions = submissions = self._storage.start(takes_submissions=loop is not None)
         if loop is not None and submissions is not None:
@@ -175,7 +176,7 @@ class Store:
             self._storage.soon(chore)
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """What a take-over would cost if this process died now, by one who has no more than the last checkpoint: a
+        """Return the cost of a take-over if this process died now, by a broker that has only the last checkpoint: a
         cold start, after ``lock_seconds``. A standby that has caught up needs less. Any thread."""
         frozen = self._state.frozen
         records = self._state.tail.operations + (0 if frozen is None else frozen.operations)
@@ -189,33 +190,33 @@ class Store:
         )
 
     def measured(self) -> dict[str, Histogram]:
-        """How long what took, and how large batches were, by the names of the metrics. On the loop."""
+        """Return histograms of durations and batch sizes, by the names of the metrics. On the loop."""
         return {"send_to_receipt_seconds": self._receipts} | self.figures.measured()
 
     def owner_states(self) -> list[OwnerState]:
-        """Every queue and durable subscription with what it holds now. Theirs are the figures, which go on changing:
-        to be read alone. Any thread."""
+        """Return every queue and durable subscription with its present contents. These are the live figures, which go
+        on changing: only read them. Any thread."""
         return list(self._state.owners.values())
 
     def file_states(self) -> list[FileState]:
-        """The same of the journal files."""
+        """Return the live figures of the journal files; only read them. Any thread."""
         return list(self._state.files.values())
 
     def owners(self) -> list[Owner]:
-        """Every queue and durable subscription with what it held at promotion."""
+        """Return every queue and durable subscription with its contents at promotion."""
         return self._owners
 
     def connections(self) -> list[tuple[str, str]]:
-        """Whose connection ids were at promotion: (id, user), the one seen last at the end."""
+        """Return the connection ids at promotion with their users: (id, user), the latest at the end."""
         return self._connections
 
     def prepared(self) -> list[PreparedTransaction]:
-        """The transactions that were prepared at promotion: in doubt until EndTransaction."""
+        """Return the transactions that were prepared at promotion: in doubt until EndTransaction."""
         return self._prepared
 
     @property
     def is_full(self) -> bool:
-        """Whether producers are refused for want of disk space; ``full_reason`` says it in a sentence."""
+        """True if producers are refused because disk space is short; ``full_reason`` is the reason in a sentence."""
         return self._space.is_short
 
     @property
@@ -224,11 +225,11 @@ class Store:
 
     @property
     def archive_problem(self) -> str | None:
-        """Why files that were given up are not in the archive yet; None: nothing is wrong."""
+        """Reason why files that were given up are not in the archive yet; None: no problem."""
         return self._storage.archive_problem
 
     def ask(self, function: Callable[[State], T]) -> Future[T]:
-        """Have a short function of the state called on the storage thread, between two batches. Any thread.
+        """Call a short function of the state on the storage thread, between two batches. Any thread.
 
         The Future is cancelled when the store ends before.
         """
@@ -236,27 +237,27 @@ class Store:
         return self._storage.ask(lambda: function(state))
 
     def compact(self) -> Future[CompactionReport]:
-        """Empty, now, all files in which more than a little is dead. The report comes when they are gone. Any
+        """Compact now all files with more than a little dead content. The report comes when they are gone. Any
         thread; the Future is cancelled when the store ends before."""
         return self._storage.compact()
 
     def rotate(self) -> Future[None]:
-        """Go on in a new journal file, whose header has what the authority says of the set by then: a change of voters.
+        """Continue in a new journal file, whose header has the authority's current view of the set: a change of voters.
 
         Done when the header is final. Any thread; cancelled when the store ends before.
         """
         return self._storage.rotate()
 
     def user_balance(self, user: str) -> int:
-        """The bytes that count for ``user``, less what was ``charged`` with the operations that the store knows of. Any
-        thread."""
+        """Return the bytes that count for ``user``, less those ``charged`` with operations that the store has applied.
+        Any thread."""
         return self._state.users.balances.get(user, 0)
 
     def may_speak(self) -> bool:
-        """Whether clients may be answered: the last fence check is young and ownership is proved.
+        """Return whether clients may be answered: the last fence check is young and ownership is proved.
 
-        A process that slept finds this false when it wakes, until the storage thread has looked: a successor may rule,
-        and what is known here may be undone there. The loop asks once a turn. With several stores one fence check is
+        After sleep, a process finds this false until the storage thread has checked: a successor may be master, and
+        facts known here may be undone there. The loop calls this once a turn. With several stores one fence check is
         enough, since a successor fences all before it reads any.
         """
         # prove: last-fence-check-is-young "self._fence_check_age_max" -> "1e9"
@@ -264,22 +265,23 @@ class Store:
         return is_young and self._has_proof()  # prove: no-proof-no-word
 
     def check_fence_soon(self) -> None:
-        """Have the storage thread check the fence, unless it is about to."""
+        """Make the storage thread check the fence, unless it is about to."""
         self._storage.ask(lambda: None)
 
     def seen_alive(self) -> float:
-        """When, on the monotonic clock, the storage thread last showed life; now, when it is over. Any thread."""
+        """Return the monotonic time of the storage thread's last sign of life; the current time after its end. Any
+        thread."""
         return self._storage.seen_alive()
 
     def checkpoint(self) -> Sequence[Future[None]]:
-        """Make a checkpoint of what is there now, so that the one at ``close`` has little to do.
+        """Make a checkpoint of the present state, so that the one at ``close`` has little to do.
 
         Any thread; each Future is done when its checkpoint is durable, and cancelled when the store ends before.
         """
         return (self._storage.checkpoint(),)
 
     def queue(self, destination: Destination) -> int:
-        """The owner id of a queue, a new one if it was never seen."""
+        """Return the owner id of a queue, a new one if it is unknown."""
         found = self._ids.get(destination)
         if found is None:
             found = self._new_owner(destination)
@@ -287,13 +289,13 @@ class Store:
         return found
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
-        """The owner id of a durable subscription, a new one if that topic has none of that name (or it was removed)."""
+        """Return the owner id of a durable subscription, a new one if that topic has none of that name (any more)."""
         key = destination, subscription_key(client_id, name)
         found = self._ids.get(key)
         return self._new_owner(key) if found is None else found
 
     def is_of_former_term(self, owner: int, order_key: int) -> bool:
-        """Whether a message was there when this broker became master."""
+        """Return whether a message was there when this broker became master."""
         return order_key >> 64 < self._first_file
 
     def _new_owner(self, name: _Name) -> int:
@@ -303,12 +305,12 @@ class Store:
         return owner
 
     def append(self, operation: Operation) -> None:
-        """Hand over one operation. It comes back through ``Engine.durable`` when it holds, in order.
+        """Hand over one operation. It comes back through ``Engine.durable`` when it is durable, in order.
 
-        Handed over in one piece at the end of the loop's turn; a RemoveMessage for which nobody waits goes with the
-        next of others, after LINGER_SECONDS at the latest. Bounded by ``is_congested``, which asks the
-        transports to read no more; what was read already is still taken. Raises StoreFull for an AddMessage while the
-        disk has no more than its reserve; everything else is taken.
+        Handed over in one piece at the end of the loop's turn; a RemoveMessage without a waiting client goes with the
+        next of the others, after LINGER_SECONDS at the latest. Bounded by ``is_congested``: then the transports must
+        read no more, but messages that were read already are still accepted. Raises StoreFull for an AddMessage while
+        the disk has no more than its reserve; all other operations are accepted.
         """
         turn = self._turn
         if type(operation) is RemoveMessage:
@@ -329,7 +331,7 @@ class Store:
         self.handed_over += 1
 
     def _append_rare(self, operation: Operation) -> None:
-        """What ``append`` does with what neither adds nor removes one message."""
+        """Do ``append`` for operations that neither add nor remove one message."""
         if type(operation) is Atomic:
             self._turn_bytes += sum(len(part.payload) for part in operation.operations if type(part) is AddMessage)
             if not self._is_turn_due:
@@ -342,19 +344,20 @@ class Store:
         self._end_turn()
 
     def _begin_turn(self) -> None:
-        """A message was appended: note the time, and hand over at the end of this turn of the loop."""
+        """Note the time of an appended message, and hand over at the end of this turn of the loop."""
         self._end_turn()
         if not self._turn_began:
             self._turn_began = self._clock()
 
     def _end_turn(self) -> None:
-        """Hand over what was appended, at the end of this turn of the loop."""
+        """Hand over the appended operations at the end of this turn of the loop."""
         if not self._is_turn_due:
             self._is_turn_due = True
             self._call_later(0, self._hand_over)
 
     def _keep_queues(self, operation: PrepareTransaction | EndTransaction) -> None:
-        """A queue that was removed after a transaction added to it was prepared begins anew when that is committed."""
+        """Note the queues of a prepared transaction: a queue that is removed before its commit begins anew at the
+        commit."""
         key = operation.transaction.key
         if isinstance(operation, PrepareTransaction):
             added = (part.message.destination for part in operation.operations if isinstance(part, AddMessage))
@@ -369,7 +372,7 @@ class Store:
         self._turn.append(queue)
 
     def forget(self, owner: int) -> None:
-        """The owner is being removed: its name is free at once, and gets a new id when it is asked for again."""
+        """Free the name of an owner that is being removed: it gets a new id at its next use."""
         name = self._names.pop(owner, None)
         if name is not None:
             del self._ids[name]
@@ -383,7 +386,7 @@ class Store:
         self._is_turn_due = False
         turn, self._turn = self._turn, []
         if not turn:
-            return  # it went with what had lingered long enough
+            return  # already handed over with lingering acknowledgements
         if self._turn_began and not self._turn_ends:
             self._turn_ends = self.handed_over
         self._pending.append((self.handed_over, self._turn_bytes))
@@ -398,7 +401,8 @@ class Store:
             self._storage.put(turn)
 
     def _completed(self) -> None:
-        """The disk has some of what was submitted. No proof, no receipt: as for what the storage thread reports."""
+        """Take submitted operations that are on the disk. Without proof there is no receipt, as for the storage
+        thread's reports."""
         submissions = self._submissions
         if submissions is None or self._is_lost:
             return
@@ -419,7 +423,7 @@ class Store:
         self._on_lost(error)
 
     def _report(self, operations: list[Operation]) -> None:
-        """On the storage thread: they hold."""
+        """Report operations that are durable. On the storage thread."""
         submissions = self._submissions
         if submissions is None:
             self._call_soon(partial(self._delivered, operations))
@@ -455,13 +459,13 @@ class Store:
 
     @property
     def has_pending(self) -> bool:
-        """Whether anything was handed over that has not come back yet."""
+        """True if an operation was handed over that has not come back yet."""
         return bool(self._turn) or self.handed_over > self._came_back
 
     def close(self) -> None:
-        """Write what is waiting, make a last checkpoint, let go of the files. Blocking; durable on return.
+        """Write what is waiting, make a last checkpoint, close the files. Blocking; durable on return.
 
-        Raises what stopped the store, if something did.
+        Raises the error that stopped the store, if there was one.
         """
         self._storage.close()
         if self._unwatch is not None:
@@ -470,14 +474,14 @@ class Store:
             raise self._storage.error
 
     def halt(self) -> None:
-        """From now on nothing is reported durable, and nothing new is begun. Any thread; at once."""
+        """Report nothing as durable from now on, and begin nothing new. Any thread; returns at once."""
         self._is_halted = True
         self._storage.halt()
 
     def drop(self) -> None:
-        """Let go without writing anything: another broker may be master.
+        """Close all without writing anything: another broker may be master.
 
-        Blocking, until what hangs in the volume has come back; nothing is left open then. Also after ``close``.
+        Blocking until calls that hang in the volume have returned; nothing is left open then. Also after ``close``.
         """
         self.halt()
         self._storage.drop()
@@ -486,7 +490,8 @@ class Store:
 
 
 def owners_of(state: State) -> list[Owner]:
-    """Every queue and durable subscription with what it holds, but for what a prepared transaction removes."""
+    """Return every queue and durable subscription with its contents, without those that a prepared transaction
+    removes."""
     return [
         Owner(
             o.id,

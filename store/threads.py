@@ -1,7 +1,7 @@
-"""How blocking work gets threads, queues, waits and time: passed in, like the disk.
+"""Threads, queues, waits and time for blocking work: passed in, like the disk.
 
-The real ones are the standard library's. The simulator passes others, which run all threads of several brokers one at
-a time and in virtual time, so that a seed says in which order everything happens.
+In production they are the standard library's. The simulator passes others, which run all threads of several brokers one
+at a time and in virtual time, so that a seed determines the order of all events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 
 class Event(Protocol):
-    """As ``threading.Event``."""
+    """Interface of ``threading.Event``."""
 
     def set(self) -> None: ...
 
@@ -29,7 +29,8 @@ class Event(Protocol):
 
 
 class Inbox(Protocol):
-    """As ``queue.SimpleQueue``, with one consumer thread; ``get`` and ``get_nowait`` raise ``queue.Empty``."""
+    """Interface of ``queue.SimpleQueue``, with one consumer thread; ``get`` and ``get_nowait`` raise
+    ``queue.Empty``."""
 
     def put(self, item: Any) -> None: ...
 
@@ -39,11 +40,11 @@ class Inbox(Protocol):
 
 
 class Thread(Protocol):
-    """As ``threading.Thread``."""
+    """Interface of ``threading.Thread``."""
 
     @property
     def native_id(self) -> int | None:
-        """The system's number of it; None before it was started."""
+        """The system's number of the thread; None before the start."""
         ...
 
     def start(self) -> None: ...
@@ -54,10 +55,10 @@ class Thread(Protocol):
 
 
 class Threads(Protocol):
-    """What makes threads and what they wait with. Any thread may ask."""
+    """Makes threads, and the objects that they wait with. For any thread."""
 
     def thread(self, target: Callable[[], object], name: str) -> Thread:
-        """A thread that does not keep the process alive; not started yet."""
+        """Return a thread that does not keep the process alive; not started yet."""
         ...
 
     def executor(self, workers: int, name: str) -> Executor: ...
@@ -75,29 +76,29 @@ class Threads(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
     def monotonic(self) -> float:
-        """Seconds of a clock that cannot be set."""
+        """Return the seconds of a clock that cannot be set."""
         ...
 
     def native_id(self) -> int:
-        """Of the thread that asks."""
+        """Return the system's number of the calling thread."""
         ...
 
     def cpu_seconds(self, native_id: int) -> float:
-        """What that thread has computed so far, 0 when it has ended; one that waits for a disk computes nothing."""
+        """Return the CPU seconds of that thread, 0 when it has ended; a thread that waits for a disk uses none."""
         ...
 
     def boottime(self) -> float:
-        """Seconds of a clock that runs on in suspend and cannot be set."""
+        """Return the seconds of a clock that runs on in suspend and cannot be set."""
         ...
 
     def wall(self) -> float:
-        """Seconds since 1970: for people, logs and messages; it decides nothing."""
+        """Return the seconds since 1970: for people, logs and messages; no decision depends on it."""
         ...
 
 
 class OsInbox(SimpleQueue[Any]):
     """A ``SimpleQueue`` whose ``get`` ends in time. That of CPython 3.11 waits for ever if its lock is free, the queue
-    is empty and the timeout is over at its second look. A call that does not wait takes the lock before."""
+    is empty and the timeout is over at its second check. A call that does not wait takes the lock before."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         if timeout is not None:
@@ -108,13 +109,13 @@ class OsInbox(SimpleQueue[Any]):
         return super().get(block, timeout)
 
 
-# CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: behind a thread's number, turned over, these make the clock of what it
-# computed. pthread_getcpuclockid(3) makes the same, but reads the memory of a thread that may have ended, which kills.
+# CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: with the inverted number of a thread, these make the clock of its CPU
+# time. pthread_getcpuclockid(3) makes the same, but reads the memory of a thread that may have ended, which kills.
 _CLOCK_OF_A_THREAD: Final = 4 | 2
 
 
 class OsThreads:
-    """The operating system's."""
+    """The operating system's threads."""
 
     __slots__ = ()
 
@@ -135,7 +136,7 @@ class OsThreads:
     def cpu_seconds(self, native_id: int) -> float:
         try:
             return time.clock_gettime(~native_id << 3 | _CLOCK_OF_A_THREAD)
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             return 0.0
 
     def inbox(self) -> Inbox:

@@ -1,15 +1,15 @@
-"""What kind of volume a directory is on, as far as the safety of a pair depends on it: the table of known-bad mounts.
+"""The kind of volume of a directory, as far as the safety of a pair depends on it: the table of known-bad mounts.
 
-A broker asks at start (`demand_safe`), `tandemmq doctor storage` prints every objection. What the table does not name
-is no objection: then tested behaviour decides, and the doctor runs that test.
+A broker checks at start (`demand_safe`), `tandemmq doctor storage` prints every objection. For mounts that the table
+does not name, tested behaviour decides, and the doctor runs that test.
 
-Three things are asked of a volume. The LOCK: a POSIX record lock excludes the other host, and ends with its holder. The
+A volume must provide three things. The LOCK: a POSIX record lock excludes the other host, and ends with its holder. The
 FENCE: a name that one host linked is seen by the next stat of the other; a master that does not see its successor's
-file goes on sending receipts that do not count. DURABILITY: what was synced is there after a power cut. An objection
-against the first two may mean two masters, so it is refused at start unless it is overridden by its name; one against
+file goes on sending receipts that do not count. DURABILITY: synced data survives a power cut. An objection against the
+first two may mean two masters, so it is refused at start unless it is overridden by its name; one against
 the third, which harms only this store, is only reported.
 
-Pure, but for one read of /proc/self/mountinfo.
+Pure, except for one read of /proc/self/mountinfo.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOUNTINFO_BYTES_MAX: Final = 4 << 20
 
 
 class Mount(NamedTuple):
-    """The mount that a path is on. ``device`` is "major:minor" (0 for what has no block device)."""
+    """The mount that a path is on. ``device`` is "major:minor" (0 without a block device)."""
 
     point: str
     kind: str
@@ -34,7 +34,7 @@ class Mount(NamedTuple):
     device: str = ""
 
     def option(self, key: str) -> str | None:
-        """The value of ``key=value``; the empty string for a bare ``key``; None when it is not there."""
+        """Return the value of ``key=value``; the empty string for a bare ``key``; None when it is not there."""
         for option in self.options:
             name, _, value = option.partition("=")
             if name == key:
@@ -43,7 +43,7 @@ class Mount(NamedTuple):
 
 
 class Concern(enum.Enum):
-    """What an objection is about; see the module."""
+    """Subject of an objection; see the module."""
 
     LOCK = "lock"
     FENCE = "look"
@@ -52,9 +52,9 @@ class Concern(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a mount is not to be trusted, or not without a test. ``name`` is what an override calls it.
+    """Reason why a mount is unsafe, or needs a test. ``name`` identifies it in an override.
 
-    ``is_grave``: known to break; otherwise a hint that something may.
+    ``is_grave``: known to break; otherwise a hint that it may.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Objection:
 
     @property
     def is_refused(self) -> bool:
-        """Does a broker not start on it, unless told to?"""
+        """True if a broker refuses to start on it, unless it is overridden."""
         return self.is_grave and self.concern is not Concern.DURABILITY
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class UnsafeVolume(Exception):
 
 NFS: Final = frozenset({"nfs", "nfs4"})
 CIFS: Final = frozenset({"cifs", "smb3", "smbfs"})
-#: Have a server or other hosts behind them: an answer takes a network's round trip, and each host has a cache.
+#: File systems with a server or other hosts: an answer takes a network round trip, and each host has a cache.
 NETWORK: Final = (
     NFS | CIFS | frozenset({"9p", "ceph", "fuse.ceph", "fuse.glusterfs", "gfs2", "lustre", "ocfs2", "afs", "beegfs"})
 )
@@ -112,7 +112,7 @@ def _remembers_removed_names(mount: Mount) -> bool:
 
 
 def _has_far_server(mount: Mount) -> bool:
-    """A hypervisor or another host behind 9p; not a sandbox (gVisor) that serves its own processes."""
+    """Return whether a hypervisor or another host serves 9p; not a sandbox (gVisor) that serves its own processes."""
     return mount.option("trans") != "fd" or (mount.option("aname") or "").startswith("drvfs")
 
 
@@ -157,7 +157,7 @@ _RULES: Final = (
           "NFS without lookupcache=none (or positive): a client remembers that a name is missing, so a master could "
           "not see its successor", "remount it with lookupcache=none"),
     _rule("nfs-removed-names", NFS, _remembers_removed_names, _FENCE, _HINT,
-          "NFS with lookupcache=positive: a master that slept may be told for up to acdirmax seconds that its file, "
+          "NFS with lookupcache=positive: a master that slept may believe for up to acdirmax seconds that its file, "
           "removed meanwhile, is still there", "remount it with lookupcache=none"),
     _rule("nfs3", NFS, _is_nfs3, _LOCK, _GRAVE,
           "NFS version 3 keeps the lock of a dead host until that host is back, so the standby would wait for ever",
@@ -229,7 +229,7 @@ NAMES: Final = tuple(rule.objection.name for rule in _RULES)
 
 
 def objections(mount: Mount) -> list[Objection]:
-    """All that the table has against a mount, the grave ones first."""
+    """Return all objections of the table to a mount, the grave ones first."""
     found = [
         rule.objection for rule in _RULES if (rule.kinds is None or mount.kind in rule.kinds) and rule.applies(mount)
     ]
@@ -240,7 +240,8 @@ def objections(mount: Mount) -> list[Objection]:
 
 
 def mount_of(path: str, mountinfo: str) -> Mount | None:
-    """The mount that holds ``path`` (absolute, without links) by the text of ``/proc/self/mountinfo`` (proc(5))."""
+    """Return the mount that holds ``path`` (absolute, without links) by the text of ``/proc/self/mountinfo``
+    (proc(5))."""
     found: Mount | None = None
     for line in mountinfo.splitlines():
         fields = line.split(" ")
@@ -263,7 +264,7 @@ def _unescaped(text: str) -> str:
 
 
 def read_mountinfo() -> str | None:
-    """The mounts of this process; None where nothing can be known (no Linux, or no /proc)."""
+    """Return the mounts of this process; None if they are unknown (no Linux, or no /proc)."""
     try:
         fd = os.open(MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -278,7 +279,7 @@ def read_mountinfo() -> str | None:
 
 
 def mount_under(directory: str, mountinfo: str | None = None) -> Mount | None:
-    """The mount that holds ``directory``, links followed; by the present mounts unless others are given."""
+    """Return the mount that holds ``directory``, links followed; by the present mounts unless others are given."""
     text = read_mountinfo() if mountinfo is None else mountinfo
     return None if text is None else mount_of(os.path.realpath(directory), text)
 
@@ -290,11 +291,11 @@ def demand_safe(
     concerns: Collection[Concern] = frozenset(Concern),
     mountinfo: str | None = None,
 ) -> list[str]:
-    """Raise UnsafeVolume when a broker must not start on ``directory``; else the warnings to be shown, one a sentence.
+    """Raise UnsafeVolume if a broker must not start on ``directory``; else return the warnings, one a sentence.
 
-    ``ignored`` names objections that an operator takes upon himself: they are warnings then, marked as unsafe. A name
-    that the table does not have is UnsafeVolume too: an override that overrides nothing was meant for something.
-    ``concerns`` leaves out what does not matter here: LOCK where the lock is no file in ``directory``.
+    ``ignored`` names objections that an operator accepts: they are warnings then, marked as unsafe. A name
+    that the table does not have raises UnsafeVolume too: the override is probably misspelled.
+    ``concerns`` leaves out irrelevant concerns: LOCK where the lock is no file in ``directory``.
     """
     if strange := sorted(set(ignored) - set(NAMES)):
         raise UnsafeVolume(f"store.ignore_unsafe_volume names {strange[0]!r}; there is {', '.join(sorted(NAMES))}")

@@ -1,1 +1,1 @@
-"""What the store holds: the last checkpoint, what changed since, and how a journal record changes it."""
+"""State of the store: the last checkpoint, the changes since, and the effect of each journal record."""

@@ -1,7 +1,7 @@
-"""Messages that are handed over together, and which of them came before. Pure.
+"""Find duplicates among messages that are handed over together. Pure.
 
-Copies of one message for several queues have one id. Once it is known that it did not come before, the audit, which
-compares ids alone and would take the second for a duplicate, is not asked again: a copy is one if its queue has it.
+Copies of one message for several queues have one id. Once the first is known to be new, the audit is not used again: it
+compares ids alone and would take the second for a duplicate. Then a copy is a duplicate if its queue has it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tandemmq.store.records.message import Destination
 
 @dataclass(slots=True, eq=False)
 class Copies:
-    """Tells duplicates from copies of one message. ``came_before`` is asked about the first message of each id,
-    ``is_held`` about all others: whether its queue or topic has it, of another time."""
+    """Distinguishes duplicates from copies of one message. ``came_before`` is called for the first message of each id,
+    ``is_held`` for all others: whether its queue or topic has it from an earlier time."""
 
     _came_before: Callable[[AddMessage], bool]
     _is_held: Callable[[AddMessage], bool]
     _takers: dict[str, set[Destination]] = field(default_factory=dict)
 
     def is_duplicate(self, add: AddMessage) -> bool:
-        """Whether ``add``, the next of them, came before; what is not audited never did. ``add`` knows from now on."""
+        """Return whether ``add``, the next message, came before, and note it in ``add``. False if it is not audited."""
         if not add.is_audited:
             return False
         taken = self._takers.get(add.message.message_id)

@@ -1,4 +1,4 @@
-"""What holds each journal file, what a checkpoint writes of that, and which files nothing needs. Pure.
+"""Holders of each journal file, their entries in a checkpoint, and the files that nothing needs. Pure.
 
 safety.md 5, kahadb.md 4.7.
 """
@@ -14,7 +14,7 @@ from tandemmq.store.state import keys
 
 
 class Snapshot(Protocol):
-    """What the state reads of the index: the last published root."""
+    """The part of the index that the state reads: the last published root."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
@@ -22,7 +22,7 @@ class Snapshot(Protocol):
 
 
 class Held(Protocol):
-    """What decides whether a file stays: how many live messages stand in it, and the files that it pins."""
+    """Facts that decide whether a file stays: its number of live messages, and the files that it pins."""
 
     @property
     def live(self) -> int: ...
@@ -32,11 +32,11 @@ class Held(Protocol):
 
 
 class FileState:
-    """What holds a journal file.
+    """Holders of a journal file.
 
     ``holders``: owner -> [live messages whose newest record stands here, their bytes, changed since a checkpoint];
-    ``live`` is their sum. ``live_bytes`` counts each record once, though several subscriptions hold it. ``pins`` are
-    the files whose dead messages, subscriptions and transactions the records of this file killed.
+    ``live`` is their sum. ``live_bytes`` counts each record once, even if several subscriptions hold it. ``pins`` are
+    the files whose messages, subscriptions and transactions the records of this file ended.
     """
 
     __slots__ = ("holders", "live", "live_bytes", "pins")
@@ -49,7 +49,7 @@ class FileState:
 
 
 def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator[tuple[bytes, bytes | None]]:
-    """What a checkpoint writes of one file that changed; ``held`` None: the file is gone."""
+    """Yield the changes of a checkpoint for one file that changed; ``held`` None: the file is gone."""
     # The scan finds the chunks of a file that is gone, or that has fewer pins than before.
     before = [key for key, _ in index.scan(*_range(keys.FILE, file))]
     if held is None:
@@ -59,7 +59,7 @@ def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator
     values = dict(keys.file_values(file, held.live_bytes, held.pins))
     yield from values.items()
     yield from ((key, None) for key in before if key not in values)
-    # A file that was given up and is known again: the index may have holders of its former life.
+    # If a file was given up and is known again, the index may have holders from before.
     for key, _ in index.scan(*_range(keys.HOLDER, file)):
         if keys.holder_owner(key) not in held.holders:
             yield key, None
@@ -79,11 +79,11 @@ def reclaimable(
     before: int,
     emptied: Set[int] = frozenset(),
 ) -> tuple[int, ...]:
-    """The files below ``before`` that nothing needs, oldest first.
+    """Return the files below ``before`` that nothing needs, oldest first.
 
     A file stays while it holds a live message, a subscription's record or an operation of an open transaction;
-    while its records kill something in a file that stays; and, if it fenced off an epoch, while any file
-    before it stays. ``emptied``: as if nothing stood in those any more.
+    while its records shadow records in a file that stays; and, if it fenced off an epoch, while any file
+    before it stays. ``emptied``: files that are treated as empty.
     """
     going: list[int] = []
     gone: set[int] = set()

@@ -1,36 +1,36 @@
-"""What the index holds, byte by byte. Pure: to the index itself keys and values are bytes.
+"""Contents of the index, byte by byte. Pure: to the index itself keys and values are bytes.
 
     | key                                             | value                                                   |
     | 'A' chunk u32                                   | a piece of the producer audit                           |
     | 'C' chunk u32                                   | a piece of the JSON list of connection ids' users       |
-    | 'E' owner u32                                   | as 'O', of an owner that ended: what is left of it      |
+    | 'E' owner u32                                   | as 'O', of an owner that ended: its remaining entries   |
     | 'F' file u32, chunk u16                         | live bytes u64, pinned file u32 ...                     |
     | 'G' chunk u32                                   | a piece of the JSON of files that went: given up, passed |
-    | 'H' file u32, owner u32                         | live u64, bytes u64: what the owner has in the file     |
+    | 'H' file u32, owner u32                         | live u64, bytes u64: the owner's messages in the file   |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
     | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message stands in that file, not in its key's  |
     | 'M' owner u32, order key (12 bytes)             | size u32, flags u8, [location u64 if not 0],            |
     |                                                 | [user u32 if bit 5 of the flags is set], message id     |
-    | 'O' owner u32                                   | JSON: what the owner is, how many messages and bytes    |
+    | 'O' owner u32                                   | JSON: the owner, its number of messages and bytes       |
     | 'P' owner u32, rank u8, order key (12 bytes)    | 01: this message has that rank                          |
-    | 'R' owner u32                                   | file u32: what came behind its start has a rank         |
+    | 'R' owner u32                                   | file u32: messages behind its start have a rank         |
     | 'S' owner u32, location u64                     | 01: a later record of a durable subscription            |
     | 'U' chunk u32                                   | a piece of the JSON list of users' stored bytes         |
     | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
 
-An order key is the place where a message took effect: file u32, offset u32, number of the operation in its
-commit u32. The highest bit of a size says that the record's bytes are counted by another owner (a topic's message
-is held by several subscriptions, and lies on the disk once). Flags: bit 0, the location is given, for it is not that of
-the order key; bits 1 to 4, if the message has a rank, 1 + rank; bit 5, the number of the user follows for whom the
-record counts (store.state.user_bytes). With a rank or a user the location is given in any case.
+An order key is the place where a message took effect: file u32, offset u32, number of the operation in its commit u32.
+The highest bit of a size says that another owner counts the record's bytes (a topic's message is held by several
+subscriptions, and is on the disk once). Flags: bit 0, the location is given, because it is not that of the order key;
+bits 1 to 4, if the message has a rank, 1 + rank; bit 5, the number of the user follows to whom the record is charged
+(store.state.user_bytes). With a rank or a user the location is always given.
 
 A rank is 9 - priority, so that the highest priority comes first. As long as all messages of an owner have the default
-priority, none has a rank. When another one comes, all that come behind the end of that journal file have one, and
-before that all whose priority is another.
+priority, none has a rank. When a message with another priority comes, all messages behind the end of that journal file
+have a rank, and before that all with another priority.
 
-A message id is split at its last ':' into producer and sequence, so that the ids of one producer stand side by side and
-in the order in which they were made; an id without such a number, or with a producer of more than PRODUCER_BYTES_MAX
-bytes, stands under its hash.
+A message id is split at its last ':' into producer and sequence, so that the ids of one producer are adjacent and
+in the order of their creation; an id without such a number, or with a producer of more than PRODUCER_BYTES_MAX
+bytes, is stored under its hash.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ TRANSACTIONS = b"X"
 # Set in a stored size: another owner of the same record counts its bytes.
 SHARED = 1 << 31
 SIZE_MASK = SHARED - 1
-# Above it, in memory: the number of the user for whom the record counts; 0: for no user.
+# Above it, in memory: the number of the user to whom the record is charged; 0: no user.
 MARK_SHIFT = 32
 
 PRIORITY_MAX = 9
@@ -93,7 +93,7 @@ _U32 = struct.Struct(">I")
 
 
 class Entry(NamedTuple):
-    """Where a stored message is: ``location`` of its newest record, ``size`` of that record in bytes.
+    """Place of a stored message: ``location`` of its newest record, ``size`` of that record in bytes.
 
     Within the state the size has marks above its bits (``SHARED``, ``MARK_SHIFT``)."""
 
@@ -103,24 +103,24 @@ class Entry(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """On which terms somebody subscribed: what the journal's record of a durable subscription says beside its name."""
+    """Terms of a durable subscription: the contents of its journal record beside its name."""
 
     selector: str | None
     no_local: bool | None  # None: as SubscriptionInfo has it
-    # It is of every topic that matches, and has a record of each. None: of one topic.
+    # It is for every topic that matches, with a record for each. None: for one topic.
     pattern: str | None = None
-    # Its user; None: it has no user yet.
+    # Its user; None: no user yet.
     user: str | None = None
 
 
 def terms_of(destination: Destination, info: SubscriptionInfo, user: str | None) -> Terms:
-    """The terms in a record, which is of the topic ``destination``, and says that it is ``user``'s."""
+    """Return the terms in a record of the topic ``destination`` and of ``user``."""
     subscribed = info.subscribed_destination or destination
     return Terms(info.selector, info.no_local, None if subscribed == destination else subscribed.name, user)
 
 
 class OwnerRecord(NamedTuple):
-    """A queue or durable subscription, as the index remembers it."""
+    """A queue or durable subscription, as in the index."""
 
     destination: Destination
     client_id: str | None
@@ -129,8 +129,8 @@ class OwnerRecord(NamedTuple):
     messages: int
     bytes: int
     latest_record: int = 0  # of its newest record; 0: the same
-    # None for a queue. For a subscription: its newest record has to be asked, for they are too long for the index, or
-    # it was written by a version that did not keep them.
+    # None for a queue. For a subscription: its newest record must be read, because the terms are too long for the
+    # index, or a version wrote it that did not keep them.
     terms: Terms | None = None
 
 
@@ -142,12 +142,12 @@ def message_key(owner: int, order_key: int) -> bytes:
 
 
 def numbered(kind: bytes, number: int) -> bytes:
-    """Of an owner or a file: the key of its one entry of that kind, or how the keys of all of them begin."""
+    """Return, for an owner or a file, the key of its one entry of that kind, or the prefix of all its keys."""
     return _NUMBERED.pack(kind, number)
 
 
 def order_in(key: bytes) -> int:
-    """The order key with which the key of a message, a rank or a displaced message ends."""
+    """Return the order key at the end of the key of a message, a rank or a displaced message."""
     return int.from_bytes(key[-12:], "big")
 
 
@@ -176,13 +176,13 @@ def entry_of(order_key: int, value: bytes) -> Entry:
 
 
 def rank_in(value: bytes) -> int | None:
-    """The rank in a message's value."""
+    """Return the rank in a message's value."""
     rank = value[4] >> _RANK_SHIFT & _RANK_BITS
     return rank - 1 if rank else None
 
 
 def rank_of(priority: int) -> int:
-    """Of a message: 0 comes first. What is beyond JMS's priorities counts as the next of them, as in ActiveMQ."""
+    """Return the rank of a message: 0 comes first. Values outside JMS's priorities are clamped, as in ActiveMQ."""
     return PRIORITY_MAX - min(max(priority, 0), PRIORITY_MAX)
 
 
@@ -195,12 +195,13 @@ def ranked_value(file: int) -> bytes:
 
 
 def ranked_of(key: bytes, value: bytes) -> tuple[int, int]:
-    """(owner, file)."""
+    """Return (owner, file)."""
     return _NUMBERED.unpack(key)[1], _U32.unpack(value)[0]
 
 
 def producer_key(owner: int, message_id: str) -> tuple[bytes, int | None]:
-    """The part of the id's key that all ids of its producer share, and the sequence (None: hashed as a whole)."""
+    """Return the prefix of the id's key that all ids of its producer share, and the sequence (None: hashed as a
+    whole)."""
     producer, colon, sequence = message_id.rpartition(":")
     if colon and sequence.isdecimal() and sequence.isascii() and (len(sequence) == 1 or sequence[0] != "0"):
         text = producer.encode()
@@ -212,7 +213,7 @@ def producer_key(owner: int, message_id: str) -> tuple[bytes, int | None]:
 
 
 def id_keys(owner: int, message_ids: Iterable[str]) -> Iterator[bytes]:
-    """``id_key`` of many ids, which mostly come from few producers: a checkpoint's loop."""
+    """Yield ``id_key`` of many ids, which usually come from few producers: a checkpoint's loop."""
     prefixes: dict[str, bytes] = {}
     for message_id in message_ids:
         producer, _, sequence = message_id.rpartition(":")
@@ -223,7 +224,7 @@ def id_keys(owner: int, message_ids: Iterable[str]) -> Iterator[bytes]:
                 yield prefix + number.to_bytes(8, "big")
                 continue
         key = id_key(owner, message_id)
-        if key[5] != 0:  # not hashed: its beginning serves all ids of this producer
+        if key[5] != 0:  # not hashed: its prefix serves all ids of this producer
             prefixes[producer] = key[:-8]
         yield key
 
@@ -234,7 +235,7 @@ def id_key(owner: int, message_id: str) -> bytes:
 
 
 def file_values(file: int, live_bytes: int, pins: Iterable[int]) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of one journal file, in key order."""
+    """Yield the entries of one journal file, in key order."""
     packed = b"".join(_U32.pack(pin) for pin in sorted(pins))
     pieces = [packed[n : n + CHUNK_BYTES] for n in range(0, len(packed), CHUNK_BYTES)] or [b""]
     for chunk, piece in enumerate(pieces):
@@ -242,7 +243,7 @@ def file_values(file: int, live_bytes: int, pins: Iterable[int]) -> Iterator[tup
 
 
 def file_of_entry(key: bytes, value: bytes) -> tuple[int, int, list[int]]:
-    """(file, live bytes, pins) of one entry of a file."""
+    """Return (file, live bytes, pins) of one entry of a file."""
     _, file, _ = _FILE.unpack(key)
     return file, _LIVE.unpack_from(value)[0], [pin for (pin,) in _U32.iter_unpack(value[_LIVE.size :])]
 
@@ -256,7 +257,7 @@ def holder_value(count: int, size: int) -> bytes:
 
 
 def holder_of(key: bytes, value: bytes) -> tuple[int, int, int, int]:
-    """(file, owner, count, bytes)."""
+    """Return (file, owner, count, bytes)."""
     _, file, owner = _HOLDER.unpack(key)
     return file, owner, *_HELD.unpack(value)
 
@@ -286,7 +287,7 @@ _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encod
 
 def _json(record: OwnerRecord) -> bytes:
     kind, name = record.destination
-    # What a version does not know is left out where it says nothing: so that one reads the rest, too.
+    # Empty fields that older versions do not know are left out, so that these can read the rest.
     fields: list[object] = list(record[1:-1])
     if record.terms is not None:
         fields.append(record.terms if record.terms.user is not None else record.terms[:-1])
@@ -305,7 +306,7 @@ def later_record_key(owner: int, location: int) -> bytes:
 
 
 def later_record_of(key: bytes) -> tuple[int, int]:
-    """(owner, location)."""
+    """Return (owner, location)."""
     _, owner, location = _LATER_RECORD.unpack(key)
     return owner, location
 

@@ -1,4 +1,4 @@
-"""The ids of messages in the tails, which the index does not tell yet: those that clients made, and of what moved or a
+"""Ids of messages in the tails that the index does not have yet: ids made by clients, and ids that moved or that a
 replay met. Pure."""
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ Place = tuple[int, str]
 
 @dataclass(slots=True, eq=False)
 class KnownIds:
-    """One set for each tail: ``freeze`` and ``thaw`` go with those of the state."""
+    """One set for each tail: call ``freeze`` and ``thaw`` with those of the state."""
 
     _live: set[Place] = field(default_factory=set)
     _frozen: set[Place] = field(default_factory=set)
-    # The highest sequence of those that came, by owner and producer; for each tail.
+    # The highest sequence that came, by owner and producer; for each tail.
     _highest: dict[Place, int] = field(default_factory=dict)
     _highest_frozen: dict[Place, int] = field(default_factory=dict)
 
@@ -29,7 +29,7 @@ class KnownIds:
             self._highest[of] = sequence
 
     def is_newest(self, owner: int, producer: str, sequence: int) -> bool:
-        """Whether none of ``owner``'s with a higher sequence came from ``producer``."""
+        """Return whether no higher sequence came from ``producer`` to ``owner``."""
         of = owner, producer
         return max(self._highest.get(of, -1), self._highest_frozen.get(of, -1)) <= sequence
 
@@ -49,7 +49,7 @@ class KnownIds:
         self._highest, self._highest_frozen = {}, self._highest
 
     def thaw(self) -> set[Place]:
-        """The set that says nothing any more."""
+        """Drop the frozen set, and return it."""
         frozen, self._frozen = self._frozen, set()
         self._highest_frozen = {}
         return frozen

@@ -1,4 +1,4 @@
-"""Transactions of the journal that are still open, what they withhold, and how the index keeps them. Pure."""
+"""Open transactions of the journal, the messages that they withhold, and their form in the index. Pure."""
 
 # proofs: pins
 
@@ -17,7 +17,7 @@ from tandemmq.store.records.message_ids import numbered
 
 
 class PendingOperation(NamedTuple):
-    """One operation of an open transaction, in the order of the journal.
+    """Operation of an open transaction, in the order of the journal.
 
     ``owner`` and ``order_key`` name the message that a prepared removal takes; 0: it takes none, or is not prepared.
     """
@@ -31,11 +31,11 @@ class PendingOperation(NamedTuple):
     owner: int = 0
     order_key: int = 0
     priority: int = DEFAULT_PRIORITY  # of an added message
-    sender: str | None = None  # the user for whom an added message counts
+    sender: str | None = None  # the user to whom an added message is charged
 
 
 def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMessage) -> PendingOperation:
-    """What a record of an open transaction stands for: ``command`` in ``payload``, found at ``location``."""
+    """Return the operation of a record of an open transaction: ``command`` in ``payload`` at ``location``."""
     return PendingOperation(
         location,
         len(payload) + RECORD_HEADER_SIZE,
@@ -52,7 +52,7 @@ def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMess
 class Transaction:
     """An open transaction of the journal: Adds and Removes that wait for their Commit.
 
-    ``is_prepared``: XA, and its Prepare stands at ``prepared_at``; ``counted``: what counts for which user
+    ``is_prepared``: XA, and its Prepare stands at ``prepared_at``; ``counted``: bytes that are charged to each user
     meanwhile.
     """
 
@@ -62,7 +62,7 @@ class Transaction:
     counted: dict[str, int] = field(default_factory=dict)
 
     def senders(self) -> dict[str, int]:
-        """For each user, the bytes of what it adds."""
+        """Return the bytes of the messages that it adds, for each user."""
         found: dict[str, int] = {}
         for operation in self.operations:
             if operation.sender is not None:
@@ -80,15 +80,14 @@ def _name(operation: PendingOperation) -> Named:
 
 @dataclass(slots=True, eq=False)
 class OpenTransactions:
-    """All that are open. ``pin(file, pinned)``: ``file`` must stay as long as ``pinned``. ``change(user, size)``: so
-    many bytes more, or fewer, count for ``user``.
+    """All open transactions. ``pin(file, pinned)``: ``file`` must stay as long as ``pinned``. ``change(user, size)``:
+    charges ``size`` bytes more, or fewer, to ``user``.
 
     ``withheld``: owner -> order keys of messages whose removal is prepared; no consumer gets them until it is decided.
-    ``unresolved``: prepared removals whose message a replay has not met yet: its copy may stand behind the Prepare.
-    ``named``: destination and id of each message that prepared transactions add or remove, and the keys of these, also
-    if its queue has ended: a replay would have their outcome take any message of that id there. ``producers``: how many
-    of these ids each producer has.
-    ``is_touched``: something changed since the index was written.
+    ``unresolved``: prepared removals whose message a replay has not met yet: its copy may follow the Prepare.
+    ``named``: destination and id of each message that prepared transactions add or remove, and their keys, even after
+    the end of its queue: in a replay their outcome would take any message of that id there. ``producers``: number of
+    these ids of each producer. ``is_touched``: there are changes since the index was written.
     """
 
     _pin: Callable[[int, int], None]
@@ -108,9 +107,9 @@ class OpenTransactions:
                 self._withhold(key, transaction)
 
     def enlist(self, key: str, operation: PendingOperation, replaces: int = 0) -> None:
-        """One more operation of an open transaction; ``replaces`` is where it stood before it was copied.
+        """Add an operation to an open transaction; ``replaces`` is its place before it was copied.
 
-        It may be known by a still older place: the copies in between went before an old index read them.
+        It may be known by a still older place: the copies in between were removed before an old index read them.
         """
         transaction = self.by_key.setdefault(key, Transaction())
         self.is_touched = True
@@ -127,16 +126,16 @@ class OpenTransactions:
         self._count_more(transaction, operation, 0)
 
     def _count_more(self, transaction: Transaction, operation: PendingOperation, replaced: int) -> None:
-        """``operation`` takes the place of one of which so many bytes counted. It counts at once: a checkpoint may come
-        before the Prepare that follows it."""
+        """Charge ``operation``, which replaces one of ``replaced`` charged bytes. It is charged at once: a checkpoint
+        may come before the Prepare that follows it."""
         user = operation.sender
         if transaction.is_prepared and user is not None:
             self._change(user, operation.size - replaced)
             transaction.counted[user] = transaction.counted.get(user, 0) + operation.size - replaced
 
     def prepare(self, key: str, location: int, places: Iterable[tuple[int, int] | None]) -> None:
-        """The transaction's outcome is somebody else's from here on. ``places`` gives (owner, order key) for each of
-        its operations that removes a message which is there."""
+        """Mark a transaction as prepared: its outcome is decided elsewhere from here on. ``places`` gives (owner, order
+        key) for each of its operations that removes an existing message."""
         transaction = self.by_key.setdefault(key, Transaction())
         if transaction.prepared_at and transaction.prepared_at != location:
             self._pin(location >> 32, transaction.prepared_at >> 32)  # prove: new-prepare-pins-the-old
@@ -151,7 +150,7 @@ class OpenTransactions:
         self._withhold(key, transaction)
 
     def _count(self, transaction: Transaction, counted: dict[str, int]) -> None:
-        """That counts for it from now on, in the place of what did."""
+        """Charge ``counted`` for a transaction, instead of its previous charges."""
         for user, size in counted.items():
             self._change(user, size)
         for user, size in transaction.counted.items():
@@ -176,11 +175,12 @@ class OpenTransactions:
             keys.add(key)
 
     def _unname_for(self, key: str, operation: PendingOperation) -> None:
-        """Others may name the same: each durable subscription of a topic may have a prepared removal of its own."""
+        """Drop a name; other transactions may have it too: each subscription of a topic may have its own prepared
+        removal."""
         place = operation.destination, operation.message_id
         keys = self.named.get(place)
         if keys is None or key not in keys:
-            return  # it was not prepared, or named it twice
+            return  # not prepared, or named twice
         keys.remove(key)
         if keys:  # prove: named-by-another "keys" -> "False"
             return
@@ -191,7 +191,7 @@ class OpenTransactions:
             del self.producers[producer]
 
     def resolve(self, name: Named, owner: int, order_key: int) -> None:
-        """A replay met a message: should a prepared transaction remove it, no consumer gets it until that is
+        """Note a message that a replay met: if a prepared transaction removes it, no consumer gets it until that is
         decided."""
         key = self.unresolved.pop(name, None)
         if key is None:
@@ -207,7 +207,7 @@ class OpenTransactions:
         self.is_touched = True
 
     def rekey(self, owner: int, old_key: int, order_key: int) -> None:
-        """A message has another place in the order now."""
+        """Note a message's new place in the order."""
         held_back = self.withheld.get(owner)
         if held_back is None or old_key not in held_back:
             return
@@ -223,7 +223,7 @@ class OpenTransactions:
         self.is_touched = True
 
     def end(self, key: str, location: int) -> Transaction | None:
-        """The outcome stands at ``location``; what the transaction withheld is free. None: it was not open."""
+        """End a transaction whose outcome stands at ``location``, and free what it withheld. None: it was not open."""
         transaction = self.by_key.pop(key, None)
         if transaction is None:
             return None
@@ -243,21 +243,21 @@ class OpenTransactions:
         return transaction
 
     def forget(self, key: str, location: int) -> None:
-        """As ``end``, of a transaction whose outcome is gone: another one may withhold the same messages by now."""
+        """End a transaction whose outcome is gone; another one may withhold the same messages by now."""
         self.end(key, location)
         for other, transaction in self.by_key.items():
             if transaction.is_prepared:
                 self._withhold(other, transaction)  # prove: withheld-by-another
 
     def files(self, transaction: Transaction) -> set[int]:
-        """The files in which something of it stands."""
+        """Return the files that contain a part of it."""
         found = {operation.location >> 32 for operation in transaction.operations}
         if transaction.prepared_at:
             found.add(transaction.prepared_at >> 32)  # prove: prepare-holds-its-file
         return found
 
     def encode(self) -> bytes:
-        """What ``load`` reads; empty if none is open."""
+        """Return the input of ``load``; empty if none is open."""
         return encode_transactions(self.by_key) if self.by_key else b""
 
 
@@ -277,7 +277,7 @@ def encode_transactions(transactions: dict[str, Transaction]) -> bytes:
 
 
 def _rest(operation: PendingOperation) -> tuple[object, ...]:
-    # A version that knows of no senders, or priorities, reads it, too, unless there are some.
+    # Versions without senders, or priorities, can read it, too, unless there are some.
     if operation.sender is not None:
         return operation[4:]
     return operation[4:-1] if operation.priority != DEFAULT_PRIORITY else operation[4:-2]

@@ -1,4 +1,4 @@
-"""A queue or a durable subscription, as the state knows it. Pure."""
+"""A queue or a durable subscription in the state. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination
 from tandemmq.store.state import keys
 
-# What the index keeps of an owner, in the order of an OwnerRecord's fields.
+# Fields of an owner that the index keeps, in the order of an OwnerRecord's fields.
 _recorded = attrgetter(
     "destination", "client_id", "subscription_name", "record_location", "count", "bytes", "latest_record", "terms"
 )
@@ -17,12 +17,12 @@ _recorded = attrgetter(
 
 @dataclass(slots=True, eq=False, repr=False)
 class OwnerState:
-    """A queue or durable subscription, and how much it holds.
+    """A queue or durable subscription, with its numbers of messages and bytes.
 
-    A subscription's record at ``record_location`` is older than all it holds, so it is needed; ``latest_record`` is the
-    newest record of the subscription, and ``terms`` its content; None: that is not known, the record has to be read.
-    ``later_records``: of its records in the files behind that of ``record_location``, the first in each, in order. One
-    that has ended counts what is still to be reclaimed, which stands behind ``reclaimed_to``, an order key.
+    A subscription's record at ``record_location`` is older than all its messages, so it is needed; ``latest_record`` is
+    the newest record of the subscription, and ``terms`` its content; None: unknown, the record must be read.
+    ``later_records``: of its records in the files behind that of ``record_location``, the first in each, in order. An
+    owner that has ended counts what must still be reclaimed, which stands behind ``reclaimed_to``, an order key.
     """
 
     id: int
@@ -42,18 +42,18 @@ class OwnerState:
 
     @property
     def key(self) -> str:
-        """A durable subscription's name in KahaDB."""
+        """Name of a durable subscription in KahaDB."""
         assert self.client_id is not None, "a queue has no subscription key"
         assert self.subscription_name is not None, "a queue has no subscription key"
         return subscription_key(self.client_id, self.subscription_name)
 
     @property
     def subscription_key(self) -> str | None:
-        """The same; None: it is a queue."""
+        """Name of a durable subscription in KahaDB; None for a queue."""
         return None if self.subscription_name is None else self.key
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the owner in words."""
         return str(self.destination) if self.subscription_name is None else f"{self.destination} for {self.key}"
 
     def record(self) -> keys.OwnerRecord:

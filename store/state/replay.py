@@ -1,7 +1,7 @@
-"""From journal records to state: the one `apply` that recovery and a following standby share. Pure but for look-ups.
+"""From journal records to state: the one `apply` that recovery and a following standby share. Pure except for look-ups.
 
-It decides as KahaDB does on replay (MessageDatabase, reference kahadb.md 3.2 to 3.6), where the rules there lose
-nothing; a record may be met twice. Records of transactions wait for their Commit, and take effect at its place.
+It decides as KahaDB does on replay (MessageDatabase, reference kahadb.md 3.2 to 3.6), where KahaDB's rules lose no
+message; a record may occur twice. Records of transactions wait for their Commit, and take effect at its place.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tandemmq.store.state.state import State
 
 log = logging.getLogger(__name__)
 
-# Producers remembered from one checkpoint to the next.
+# Maximum of producers that are kept from one checkpoint to the next.
 PRODUCERS_MAX = 100_000
-# Above every sequence: the index has to be asked for each id.
+# Above every sequence: the index must be read for each id.
 ALL = 1 << 65
 
 
 class Replay:
     """Applies records, in the order of the journal, to a state.
 
-    It remembers the ids in the tails so that a Remove finds its message: ``freeze_ids`` when a checkpoint begins,
-    ``forget_ids`` when that has taken them into the index. ``duplicates``, ``unknown`` and ``records`` count what was
-    met. Without ``honours_hints`` the journal is read as ActiveMQ does.
+    The replay keeps the ids in the tails so that a Remove finds its message: call ``freeze_ids`` when a checkpoint
+    begins, ``forget_ids`` when the checkpoint has the ids in the index. ``duplicates``, ``unknown`` and ``records``
+    count records. Without ``honours_hints`` the journal is read as ActiveMQ does.
 
-    ``missing``: files that the state knows and that are not there any more, of an index that was left behind. What the
-    state has in them died, or has a copy that is still to be read; the record that told of its death may be gone, too.
+    ``missing``: files that the state knows and that are not there any more, of an index that is behind. Messages that
+    the state has in them died, or have a copy that is still to be read; the record of their death may be gone, too.
     """
 
     def __init__(self, state: State, *, honours_hints: bool = True) -> None:
@@ -47,7 +47,7 @@ class Replay:
         self._honours_hints = honours_hints
         self._places: dict[tuple[int, str], int] = {}
         self._frozen_places: dict[tuple[int, str], int] = {}
-        # The highest sequence of each producer whose first message this replay met; ALL of those that are older.
+        # The highest sequence of each producer whose first message this replay met; ALL for older producers.
         self._highest: dict[tuple[int, str], int] = {}
         self._is_audited: dict[str, bool] = {}  # by producer
         self.missing: Set[int] = frozenset()
@@ -67,7 +67,7 @@ class Replay:
         }
 
     def apply(self, location: int, payload: bytes) -> None:
-        """One record's payload, found at ``location``. Raises RecordDamaged for what cannot be read."""
+        """Apply a record's payload, found at ``location``. Raises RecordDamaged if it cannot be read."""
         self.records += 1
         if payload[0] == 0:
             self._trace(location, payload)
@@ -97,7 +97,7 @@ class Replay:
         topic, key = settled
         for (destination, known), owner in list(self._state.subscriptions.items()):
             if known == key and topic in (None, destination.name):
-                # It may have ended and begun anew by records that are gone.
+                # It may have ended and begun again by records that are gone.
                 # prove: settled-holds-what-is-behind "in self.missing" -> "in ()"
                 if self._state.owners[owner].record_location >> 32 in self.missing:
                     self._state.begin_at_newest_record(owner, location >> 32)
@@ -105,19 +105,19 @@ class Replay:
                     self._state.settle_record(owner)
 
     def list_known_ids(self) -> None:
-        """A term begins: from now on the state itself keeps the ids that are not in the index yet, those of brokers
-        too (Batch compares them with what moves)."""
+        """Begin a term: from now on the state itself keeps the ids that are not in the index yet, those of brokers too
+        (Batch compares them with messages that move)."""
         for owner, message_id in chain(self._frozen_places, self._places):
             if owner in self._state.owners:
                 self._state.know_id(owner, message_id)  # prove: ids-of-brokers-are-listed
 
     def freeze_ids(self) -> None:
-        """A checkpoint begins, of all that was applied so far."""
+        """Note that a checkpoint begins, with all that was applied so far."""
         assert not self._frozen_places, "a checkpoint begins only when the one before has ended"
         self._frozen_places, self._places = self._places, {}
 
     def forget_ids(self) -> None:
-        """That checkpoint is durable: the index knows all ids that it found."""
+        """Note that the checkpoint is durable: the index has all its ids."""
         self._frozen_places = {}
         if len(self._highest) > PRODUCERS_MAX:
             self._highest.clear()
@@ -148,7 +148,8 @@ class Replay:
         self._state.enlist(key, operation_of(location, payload, command), old_location)
 
     def _add_plain(self, destination: Destination, location: int, size: int, message_id: str, priority: int) -> None:
-        """An Add outside of transactions: nearly all that a journal holds, and mostly the next of its producer."""
+        """Apply an Add outside of transactions: nearly all records of a journal, and usually the next of its
+        producer."""
         state = self._state
         owner = state.queues.get(destination)
         producer, _, digits = message_id.rpartition(":")
@@ -171,7 +172,7 @@ class Replay:
         self._add_to(self._owners(destination), location << 32, location, size, message_id, priority)
 
     def _note(self, message_id: str) -> None:
-        """A message takes effect: should its producer send it again, it is known."""
+        """Note a message that takes effect, so that it is known if its producer sends it again."""
         audit = self._state.audit
         if audit is not None and not is_made_by_broker(message_id):
             audit.note(message_id)
@@ -197,9 +198,9 @@ class Replay:
             self._know(owner, message_id, order_key)
 
     def _is_duplicate(self, owner: int, order_key: int, message_id: str, file: int) -> bool:
-        """Whether ``owner`` still holds the message of that id, which another record, in ``file``, adds.
-
-        In a missing file it counts no more: it died, and came again by this record. Or its copy is still to be read,
+        """Return whether ``owner`` still holds the message of that id, which another record, in ``file``, adds.
+In a missing file it does not count: it died, and came again by this record. Or its copy is still to be read, which
+restores its order key. Nor do messages count that a subscription seems to hold from before it began again.
         which gives it its order key back. Nor does what a subscription seems to hold from before it began anew.
         """
         entry = self._state.entry(owner, order_key)
@@ -212,8 +213,8 @@ class Replay:
         return False
 
     def _is_of_former(self, owner: int, order_key: int, entry: Entry) -> bool:
-        """Whether a subscription whose oldest record is missing lets go of that when it is known to be gone, because it
-        stands before the next one (State.lose_file)."""
+        """Return whether a subscription whose oldest record is missing loses that message when the record is known to
+        be gone, because the message stands before the next record (State.lose_file)."""
         known = self._state.owners[owner]
         if known.record_location >> 32 not in self.missing:  # prove: former-subscription-holds-nothing
             return False
@@ -229,7 +230,7 @@ class Replay:
     def _remove_from(
         self, destination: Destination, key: str | None, message_id: str, file: int, removal: int = 0
     ) -> None:
-        """The record of this is in ``file``; ``removal``: where the Remove stands that had to wait for its Commit."""
+        """Remove a message by a record in ``file``; ``removal``: place of a Remove that had to wait for its Commit."""
         state = self._state
         place = self._held(destination, key, message_id)
         if place is None:
@@ -244,7 +245,7 @@ class Replay:
             self._frozen_places.pop((owner, message_id), None)
 
     def _held(self, destination: Destination, key: str | None, message_id: str) -> tuple[int, int, Entry] | None:
-        """(owner, order key, entry) of the message that a Remove names; None if it is not held."""
+        """Return (owner, order key, entry) of the message that a Remove names; None if it is not held."""
         state = self._state
         owner = state.owner_named(destination, key)
         if owner is None:
@@ -261,7 +262,7 @@ class Replay:
         is_shared = False
         owners = self._owners(add.destination)
         if hint is None:
-            # ActiveMQ's own: who acknowledged the message does not get it back; nobody has it: an Add (kahadb.md 3.5)
+            # ActiveMQ's own: only present holders get the update; without a holder it is an Add (kahadb.md 3.5)
             owners = tuple(owner for owner in owners if self._place(owner, add.message_id) is not None) or owners
         for owner in owners:
             order_key = self._place(owner, add.message_id)
@@ -284,19 +285,19 @@ class Replay:
             return
         try:
             state.audit.load(decode_audit(command.audit))
-        except RecordDamaged as reason:  # the messages that are there still tell their part
+        except RecordDamaged as reason:  # the remaining messages supply a part of it
             log.warning("the producer audit at %d:%d is not read: %s", location >> 32, location & 0xFFFFFFFF, reason)
             return
         state.audit_record = (location, state.audit.revision)
 
     def _place(self, owner: int, message_id: str) -> int | None:
-        """The order key of a message that ``owner`` holds, None if it holds none of that id."""
+        """Return the order key of a message that ``owner`` holds, None if it holds none of that id."""
         found = self._places.get((owner, message_id))
         if found is None and self._frozen_places:
             found = self._frozen_places.get((owner, message_id))
         if found is not None:
             return found
-        # Most ids are higher than all that came from their producer before: then the index need not be read.
+        # Most ids are higher than all earlier ones of their producer: then the index need not be read.
         producer, _, digits = message_id.rpartition(":")
         if digits.isdecimal():
             highest = self._highest.get((owner, producer))
@@ -320,7 +321,7 @@ class Replay:
                 self._highest[owner, producer] = sequence
 
     def _is_indexed(self, owner: int, message_id: str) -> bool:
-        """Whether the index may hold anything of the id's producer."""
+        """Return whether the index may have ids of the id's producer."""
         prefix, sequence = producer_key(owner, message_id)
         if sequence is None:
             return True
@@ -356,9 +357,9 @@ class Replay:
                 )
 
     def _forget_former(self, key: str, location: int) -> None:
-        """Operations in a missing file are of a former transaction of that id, whose outcome is gone: each of its own
-        stands before its end, or a copy does. But where there are no others, the file may be lost, not given up: then
-        it is told which messages were in it, and it may be brought back."""
+        """Drop operations in a missing file: they are of a former transaction of that id, whose outcome is gone,
+        because each of this one's operations stands before its end, or has a copy. But without other operations the
+        file may be lost, not given up: then its messages are reported, and it may be brought back."""
         transaction = self._state.transactions.get(key)
         if transaction is None:
             return

@@ -1,6 +1,6 @@
-"""What the store holds: the last checkpoint, and in memory what changed since. Pure but for look-ups in the index.
+"""The state of a store: the last checkpoint, and in memory the changes since. Pure except for look-ups in the index.
 
-The B+tree says what was true at the last checkpoint. Two tails say what changed since: the *frozen* one, which a
+The B+tree has the state at the last checkpoint. Two tails have the changes since: the *frozen* one, which a
 checkpoint is writing into the tree at this moment, and the *live* one, which takes every change. A message that
 comes and goes between two checkpoints never touches a page.
 
@@ -33,23 +33,23 @@ from tandemmq.store.state.owners import OwnerState
 from tandemmq.store.state.tail import Frozen, Position, Tail, keys_after, ranked_after, unranked_after
 from tandemmq.store.state.user_bytes import UserBytes
 
-# Of owners that ended so many entries are reclaimed for each checkpoint: until then they take memory.
+# Maximum of entries of ended owners that are reclaimed before a checkpoint: until then they take memory.
 RECLAIMED_MAX = 20_000
 
 
-# In the place of a frozen tail while there is none; nothing is ever put into it.
+# Replaces the frozen tail while there is none; it always stays empty.
 _NO_TAIL = Tail()
 
 
 class OtherNumbering(Exception):
-    """The index numbers its owners as another store of this broker does."""
+    """Raised if the index numbers its owners like another store of this broker."""
 
 
 class State:
-    """The content of one store. ``position`` is the journal position it is true for; only the caller moves it.
+    """The content of one store. ``position`` is its journal position; only the caller moves it.
 
-    Owners are numbered from ``first_owner`` on: so several stores of one broker tell theirs apart. ``audit`` is told
-    of every message; None: duplicates are not looked for. Raises OtherNumbering.
+    Owners are numbered from ``first_owner`` on, so that several stores of one broker have different owners. ``audit``
+    notes every message; None: no search for duplicates. Raises OtherNumbering.
     """
 
     def __init__(
@@ -60,20 +60,21 @@ class State:
         self.audit = audit
         self.audit_chunks = 0
         self.audit_saved = 0  # the revision that the index has
-        # The newest audit record and the revision that it has; a file that goes takes its record along.
+        # The newest audit record and its revision; it is lost with its file.
         self.audit_record: tuple[int, int] = (0, 0)
         self.connections = ConnectionUsers()
         if audit is not None:
             audit.user_of = self.connections.user
         self._connection_chunks = 0
-        self._connections_saved = 0  # as of the audit
+        self._connections_saved = 0  # as for the audit
         self.connections_record: tuple[int, int] = (0, 0)
         self.tail = Tail()
         self.frozen: Tail | None = None
         self.owners: dict[int, OwnerState] = {}
-        self.ended: dict[int, OwnerState] = {}  # of which the index or a tail has something left (``reclaim``)
+        self.ended: dict[int, OwnerState] = {}  # owners with entries left in the index or a tail (``reclaim``)
         self.queues: dict[Destination, int] = {}
-        # Topic and KahaDB's subscription key -> owner: a subscription of a pattern is one of each topic that matches.
+        # Topic and KahaDB's subscription key -> owner: a subscription of a pattern has one owner for each topic that
+        # matches.
         self.subscriptions: dict[tuple[Destination, str], int] = {}
         self.topics: dict[Destination, tuple[int, ...]] = {}
         self.files: dict[int, FileState] = {}
@@ -82,24 +83,24 @@ class State:
         self.open = OpenTransactions(self.pin, self.users.change)
         self.transaction_chunks = 0
         self.next_owner = first_owner + 1
-        # Files from which something was moved: whoever remembers a place in them has to ask again.
+        # Files from which records were moved: saved places in them must be looked up again.
         self.moved_from: set[int] = set()
-        # Owner -> file: of the messages that are stored behind the start of that file the index has the ranks (keys).
+        # Owner -> file: the index has the ranks (keys) of all messages that are stored behind the start of that file.
         self.ranked: dict[int, int] = {}
         self._ranked_touched: set[int] = set()
         self.knows_ranks = True  # the index was made by a version that keeps them
-        self.knows_later_records = True  # so was it in this, or there are none
+        self.knows_later_records = True  # the same for later records, or there are none
         self._ids = KnownIds()
         self.position: Position | None = None
         self.epoch = 0  # in which the file of ``position`` was written
-        # Files that a master said it would remove, before ``position``: that one is not there is no loss, whatever
-        # was listed since by a host that saw it for longer.
+        # Files that a master declared as removed, before ``position``: their absence is no loss, whatever a host that
+        # saw them for longer has listed since.
         self.given_up: set[int] = set()
-        # Files that a header names and that were not there when what stands behind them was read. Nothing of them is
-        # known here.
+        # Files that a header names and that were not there when the files behind them were read. Their contents are
+        # unknown here.
         self.passed: set[int] = set()
         self._gone_chunks = 0
-        self._gone_saved = b""  # what the index has of both
+        self._gone_saved = b""  # the index's form of both
         self._load(meta)
 
     def _load(self, meta: bytes) -> None:
@@ -110,7 +111,7 @@ class State:
             raise OtherNumbering(f"its owners begin at {body['first_owner']}, not at {self.first_owner}")
         self.position = Position(*body["position"])
         self.epoch = body["epoch"]
-        gone = body  # a version that could not keep many of them had them here
+        gone = body  # older versions, which could not keep many of them, had them here
         self._gone_chunks = body.get("gone_chunks", 0)
         if blob := self._chunks(keys.GONE, self._gone_chunks):
             gone = json.loads(blob)
@@ -124,7 +125,7 @@ class State:
         knows_users = body.get("users", False)
         for key, value in self.index.scan(keys.OWNER, b"P"):
             owner, record = keys.owner_of(key, value)
-            if not knows_users:  # the version that made it did not keep whose a subscription is: its record is asked
+            if not knows_users:  # the version that made it did not keep the user of a subscription: its record is read
                 record = record._replace(terms=None)
             self._know(OwnerState(owner, *record))
         for key, value in self.index.scan(keys.ENDED, keys.FILE):
@@ -179,7 +180,7 @@ class State:
             self.topics[owner.destination] = (*self.topics.get(owner.destination, ()), owner.id)
 
     def queue(self, destination: Destination) -> int:
-        """The owner id of a queue; a queue that is not known yet begins here."""
+        """Return the owner id of a queue; an unknown queue begins here."""
         found = self.queues.get(destination)
         if found is None:
             found = self.new_owner()
@@ -187,13 +188,13 @@ class State:
         return found
 
     def owner_named(self, destination: Destination, subscription_key: str | None) -> int | None:
-        """The owner id of a durable subscription of a topic, or (None) of a queue; None: it is not known."""
+        """Return the owner id of a durable subscription of a topic, or (None) of a queue; None: it is not known."""
         if subscription_key is None:
             return self.queues.get(destination)
         return self.subscriptions.get((destination, subscription_key))
 
     def holders(self, destination: Destination) -> Sequence[int]:
-        """The owner ids of a topic's durable subscriptions, or of a queue if it is known."""
+        """Return the owner ids of a topic's durable subscriptions, or of a queue if it is known."""
         if destination.is_topic:
             return self.topics.get(destination, ())
         queue = self.queues.get(destination)
@@ -212,11 +213,11 @@ class State:
     def subscribe(
         self, owner: int, destination: Destination, info: SubscriptionInfo, location: int, user: str | None
     ) -> None:
-        """A durable subscription begins, or (same owner again) its record, with ``info`` and ``user``, was written
-        again.
+        """Begin a durable subscription, or (same owner again) note that its record was written again, with ``info`` and
+        ``user``.
 
-        What it holds must stand behind the record by which it began, so that record stays needed while it holds
-        anything. ``settle_record`` is called when nothing stands before the newest record any more.
+        Its messages must stand behind the record by which it began, so that record stays needed while it holds any.
+        ``settle_record`` is called when no message stands before the newest record any more.
         """
         known = self.owners.get(owner)
         if known is None:
@@ -234,13 +235,13 @@ class State:
         self.describe(owner, info, user)
 
     def describe(self, owner: int, info: SubscriptionInfo, user: str | None) -> None:
-        """The newest record of a durable subscription says ``info``, and that it is ``user``'s."""
+        """Note ``info`` and ``user`` of the newest record of a durable subscription."""
         known = self.owners[owner]
         known.terms = keys.terms_of(known.destination, info, user)
         self.tail.touched_owners.add(owner)
 
     def settle_record(self, owner: int) -> None:
-        """All that the subscription holds stands behind its newest record: the older ones are not needed."""
+        """Drop the older records of a subscription: all its messages stand behind its newest record."""
         known = self.owners[owner]
         self.pin(known.latest_record >> 32, known.record_location >> 32)  # prove: settled-record-pins-the-first
         known.record_location = known.latest_record
@@ -253,9 +254,10 @@ class State:
             self.tail.touched_records.add(known.id)
 
     def drop_owner(self, owner: int, file: int) -> None:
-        """A queue or subscription ends with all it holds; the record of this is in ``file``.
+        """End a queue or subscription with all its messages; the record of this is in ``file``.
 
-        Costs nothing for each message: from now on it holds none, and ``reclaim`` takes them out of the index.
+        The cost does not depend on the messages: it holds none from now on, and ``reclaim`` removes them from the
+        index.
         """
         state = self.owners.pop(owner, None)
         if state is None:
@@ -283,19 +285,19 @@ class State:
                 continue
             held.live -= holder[0]
             if state.subscription_name is None:
-                held.live_bytes -= holder[1]  # of a topic's messages only the entries tell who counts them
+                held.live_bytes -= holder[1]  # for a topic's messages only the entries show the owner that counts them
             holder[:] = 0, 0, True
             self.tail.touched_files.add(number)
             self.pin(file, number)  # prove: the-end-pins-its-messages
 
     @property
     def may_reclaim(self) -> bool:
-        """Whether there is something to reclaim, and room for it in the live tail: else a checkpoint comes first."""
+        """True if there are entries to reclaim, and space for them in the live tail: else a checkpoint comes first."""
         return bool(self.ended) and self.tail.reclaimed < RECLAIMED_MAX
 
     def reclaim(self, count: int) -> None:
-        """Take some ``count`` entries of owners that ended out of tail and index: with the next checkpoint they are
-        gone. Nothing that can be asked of the state changes, but the live bytes of files (docs/formats/store.md)."""
+        """Remove about ``count`` entries of ended owners from tail and index: the next checkpoint deletes them. No
+        result of the state's methods changes, except the live bytes of files (docs/formats/store.md)."""
         while self.ended and count > 0:
             state = next(iter(self.ended.values()))
             found = list(islice(self._raw_entries(state.id, state.reclaimed_to), count))
@@ -313,7 +315,7 @@ class State:
         if state.subscription_name is not None and not size & SHARED:
             held = self.files.get(location >> 32)
             if held is not None:
-                # A file that was lost and is there again counts from nothing.
+                # A file that was lost and is there again counts from zero.
                 held.live_bytes = max(0, held.live_bytes - (size & SIZE_MASK))
                 self.tail.touched_files.add(location >> 32)
                 self._count_by_another(state, order_key, location, size)
@@ -323,7 +325,7 @@ class State:
         self.tail.touched_ended.add(state.id)
 
     def _forget_ended(self, state: OwnerState) -> None:
-        """Nothing is left of it but what the next checkpoint takes out."""
+        """Drop an ended owner; the next checkpoint deletes the rest."""
         owner = state.id
         del self.ended[owner]
         self.tail.added.pop(owner, None)
@@ -332,10 +334,10 @@ class State:
         self.tail.touched_ended.add(owner)
 
     def know_connections(self, pairs: Sequence[tuple[str, str]], location: int) -> None:
-        """A record at ``location`` names the users of those connection ids."""
+        """Note the users of connection ids that a record at ``location`` names."""
         self.tail.operations += 1
         self.connections.know(pairs)
-        if len(pairs) == len(self.connections):  # it says it of all that are known
+        if len(pairs) == len(self.connections):  # it has all that are known
             self.connections_record = (location, self.connections.revision)
 
     # ---- messages
@@ -352,9 +354,10 @@ class State:
         is_shared: bool = False,
         user: str | None = None,
     ) -> None:
-        """``owner`` holds one message more; its record of ``size`` bytes stands at ``location``.
+        """Add a message to ``owner``; its record of ``size`` bytes stands at ``location``.
 
-        ``is_shared``: another owner holds the same record, and counts its bytes. ``user``: for whom they count.
+        ``is_shared``: another owner holds the same record, and counts its bytes. ``user``: the user to whom they are
+        charged.
         """
         tail = self.tail
         file = location >> 32
@@ -365,7 +368,7 @@ class State:
         tail.added[owner][order_key] = (location, marked, message_id)
         order = tail.order[owner]
         if order and order_key < order[-1]:
-            insort(order, order_key)  # a copy, found without its original
+            insort(order, order_key)  # a copy without its original
         else:
             order.append(order_key)
         if order_key >> 64 != file:
@@ -377,7 +380,7 @@ class State:
         state = self.owners[owner]
         state.count += 1
         state.bytes += size
-        # As _hold_in_file does: this is the way of every message.
+        # As _hold_in_file does, inlined: every message comes here.
         held = self.files.get(file)
         holder = None if held is None else held.holders.get(owner)
         if held is None or holder is None:
@@ -392,7 +395,7 @@ class State:
         tail.touched_files.add(file)
 
     def remove(self, owner: int, order_key: int, location: int, size: int, message_id: str, file: int) -> None:
-        """``owner`` no longer holds that message; the record of the removal is in ``file``.
+        """Remove a message from ``owner``; the record of the removal is in ``file``.
 
         ``location`` and ``size`` may be those from before the message was moved.
         """
@@ -403,7 +406,7 @@ class State:
         # prove: removal-finds-its-user " or self.users.is_counting"
         if state.subscription_name is not None or location >> 32 in self.moved_from or self.users.is_counting:
             raw = self._raw(owner, order_key)
-            assert raw is not None, "what is removed was there"
+            assert raw is not None, "a removed message was there"
             location, size, _ = raw
             if state.subscription_name is not None and not size & SHARED:
                 self._count_by_another(state, order_key, location, size)
@@ -411,14 +414,14 @@ class State:
         state.bytes -= size & SIZE_MASK
         self._forget_in_file(owner, location, size, file)
         is_new = tail.added[owner].pop(order_key, None) is not None and location == order_key >> 32
-        if not is_new or state.subscription_name is not None:  # a subscription's may be a changed older one
+        if not is_new or state.subscription_name is not None:  # a subscription's message may be a changed older one
             self._tombstone(owner, order_key, location, message_id)
         self._ids.discard((owner, message_id))
 
     def move(self, owner: int, order_key: int, location: int, size: int, *, is_shared: bool = False) -> None:
-        """A message that ``owner`` holds stands at another place now (an Update, a compacted copy)."""
+        """Note the new place of a message that ``owner`` holds (an Update, a compacted copy)."""
         raw = self._raw(owner, order_key)
-        assert raw is not None, "what is moved is there"
+        assert raw is not None, "a moved message is there"
         old, old_size, message_id = raw
         tail = self.tail
         file = location >> 32
@@ -432,7 +435,7 @@ class State:
         tail.operations += 1
         tail.touched_owners.add(owner)
         self.owners[owner].bytes += size - (old_size & SIZE_MASK)
-        # The pin of the new file on the old one: what removes the message later pins the new one, and so both.
+        # The new file pins the old one: a later removal of the message pins the new one, and so both.
         self._forget_in_file(owner, old, old_size, file)
         self._hold_in_file(owner, file, size, 0 if is_shared else size)
         if old >> 32 != order_key >> 64:
@@ -442,9 +445,9 @@ class State:
         self.moved_from.add(old >> 32)
 
     def rekey(self, owner: int, old_key: int, order_key: int) -> None:
-        """A message that ``owner`` holds takes another place in the order: what a take-over from ActiveMQ says."""
+        """Give a message of ``owner`` another place in the order, as a take-over from ActiveMQ requires."""
         raw = self._raw(owner, old_key)
-        assert raw is not None, "what is put elsewhere is there"
+        assert raw is not None, "a message with a new place is there"
         location, _, message_id = raw
         tail = self.tail
         if owner in self.ranked:
@@ -461,10 +464,10 @@ class State:
         self.open.rekey(owner, old_key, order_key)
 
     def _count_by_another(self, state: OwnerState, order_key: int, location: int, size: int) -> None:
-        """Who counted a topic's record lets go of it: another subscription that has it counts it now.
+        """Pass the count of a topic's record to another subscription that has it.
 
-        It is looked for from the one behind ``state`` on, and round. So however many subscriptions give a message up
-        one after the other, all together they are compared once.
+        The search begins at the one after ``state``, and wraps. So however many subscriptions remove a message one
+        after the other, all together they are compared once.
         """
         others = self.topics.get(state.destination, ())
         behind = bisect_right(others, state.id)
@@ -496,10 +499,10 @@ class State:
     # ---- ranks
 
     def _rank(self, owner: int, order_key: int, file: int, priority: int) -> None:
-        """``owner`` has just got a message of that priority, by a record in ``file`` or by one before its order key."""
+        """Note the priority of a new message of ``owner``, by a record in ``file`` or by one before its order key."""
         start = self.ranked.get(owner)
         if start is None:
-            # All that it holds was stored by now, so no order key of that is in a file to come.
+            # All its messages are stored by now, so none of their order keys is in a later file.
             start = self.ranked[owner] = max(file, order_key >> 64) + 1
             self._ranked_touched.add(owner)
         if priority == DEFAULT_PRIORITY and order_key >> 64 < start:
@@ -513,7 +516,7 @@ class State:
             order.append(order_key)
 
     def _rank_of(self, owner: int, order_key: int) -> int | None:
-        """None: it has none, and the default priority."""
+        """Return the rank of a message. None: it has none, and the default priority."""
         for tail in (self.tail, self.frozen or _NO_TAIL):
             rank = tail.ranks.get(owner, {}).get(order_key)
             if rank is not None:
@@ -522,14 +525,14 @@ class State:
         return None if value is None else keys.rank_in(value)
 
     def _carry_rank(self, owner: int, order_key: int) -> None:
-        """A message of the frozen tail or the index is noted in the live one: with its rank, if it has one."""
+        """Copy the rank, if any, of a message of the frozen tail or the index into the live tail."""
         if owner in self.ranked:
             rank = self._rank_of(owner, order_key)
             if rank is not None:
                 self.tail.ranks[owner][order_key] = rank
 
     def _rerank(self, owner: int, old_key: int, order_key: int) -> None:
-        """A message is about to get another order key."""
+        """Move the rank of a message that will get another order key."""
         rank = self._rank_of(owner, old_key)
         if rank is None:
             if order_key >> 64 < self.ranked[owner]:
@@ -546,7 +549,8 @@ class State:
             self.tail.rank_order.pop((owner, rank), None)
 
     def of_priority(self, owner: int, priority: int, after: int) -> Iterator[tuple[int, Entry]]:
-        """As ``entries``, but only those of one priority. Costs what they are, not what the owner holds."""
+        """Iterate over the ``entries`` of one priority. The cost depends on their number, not on that of all
+        entries."""
         start = self.ranked.get(owner)
         if start is None:
             if priority == DEFAULT_PRIORITY:
@@ -610,13 +614,13 @@ class State:
             self.pin(by_file, file)  # prove: removal-pins-its-message
 
     def pin_for_removal(self, removal: int, location: int) -> None:
-        """A Commit took the message at ``location`` by the Remove at ``removal``: were that one gone and the message's
-        file left, the Commit would take nothing."""
-        if removal > location:  # else a Remove of its own stands behind the Commit (store.writer.outcomes)
+        """Pin the Remove at ``removal``, by which a Commit took the message at ``location``: if the Remove were gone
+        and the message's file left, the Commit would take nothing."""
+        if removal > location:  # else the Commit is followed by a separate Remove (store.writer.outcomes)
             self.pin(removal >> 32, location >> 32)  # prove: committed-removal-pins-its-message
 
     def pin(self, file: int, pinned: int) -> None:
-        """A record in ``file`` killed something in ``pinned``: it must stay as long as that can come back."""
+        """Pin ``file``, a record of which ended a record in ``pinned``: it must stay as long as that can come back."""
         if file == pinned:
             return
         held = self.files.get(file)
@@ -627,7 +631,7 @@ class State:
             self.tail.touched_files.add(file)
 
     def _raw(self, owner: int, order_key: int) -> tuple[int, int, str] | None:
-        """As ``entry``, with the mark of a shared record still in its size."""
+        """Return the ``entry``, with the mark of a shared record still in its size."""
         if owner in self.ended:
             return None  # prove: who-ended-holds-nothing
         for tail in (self.tail, self.frozen):
@@ -643,12 +647,13 @@ class State:
         return None if value is None else keys.entry_of(order_key, value)
 
     def entry(self, owner: int, order_key: int) -> Entry | None:
-        """What ``owner`` holds under ``order_key``, None if nothing."""
+        """Return the message of ``owner`` under ``order_key``, or None."""
         raw = self._raw(owner, order_key)
         return None if raw is None else Entry(raw[0], raw[1] & SIZE_MASK, raw[2])
 
     def entries(self, owner: int, after: int) -> Iterator[tuple[int, Entry]]:
-        """What ``owner`` holds behind ``after``, in order. Not to be carried on after a change of the state."""
+        """Iterate over the messages of ``owner`` behind ``after``, in order. Must not continue after a change of the
+        state."""
         if owner in self.ended:  # prove: who-ended-has-no-entries
             return
         for order_key, (location, size, message_id) in self._raw_entries(owner, after):
@@ -671,7 +676,7 @@ class State:
                     last = order_key
                     yield order_key, found
 
-        # Most of what is in a tail stands behind what is in the tree; a moved message may stand anywhere.
+        # Most messages in a tail are behind those in the tree; a moved message may be anywhere.
         changed = in_tails()
         waiting = next(changed, None)
         start = keys.message_key(owner, after + 1)
@@ -681,7 +686,7 @@ class State:
                 yield waiting
                 waiting = next(changed, None)
             if order_key in live_added or order_key in frozen_added:
-                continue  # moved: comes from the tail, with its new place
+                continue  # moved: the tail yields it, with its new place
             if order_key in live_removed or order_key in frozen_removed:
                 continue
             yield order_key, keys.entry_of(order_key, value)
@@ -690,8 +695,8 @@ class State:
             yield from changed
 
     def as_checkpointed(self, owner: int) -> Iterator[tuple[bytes, bytes]] | None:
-        """What the last checkpoint has of ``owner``, in order: (order key, value as written). None when something
-        changed since: then ``entries`` tells."""
+        """Iterate over the entries of ``owner`` in the last checkpoint, in order: (order key, value as written). None
+        if they changed since: then use ``entries``."""
         for tail in (self.tail, self.frozen or _NO_TAIL):
             if tail.added.get(owner) or tail.removed.get(owner):
                 return None
@@ -699,9 +704,9 @@ class State:
         return ((key[5:], value) for key, value in self.index.scan(start, stop))
 
     def held_in(self, owner: int, file: int, after: int = 0) -> Iterator[tuple[int, Entry]]:
-        """The live messages of ``owner`` behind ``after`` whose newest record stands in ``file``, in order.
+        """Iterate over the live messages of ``owner`` behind ``after`` whose newest record is in ``file``, in order.
 
-        Most stand there under their order key. Costs what they are, not what the file is.
+        Most are there under their order key. The cost depends on their number, not on the size of the file.
         """
         places = sorted({place for place in self._displaced_into(owner, file) if place > after})
         start, limit = file << 64, (file + 1) << 64
@@ -714,7 +719,7 @@ class State:
         yield from self._standing_in(owner, file, (place for place in places if place >= limit))
 
     def _standing_in(self, owner: int, file: int, places: Iterable[int]) -> Iterator[tuple[int, Entry]]:
-        """Which of ``places`` have their record in ``file`` still."""
+        """Iterate over those of ``places`` whose record is still in ``file``."""
         for order_key in places:
             entry = self.entry(owner, order_key)
             if entry is not None and entry.location >> 32 == file:
@@ -728,34 +733,35 @@ class State:
             yield from (place[2] for place in tail.displaced if place[0] == file and place[1] == owner)
 
     def place_of(self, owner: int, message_id: str) -> int | None:
-        """The order key of a message that the last checkpoint knows under ``message_id``; tails are not searched."""
+        """Return the order key of a message that the last checkpoint has under ``message_id``; tails are not
+        searched."""
         value = self.index.get(keys.id_key(owner, message_id))
         return None if value is None else int.from_bytes(value, "big")
 
     # ---- ids of messages
 
     def know_id(self, owner: int, message_id: str) -> None:
-        """``owner`` has just got a message whose id a client made, or that the broker moved."""
+        """Note a new message of ``owner`` whose id a client made, or that the broker moved."""
         self._ids.add((owner, message_id))
 
     def note_id(self, owners: Iterable[int], message_id: str) -> None:
-        """A message with a client-made id takes effect that nobody was asked about, or that was prepared: sent again,
-        it is a duplicate."""
+        """Note a message with a client-made id that takes effect without a check, or that was prepared: if it is sent
+        again, it is a duplicate."""
         if self.audit is not None:
             self.audit.note(message_id)
         for owner in owners:
             self._ids.add((owner, message_id))
 
     def forget_id(self, owners: Iterable[int], message_id: str) -> None:
-        """A prepared message with a client-made id was rolled back: it may come again."""
+        """Forget a prepared message with a client-made id that was rolled back: it may come again."""
         if self.audit is not None:
             self.audit.forget(message_id)
         for owner in owners:
             self._ids.discard((owner, message_id))
 
     def has_id(self, owner: int, message_id: str) -> bool:
-        """Whether ``owner`` holds a message of that id. Sure if a client made it, however long ago it came; if a broker
-        did, but for messages that came in this term and are not in the index yet."""
+        """Return whether ``owner`` holds a message of that id. Reliable for ids of clients, at any age; for ids of
+        brokers except messages that came in this term and are not in the index yet."""
         place = (owner, message_id)
         if self._ids.is_live(place) or self._ids.is_frozen(place):
             return True
@@ -766,9 +772,8 @@ class State:
         return order_key is not None and self._raw(owner, order_key) is not None
 
     def is_newest(self, owner: int, message_id: str) -> bool:
-        """Whether nothing with a higher number than this id's, which has one, is known of its producer, neither
-        ``owner``'s nor the audit's, and nothing of it is in a prepared transaction: then a higher one is new. What is
-        not sure is no."""
+        """Return whether no higher number than this id's is known of its producer, neither for ``owner`` nor in the
+        audit, and none of its messages is in a prepared transaction: then a higher number is new. False if unknown."""
         producer, sequence = numbered(message_id)
         prefix, indexed = keys.producer_key(owner, message_id)
         if indexed is None:  # prove: newest-is-sorted
@@ -782,7 +787,7 @@ class State:
         later = self.index.scan(prefix + (sequence + 1).to_bytes(8, "big"), prefix[:-1] + b"\1")
         return next(later, None) is None  # prove: newest-of-the-index
 
-    # ---- transactions (store.state.open_transactions says what each does)
+    # ---- transactions (documented in store.state.open_transactions)
 
     @property
     def transactions(self) -> dict[str, Transaction]:
@@ -811,9 +816,9 @@ class State:
     # ---- checkpoint
 
     def freeze(self, first_of_epoch: Callable[[int], bool], current_file: int) -> Frozen:
-        """Begin a checkpoint of what is true now; a new live tail takes what comes. ``thaw`` ends it."""
+        """Begin a checkpoint of the present state; a new live tail takes all later changes. ``thaw`` ends it."""
         assert self.frozen is None, "a checkpoint begins only when the one before has ended"
-        assert self.position is not None, "a checkpoint names the place up to which it is true"
+        assert self.position is not None, "a checkpoint names its position"
         tail, self.tail = self.tail, Tail()
         self.frozen = tail
         before = min(current_file, self.position.file)  # prove: only-covered-files-go ", self.position.file"
@@ -884,7 +889,7 @@ class State:
     def _ranked_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         for owner in list(self.ranked):
             if owner not in self.ended and self.owners[owner].count == 0:
-                del self.ranked[owner]  # with this checkpoint it has nothing with a rank any more
+                del self.ranked[owner]  # with this checkpoint it has no ranked message any more
                 self._ranked_touched.add(owner)
         for owner in self._ranked_touched:
             file = self.ranked.get(owner)
@@ -892,7 +897,7 @@ class State:
         self._ranked_touched.clear()
 
     def thaw(self) -> Callable[[], None]:
-        """The checkpoint is durable: the index contains the frozen tail. Returns a function that frees its memory, on
+        """End a durable checkpoint: the index contains the frozen tail. Returns a function that frees its memory, on
         any thread."""
         tail, self.frozen = self.frozen, None
         ids = self._ids.thaw()
@@ -908,7 +913,7 @@ class State:
     # ---- reclaiming
 
     def held_by_records(self) -> set[int]:
-        """The files that hold a subscription's record or something of an open transaction."""
+        """Return the files that hold a subscription's record or a part of an open transaction."""
         held: set[int] = set()
         for state in self.owners.values():
             if state.record_location:
@@ -922,25 +927,26 @@ class State:
     def reclaimable(
         self, first_of_epoch: Callable[[int], bool], before: int, emptied: Set[int] = frozenset()
     ) -> tuple[int, ...]:
-        """The files below ``before`` that nothing needs, oldest first: see ``store.state.file_states.reclaimable``."""
+        """Return the files below ``before`` that nothing needs, oldest first: see
+        ``store.state.file_states.reclaimable``."""
         return reclaimable(self.files, self.held_by_records(), first_of_epoch, before, emptied)
 
     def know_file(self, file: int) -> None:
-        """A journal file exists; without this an empty one would never be reclaimed."""
+        """Note that a journal file exists; otherwise an empty one would never be reclaimed."""
         if file not in self.files:
             self.files[file] = FileState()
             self.tail.touched_files.add(file)
 
     def named_files(self) -> set[int]:
-        """The files that a header of now names: not those that were given up, though they may not be unlinked yet."""
+        """Return the files that a header written now names: not those given up, even if they are not unlinked yet."""
         return self.files.keys() - self.given_up  # prove: headers-name-no-holes " - self.given_up" -> " - set()"
 
     def lose_file(self, file: int, *, is_damage: bool = False) -> list[tuple[int, int, Entry]]:
-        """``file`` is not there any more. Messages that we still believe to live in it are let go of, and returned as
-        (owner, order key, entry), subscriptions and transactions too: a master gave the file up after all that had
-        ended, or was written elsewhere and read there. Unless ``is_damage``, a subscription whose oldest record went
-        holds nothing from before the first one that is left: it was moved behind that, or had ended and began anew
-        there. Which of its records those were may be told nowhere any more, so that is as much as can be said."""
+        """Drop a file that is not there any more. Messages that the state still has in it are dropped, and returned as
+        (owner, order key, entry), subscriptions and transactions too: a master gave the file up after all of these had
+        ended, or had been written elsewhere and read there. Unless ``is_damage``, a subscription whose oldest record
+        went loses all messages from before its first remaining record: it was moved behind them, or had ended and began
+        again there. Which of these records applies may be unknown, so no more can be derived."""
         held = self.files.get(file)
         if held is None:
             return []
@@ -964,20 +970,23 @@ class State:
         return dropped
 
     def _begin_at_next_record(self, known: OwnerState, file: int) -> list[tuple[int, int, Entry]]:
-        """The record by which a subscription began went with ``file``; what it lets go of, as ``lose_file`` says it."""
+        """Begin a subscription, whose first record went with ``file``, at its next one; return its losses like
+        ``lose_file``."""
         known.record_location = known.later_records[0]  # prove: begins-at-its-next-record "[0]" -> "[-1]"
         self._set_later_records(known, known.later_records[1:])
         self.tail.touched_owners.add(known.id)
         return self._let_go_before_record(known, file)
 
     def begin_at_newest_record(self, owner: int, file: int) -> None:
-        """As ``settle_record``, where the record by which the subscription began is gone: what it seems to hold from
-        before its newest one was a former subscription's of that name. What says so stands in ``file``."""
+        """Do what ``settle_record`` does if the first record of a subscription is gone: its messages from before its
+        newest record were those of a former subscription of that name. The record that proves this stands in
+        ``file``."""
         self.settle_record(owner)
         self._let_go_before_record(self.owners[owner], file)
 
     def _let_go_before_record(self, known: OwnerState, file: int) -> list[tuple[int, int, Entry]]:
-        """Let go of what stands, and took effect, before ``known.record_location``; returned as by ``lose_file``."""
+        """Drop messages that stand, and took effect, before ``known.record_location``; return them like
+        ``lose_file``."""
         record = known.record_location
         # A transaction's message may stand before the record, and its Commit behind it.
         # prove: committed-behind-its-record "item[0] >> 32 < record" -> "True"
@@ -988,7 +997,7 @@ class State:
         return dropped
 
     def drop_range(self, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
-        """Let go of the live messages whose newest record stands in ``file`` from ``start`` to before ``stop``."""
+        """Drop the live messages whose newest record is in ``file`` from ``start`` to before ``stop``; return them."""
         held = self.files.get(file)
         dropped: list[tuple[int, int, Entry]] = []
         if held is None or held.live == 0:
@@ -1001,19 +1010,19 @@ class State:
         return dropped
 
     def forget_files(self, files: Iterable[int]) -> None:
-        """Those files are gone from the disk."""
+        """Forget files that are gone from the disk."""
         for file in files:
             if self.files.pop(file, None) is not None:
                 self.tail.touched_files.add(file)
 
 
 def _record(owner: OwnerState | None) -> keys.OwnerRecord | None:
-    """What it is now, which stays as it is."""
+    """Return an unchanging copy of an owner."""
     return None if owner is None else owner.record()
 
 
 def _put_chunks(changes: list[tuple[bytes, bytes | None]], kind: bytes, blob: bytes, before: int) -> int:
-    """Add the changes that keep ``blob`` in pieces where there were ``before``; how many there are now."""
+    """Add the changes that store ``blob`` in pieces where there were ``before``; return their present number."""
     pieces = [blob[n : n + keys.CHUNK_BYTES] for n in range(0, len(blob), keys.CHUNK_BYTES)]
     changes += ((keys.chunk_key(kind, n), piece) for n, piece in enumerate(pieces))
     changes += ((keys.chunk_key(kind, n), None) for n in range(len(pieces), before))

@@ -1,4 +1,4 @@
-"""What changed since a checkpoint, and what of it a checkpoint writes. Pure."""
+"""Changes since a checkpoint, and their form in the next checkpoint. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tandemmq.store.state import keys
 
 T = TypeVar("T", int, bytes, tuple[int, int, int], tuple[bytes, bytes | None])
 
-# What is sorted in one go, which holds up all other threads: a millisecond or two.
+# Items that are sorted at once, which blocks all other threads: a millisecond or two.
 SORTED_AT_ONCE = 5_000
 
 
 class Position(NamedTuple):
-    """A place between two batches of the journal, up to which the state is true.
+    """A place between two batches of the journal, up to which the state is valid.
 
     ``batch`` and ``checksum`` are offset and checksum of the batch that ends at ``offset``: a checkpoint whose
-    batch is not there any more, or reads differently, is not believed. ``offset`` 0: nothing of ``file`` was read.
+    batch is not there any more, or differs, is not used. ``offset`` 0: nothing of ``file`` was read.
     """
 
     file: int
@@ -33,9 +33,9 @@ class Position(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Tail:
-    """What changed since a checkpoint. ``added`` holds new and moved messages, ``order`` their order keys sorted
+    """Changes since a checkpoint. ``added`` holds new and moved messages, ``order`` their order keys sorted
     (and those of messages that went again), ``removed`` those that the checkpoint (or the frozen tail) still has,
-    ``displaced`` which messages stand in another file than that of their order key (False: not any more).
+    ``displaced`` messages whose record is in another file than that of their order key (False: not any more).
 
     ``ranks`` holds the ranks of those in ``added`` that have one (and of messages that went again), ``rank_order`` the
     order keys of new ones by owner and rank, sorted; ``unranked`` (owner, rank, order key) of those that went."""
@@ -50,12 +50,12 @@ class Tail:
     touched_owners: set[int] = field(default_factory=set)
     touched_records: set[int] = field(default_factory=set)  # subscriptions whose later records changed
     touched_files: set[int] = field(default_factory=set)
-    touched_ended: set[int] = field(default_factory=set)  # owners that ended, or of which something was reclaimed
+    touched_ended: set[int] = field(default_factory=set)  # owners that ended, or that lost entries to ``reclaim``
     operations: int = 0
     reclaimed: int = 0  # entries of owners that had ended; no operations, for no replay repeats them
 
     def free(self) -> None:
-        """It is of no use any more, and freed one by one: all at once would hold up other threads for long."""
+        """Free the tail entry by entry: all at once would block other threads for long."""
         tables: list[dict[Any, Any]] = [self.displaced]
         for by_owner in (self.added, self.removed, self.ranks):
             tables += by_owner.values()
@@ -65,16 +65,16 @@ class Tail:
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is anything for a checkpoint to write."""
+        """True if a checkpoint has changes to write."""
         return self.operations > 0 or self.reclaimed > 0
 
 
 class Frozen(NamedTuple):
-    """What one checkpoint writes: a tail that no longer changes, and the small tables as they were then, in no
+    """Contents of one checkpoint: a tail that no longer changes, and the small tables as they were then, in no
     order.
 
-    ``owners`` and ``ended``: of those that changed, what is to be said of them, None when they are gone. Whoever writes
-    it encodes it; that takes longer than to note it, and the storage thread is waited for.
+    ``owners`` and ``ended``: the records of those that changed, None when they are gone. The writer of the checkpoint
+    encodes them, because that takes longer than to note them, and other threads wait for the storage thread.
     """
 
     tail: Tail
@@ -87,13 +87,15 @@ class Frozen(NamedTuple):
 
 
 def keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    """The order keys behind ``after`` that ``owner`` got in this tail, in order; some may be gone again."""
+    """Iterate over the order keys behind ``after`` that ``owner`` got in this tail, in order; some may be gone
+    again."""
     order = tail.order.get(owner)
     return iter(()) if not order else _behind(order, after)
 
 
 def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]:
-    """The order keys behind ``after`` of what ``owner`` got in this tail with that rank, in order."""
+    """Iterate over the order keys behind ``after`` of messages that ``owner`` got in this tail with that rank, in
+    order."""
     order = tail.rank_order.get((owner, rank))
     if not order:
         return iter(())
@@ -101,7 +103,8 @@ def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]
 
 
 def unranked_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    """The order keys behind ``after`` of what ``owner`` got in this tail without a rank, in order."""
+    """Iterate over the order keys behind ``after`` of messages that ``owner`` got in this tail without a rank, in
+    order."""
     added = tail.added[owner]
     ranks = tail.ranks.get(owner, {})
     return (order_key for order_key in keys_after(tail, owner, after) if order_key in added and order_key not in ranks)
@@ -113,7 +116,7 @@ def _behind(order: Sequence[int], after: int) -> Iterator[int]:
 
 
 def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
-    """Everything a checkpoint writes, in key order: A, C, E, F, G, H, I, L, M, O, P, R, S, U, X."""
+    """Yield all changes of a checkpoint, in key order: A, C, E, F, G, H, I, L, M, O, P, R, S, U, X."""
     tail = frozen.tail
     small = list(
         in_order(
@@ -157,7 +160,7 @@ def _owner_value(record: keys.OwnerRecord | None) -> bytes | None:
 
 
 def in_order(items: Iterable[T]) -> Iterator[T]:
-    """``items``, each there once, from the least to the greatest. Who sorts very many at once holds up all other
+    """Iterate over ``items``, each once, from the least to the greatest. A sort of very many at once blocks all other
     threads: so they are sorted in pieces, most of which follow each other already."""
     rest = iter(items)
     runs: list[list[T]] = []

@@ -1,8 +1,8 @@
-"""How many bytes of the store count for which user: those of stored messages, and of what prepared transactions add.
-Pure.
+"""Bytes of the store that are charged to each user: those of stored messages, and of the additions of prepared
+transactions. Pure.
 
-The size of an entry carries a *mark* above its 32 bits: the number by which this index knows the user for whom the
-record counts, 0 for no user. A record that several owners hold counts once: the mark counts where the bit ``SHARED`` is
+The size of an entry carries a *mark* above its 32 bits: the number of the user in this index to whom the record is
+charged, 0 for no user. A record that several owners hold is charged once: the mark counts where the bit ``SHARED`` is
 not set, as the live bytes of a file do.
 """
 
@@ -14,11 +14,11 @@ from tandemmq.store.state.keys import MARK_SHIFT, SHARED, SIZE_MASK
 
 
 class UserBytes:
-    """The count of each user. The owner of the state changes it.
+    """The charged bytes of each user. The owner of the state changes them.
 
-    ``is_counting``: anything counts for a user. ``balances``, for any thread: by user, what is stored less what
-    ``taken`` was told since the state was loaded. With what the event loop handed over since then it is what is stored,
-    and what is on its way.
+    ``is_counting``: some bytes are charged to a user. ``balances``, for any thread: by user, the stored bytes less
+    those passed to ``taken`` since the state was loaded. Together with the bytes that the event loop handed over since
+    then, this is the sum of stored bytes and bytes on their way.
     """
 
     __slots__ = ("_bytes", "_names", "_next", "_numbers", "balances", "is_counting", "is_touched")
@@ -33,7 +33,7 @@ class UserBytes:
         self._next = 1
 
     def mark(self, user: str) -> int:
-        """What is added to the size of a record that counts for ``user``."""
+        """Return the summand to the size of a record that is charged to ``user``."""
         number = self._numbers.get(user)
         if number is None:
             number = self._numbers[user] = self._next
@@ -44,41 +44,41 @@ class UserBytes:
         return number << MARK_SHIFT
 
     def hold(self, size: int) -> None:
-        """A record of that marked size counts from now on, unless another owner counts it, or it counts for no user."""
+        """Charge a record of that marked size, unless another owner counts it, or it has no user."""
         if size >> MARK_SHIFT and not size & SHARED:
             self._change(size >> MARK_SHIFT, size & SIZE_MASK)
 
     def release(self, size: int) -> None:
-        """It counts no more."""
+        """End the charge of a record of that marked size."""
         if size >> MARK_SHIFT and not size & SHARED:
             self._change(size >> MARK_SHIFT, -(size & SIZE_MASK))
 
     def change(self, user: str, size: int) -> None:
-        """``size`` bytes more, or fewer, count for ``user``: what prepared transactions add."""
+        """Charge ``size`` bytes more, or fewer, to ``user``: additions of prepared transactions."""
         self._change(self.mark(user) >> MARK_SHIFT, size)
 
     def taken(self, user: str, size: int) -> None:
-        """The store has dealt with ``size`` bytes of ``user`` that the event loop handed over: stored or not."""
+        """Note that the store has handled ``size`` bytes of ``user`` that the event loop handed over: stored or not."""
         self.balances[user] = self.balances.get(user, 0) - size
 
     def _change(self, number: int, size: int) -> None:
         user = self._names.get(number)
-        if user is None:  # of an index that an older version has written since: it keeps the entry, and not the user
+        if user is None:  # an older version has written this index since: it keeps the entry, not the user
             return
         self._bytes[number] += size
         self.balances[user] = self.balances.get(user, 0) + size
         self.is_touched = True
 
     def count(self, user: str) -> int:
-        """The bytes that count for ``user``."""
+        """Return the bytes that are charged to ``user``."""
         return self._bytes.get(self._numbers.get(user, 0), 0)
 
     def counts(self) -> dict[str, int]:
-        """The bytes of all users who have any."""
+        """Return the bytes of all users that have any."""
         return {user: size for user, number in self._numbers.items() if (size := self._bytes[number])}
 
     def encode(self) -> bytes:
-        """What ``load`` reads; empty if nothing counts. Users for whom nothing counts are forgotten."""
+        """Return the input of ``load``; empty if nothing is charged. Users without bytes are forgotten."""
         for number in [number for number, size in self._bytes.items() if not size]:
             del self._bytes[number]
             del self._numbers[self._names.pop(number)]
