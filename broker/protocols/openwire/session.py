@@ -146,6 +146,11 @@ class OpenWireSession(Output):
             for _ in range(COMMANDS_MAX):
                 if self._is_over or (frame := next_frame()) is None:
                     return commands
+                if not isinstance(frame, bytes):
+                    if self._is_stored_form and _MESSAGE_MIN <= frame.getbuffer()[4] <= _MESSAGE_MAX:
+                        commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
+                        break  # it is as long as all that is understood at once
+                    frame = frame.getvalue()
                 taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
                 if _MESSAGE_MIN <= kind <= _MESSAGE_MAX:
