@@ -77,6 +77,9 @@ class Session(Protocol):
     def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
         """The XA branches that are prepared."""
 
+    def drop_prepared(self) -> None:
+        """What was made ready off the loop is delivered to nobody. Also after the end of the connection."""
+
     def fail(self, error: ClientError) -> None: ...
 
 

@@ -114,7 +114,7 @@ class OpenedMessage(Message):
                 end -= 1
         except IndexError:
             raise RecordDamaged("a body has no end") from None
-        return utf8_of_modified(self.raw[start:end]), end < stop
+        return utf8_of_modified(self.raw, start, end), end < stop
 
     @property
     def properties_bytes(self) -> int:

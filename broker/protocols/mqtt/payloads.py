@@ -44,6 +44,10 @@ class Payloads:
             raise made
         return made
 
+    def drop(self) -> None:
+        """Let go what was prepared: it is asked for no more."""
+        self._prepared = None
+
     def prepare(self, message: Message, bytes_max: int) -> None:
         """For any thread."""
         try:

@@ -323,6 +323,9 @@ class OpenWireSession(Output):
         if consumer is not None:
             self._say(schema.MessageDispatch(consumer_id=consumer.consumer_id))
 
+    def drop_prepared(self) -> None:
+        """Nothing is made ready off the loop."""
+
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         """ConsumerControl (AbstractSubscription.updateConsumerPrefetch)."""
         consumer = self._conversation.consumers.get(subscription_id)

@@ -92,6 +92,17 @@ def test_a_long_frame_is_there_once_more_while_it_is_accepted() -> None:
         tracemalloc.stop()
 
 
+def test_a_long_body_is_copied_once_when_it_is_written() -> None:
+    message = Message(QUEUE, "ID:a:1:1:1", bytes(8 << 20), BodyKind.BYTES, properties={"a": 1})
+    tracemalloc.start()
+    try:
+        frame = encode_message(message)
+        assert tracemalloc.get_traced_memory()[1] < 1.1 * len(frame)
+    finally:
+        tracemalloc.stop()
+    assert decode_message(frame).body == message.body
+
+
 # proves: a-gathered-frame-is-not-copied
 def test_a_long_frame_that_was_gathered_is_accepted_in_place() -> None:
     body = bytes(8 << 20)
