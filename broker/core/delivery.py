@@ -78,7 +78,7 @@ class Session(Protocol):
         """The XA branches that are prepared."""
 
     def drop_prepared(self) -> None:
-        """What was made ready off the loop is delivered to nobody. Also after the end of the connection."""
+        """Forget what was made ready off the loop. This is also called after the end of the connection."""
 
     def fail(self, error: ClientError) -> None: ...
 

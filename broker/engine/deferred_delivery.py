@@ -145,7 +145,7 @@ class Preparing:
 
 
 def _hold(delivery: Delivery) -> None:
-    """Count its message: nobody else may have it any more."""
+    """Count its message: the topic or queue that it came from may have released it."""
     subscription, _, entry = delivery
     subscription.outlet.holder.memory.take(entry.message, entry.weight)
 

@@ -45,7 +45,7 @@ class Payloads:
         return made
 
     def drop(self) -> None:
-        """Let go what was prepared: it is asked for no more."""
+        """Forget what was prepared."""
         self._prepared = None
 
     def prepare(self, message: Message, bytes_max: int) -> None:

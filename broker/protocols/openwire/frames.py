@@ -27,7 +27,7 @@ _PREFIX = _SIZE.size
 
 class FrameCutter:
     """Takes bytes as they come, gives whole frames with their sizes. A long frame that came in pieces is given as the
-    buffer that has them: whoever changes it need not copy it.
+    buffer that has them: it can be changed without a copy.
 
     ``frame_bytes_max`` limits what a size may say, the size itself not counted; it may be changed between frames.
     ``passes_over``: a frame beyond it is refused alone, and those behind it come out.
