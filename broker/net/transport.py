@@ -220,6 +220,8 @@ class Connection:
     # What was read and is not understood yet, beside what the session has. None: there is nothing of either.
     _rest: deque[bytes] | None = field(default=None, init=False)
     _is_in_line: bool = field(default=False, init=False)  # for its turn
+    # Of what it waits with: the bytes that the session has, which keeps all until the last is understood.
+    _fed_bytes: int = field(default=0, init=False)
     _is_woken: bool = field(default=False, init=False)  # by its session, which is to have a turn
     _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, for ever
     _reasons_not_to_read: int = field(default=0, init=False)  # that are the engine's
@@ -429,6 +431,7 @@ class Connection:
         handle, store, clock = engine.handle, engine.store, self._turns.clock
         apart = CLOCK.apart
         handed_over = store.handed_over
+        fed_bytes = len(data)
         while True:
             commands = session.receive(data)
             for command in commands:
@@ -448,10 +451,13 @@ class Connection:
             data = b""
             if rest and not session.has_more:
                 data = rest.popleft()
-                self.holder.add(Kind.INPUT, -len(data))
-        if not self._is_dirty and session.pending_bytes:
+                fed_bytes = len(data)
+                self.holder.add(Kind.INPUT, -fed_bytes)
+        if session.pending_bytes and not self._is_dirty:
             self.touch()  # what it answers by itself
-        if not session.has_more:
+        if session.has_more or self._fed_bytes:
+            self._note_fed(fed_bytes)
+        if not session.has_more and not self.is_closing:
             unfinished_bytes = session.unfinished_bytes
             if unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes:
                 self._unfinished.note(self, unfinished_bytes)
@@ -480,6 +486,14 @@ class Connection:
         self._is_understanding = False
         if self._rest is not None or self._is_woken or self._reasons_not_to_read or not self._is_read:
             self._settle(has_spent=True)
+
+    def _note_fed(self, count: int) -> None:
+        """``count``: what the session was given last; 0: nothing more since."""
+        if self.is_closing:
+            return
+        count = (count or self._fed_bytes) if self.session.has_more else 0
+        self.holder.add(Kind.INPUT, count - self._fed_bytes)
+        self._fed_bytes = count
 
     def _settle(self, *, has_spent: bool) -> None:
         """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
