@@ -86,7 +86,7 @@ class Kind(StrEnum):
 
 
 # Asked for each message: an attribute of an enumeration takes longer.
-STORED, NOT_PERSISTENT, _WAITING_SENDS = Kind.STORED, Kind.NOT_PERSISTENT, Kind.WAITING_SENDS
+NOT_PERSISTENT, _WAITING_SENDS = Kind.NOT_PERSISTENT, Kind.WAITING_SENDS
 
 
 class Memory:
@@ -102,10 +102,16 @@ class Memory:
         self.limit = limit
         self.used = 0
         self.window_max = limit * WINDOWS_PERCENT // 100
-        self.by_kind = dict.fromkeys(Kind, 0)
+        # Without what is stored, which is all the rest of ``used``: it changes twice with each message.
+        self.by_kind: dict[Kind, int] = {kind: 0 for kind in Kind if kind != Kind.STORED}
         self.committing = 0  # of the transactions whose end waits for room
         self.held_back: dict[Holder, None] = {}
         self.on_held_back: Callable[[], object] = lambda: None
+
+    @property
+    def stored(self) -> int:
+        """What stored messages take."""
+        return self.used - sum(self.by_kind.values())
 
     @property
     def free(self) -> int:
@@ -155,7 +161,8 @@ class Memory:
                     count -= shared.size
             message.held_bytes = weight
         self.used += count
-        self.by_kind[STORED if message.persistent else NOT_PERSISTENT] += count
+        if not message.persistent:
+            self.by_kind[NOT_PERSISTENT] += count
 
     def give(self, message: Message, place: int = SHARED_ENTRY_BYTES) -> None:
         """One of those who hold ``message`` does no more; ``place``: as it took it."""
@@ -169,7 +176,8 @@ class Memory:
                 if not shared.holders:
                     count += shared.size
         self.used -= count
-        self.by_kind[STORED if message.persistent else NOT_PERSISTENT] -= count
+        if not message.persistent:
+            self.by_kind[NOT_PERSISTENT] -= count
 
     def share(self, piece: bytes) -> None:
         """One more client is to get ``piece``, and keeps it in memory until ``give_share``. It counts once, as
@@ -248,7 +256,9 @@ class Holder:
     def add(self, kind: Kind, count: int) -> None:
         """It has ``count`` bytes more of its own, or less if that is negative."""
         self.by_kind[kind] += count
-        self.memory.add(kind, count)
+        memory = self.memory
+        memory.used += count
+        memory.by_kind[kind] += count
 
     def set_output(self, count: int, shared: int) -> None:
         """So many bytes wait until it reads; ``shared`` of them count by ``Memory.share``."""

@@ -68,7 +68,6 @@ SHORT_BYTES_MAX = 64 * 1024
 OPERATIONS_PER_REPORT_MAX = 500
 # After such a part of its interval a heart-beat is sent: it comes in time also where the network takes its time.
 BEAT_PART = 0.8
-_OUTPUT = Kind.OUTPUT  # members of an enumeration are looked up slowly
 # Longer than what is read at once.
 _NO_TLS = 1 << 62
 # Why a connection is not to be read.
@@ -239,6 +238,7 @@ class Connection:
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
     _tls_read_max: int = field(default=_NO_TLS, init=False)  # the longest that came by TLS
+    _is_output_counted: bool = field(default=False, init=False)
     _uncounted: int = field(default=0, init=False)  # bytes written since the socket's buffer was looked at
     _unread_bytes: int = field(default=0, init=False)
     _unread_since: float = field(default=0.0, init=False)
@@ -567,6 +567,7 @@ class Connection:
         """Count what the socket has not taken yet."""
         if self._transport is not None:
             self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._states & _BEHIND != 0)
+            self._is_output_counted = self.holder.by_kind[Kind.OUTPUT] > 0
 
     # ---- what the server and its outbox call
 
@@ -606,7 +607,7 @@ class Connection:
                 self._unread.skip(count)
         else:
             self._write_parts(transport, session.take_parts())
-        if is_uncounted or self.holder.by_kind[_OUTPUT]:
+        if is_uncounted or self._is_output_counted:
             self.note_output()
         self._last_sent = now
         if was_behind:
@@ -725,7 +726,7 @@ class Connection:
                 self._write(now)  # whoever may not speak may still breathe
             else:
                 self.touch()
-        if self.holder.by_kind[Kind.OUTPUT]:
+        if self._is_output_counted or self._uncounted:
             self.note_output()
         self._timer = self._loop.call_later(self._until_look(now), self._look)
 

@@ -140,3 +140,27 @@ async def test_connections_that_do_not_read_share_what_they_are_told(bench_of: A
             connection.note_output()
         assert memory.by_kind[Kind.OUTPUT] == 0
         assert memory._shares == {}
+
+
+async def test_short_writes_to_a_peer_that_reads_slowly_count_once_they_are_4_kib(bench: Any) -> None:
+    _, connection = await bench.served()
+    transport = connection._transport
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(transport, name)
+
+        def write(self, data: bytes) -> None: ...
+
+        def get_write_buffer_size(self) -> int:
+            return 50_000
+
+    connection._transport = Full()
+    connection._uncounted = 0
+    counted = []
+    for _ in range(5):
+        connection.session._write(b"x" * 1000)
+        connection._write(0.0)
+        counted.append(connection.holder.by_kind[Kind.OUTPUT])
+    assert counted == [0, 0, 0, 0, 50_000]
+    connection._transport = transport

@@ -1,0 +1,17 @@
+"""Ids of messages in the tails: which was the newest of its producer is known from the moment it may be asked for."""
+
+from __future__ import annotations
+
+from tandemmq.store.state.known_ids import KnownIds
+
+
+def test_what_came_before_they_are_numbered_counts_too() -> None:
+    ids = KnownIds()
+    ids.add((1, "ID:p:1:1:7"))
+    ids.freeze()
+    ids.add((1, "ID:p:1:1:4"))
+    ids.number()
+    assert [ids.is_newest(1, "ID:p:1:1", sequence) for sequence in (6, 7)] == [False, True]
+    ids.thaw()
+    ids.add((1, "ID:p:1:1:5"))
+    assert [ids.is_newest(1, "ID:p:1:1", sequence) for sequence in (4, 5)] == [False, True]
