@@ -73,8 +73,8 @@ _NO_TLS = 1 << 62
 # Why a connection is not to be read.
 _CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
 _NOT_TO_READ = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
-# What was read, or what the session has, is not understood yet; the session asked for a turn; the socket is not read;
-# the peer does not read; what the end of its input means is not carried out yet; there are no heart-beats yet.
+# Other rare states: input is left for a later turn; the session asked for a turn; the socket is not read; the peer does
+# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun.
 _LEFT, _WOKEN, _RESTING, _BEHIND, _DISCONNECT, _NEW = 32, 64, 128, 256, 512, 1024
 
 
@@ -222,7 +222,7 @@ class Connection:
     _turn_bytes: int = field(default=0, init=False)
     _share_report: int = field(default=0, init=False)
     _share_used: int = field(default=0, init=False)
-    # All states that most pieces do not meet, as bits: 0 is found out at once.
+    # The rare states, as bits, so that one test finds a connection without any of them.
     _states: int = field(default=_NEW, init=False)
     # What was read and is not understood yet, beside what the session has. None: nothing.
     _rest: deque[bytes] | None = field(default=None, init=False)
@@ -389,7 +389,7 @@ class Connection:
             self._settle(has_spent=is_beyond_share)
 
     def _is_ready_for(self, data: bytes) -> bool:
-        """Whether ``data`` may be understood at once; else it is kept, or the connection is over."""
+        """Return whether ``data`` may be understood at once. If not, it is kept, or the connection is over."""
         states = self._states
         if states & _NEW and data.startswith(_TLS_HELLO) and not self.session.is_connected:
             self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
@@ -487,7 +487,7 @@ class Connection:
         self._is_understanding = False
 
     def _end_turn(self, has_more: bool) -> None:
-        """Go on as most need not: with what is left (``has_more``), or in one of the states."""
+        """End a turn that leaves input (``has_more``), or that ends in a rare state."""
         if self._states & _NEW and self.session.is_connected:
             self._start_heart_beats()
         if self._states & _BEHIND and self.holder.is_held_back:

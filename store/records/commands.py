@@ -216,7 +216,7 @@ def encode_remove(
     prepared, it is made of the rest.
     """
     key = key_bytes(message_id)
-    if transaction is None and ack is None and subscription_key is None:  # as most, which is quickly done
+    if transaction is None and ack is None and subscription_key is None:  # the usual one
         field = _destination_fields.get(destination) or destination_field(destination)
         key_size = len(key)
         if key_size < 128:

@@ -28,7 +28,7 @@ class KnownIds:
             _note(self._highest, place)
 
     def number(self) -> None:
-        """From now on ``is_newest`` may be asked."""
+        """Keep the highest sequences, so that ``is_newest`` has an answer."""
         self._is_numbering = True
         for places, highest in ((self._live, self._highest), (self._frozen, self._highest_frozen)):
             for place in places:

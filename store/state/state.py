@@ -738,7 +738,7 @@ class State:
         self._ids.add((owner, message_id))
 
     def number_ids(self) -> None:
-        """From now on ``is_newest`` may be asked."""
+        """Keep what ``is_newest`` needs, from now on."""
         self._ids.number()
 
     def note_id(self, owners: Iterable[int], message_id: str) -> None:

@@ -1,11 +1,11 @@
-"""Ids of messages in the tails: which was the newest of its producer is known from the moment it may be asked for."""
+"""The ids of messages in the tails: the highest sequence of each producer."""
 
 from __future__ import annotations
 
 from tandemmq.store.state.known_ids import KnownIds
 
 
-def test_what_came_before_they_are_numbered_counts_too() -> None:
+def test_ids_that_came_before_number_count_too() -> None:
     ids = KnownIds()
     ids.add((1, "ID:p:1:1:7"))
     ids.freeze()
