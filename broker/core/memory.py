@@ -102,7 +102,7 @@ class Memory:
         self.limit = limit
         self.used = 0
         self.window_max = limit * WINDOWS_PERCENT // 100
-        # STORED is not here: its count is the rest of ``used`` (``stored``), because it changes twice with each message.
+        # STORED is not here: its count is the rest of ``used`` (``stored``), since it changes twice with each message.
         self.by_kind: dict[Kind, int] = {kind: 0 for kind in Kind if kind != Kind.STORED}
         self.committing = 0  # of the transactions whose end waits for room
         self.held_back: dict[Holder, None] = {}
