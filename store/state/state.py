@@ -348,7 +348,6 @@ class State:
         size: int,
         message_id: str,
         priority: int = DEFAULT_PRIORITY,
-        *,
         is_shared: bool = False,
         user: str | None = None,
     ) -> None:
@@ -738,6 +737,10 @@ class State:
         """``owner`` has just got a message whose id a client made, or that the broker moved."""
         self._ids.add((owner, message_id))
 
+    def number_ids(self) -> None:
+        """Keep what ``is_newest`` needs, from now on."""
+        self._ids.number()
+
     def note_id(self, owners: Iterable[int], message_id: str) -> None:
         """A message with a client-made id takes effect that nobody was asked about, or that was prepared: sent again,
         it is a duplicate."""
@@ -756,14 +759,13 @@ class State:
     def has_id(self, owner: int, message_id: str) -> bool:
         """Whether ``owner`` holds a message of that id. Sure if a client made it, however long ago it came; if a broker
         did, but for messages that came in this term and are not in the index yet."""
-        place = (owner, message_id)
-        if self._ids.is_live(place) or self._ids.is_frozen(place):
+        if (owner, message_id) in self._ids:
             return True
         known = self.owners.get(owner)
         if known is None or not known.count:
             return False
-        order_key = self.place_of(owner, message_id)
-        return order_key is not None and self._raw(owner, order_key) is not None
+        value = self.index.get(keys.id_key(owner, message_id))  # as place_of
+        return value is not None and self._raw(owner, int.from_bytes(value, "big")) is not None
 
     def is_newest(self, owner: int, message_id: str) -> bool:
         """Whether nothing with a higher number than this id's, which has one, is known of its producer, neither

@@ -141,8 +141,6 @@ class OpenWireSession(Output):
                 cutter.feed(data)
             taken = 0
             for _ in range(COMMANDS_MAX):
-                if self._is_over:
-                    return commands
                 if (frame := next_frame()) is None:
                     self.unfinished_bytes = cutter.pending_bytes
                     return commands
@@ -159,6 +157,8 @@ class OpenWireSession(Output):
                     commands.append(ack)
                 else:
                     self._understand(self._wire.decode(frame, FIELDS_MAX), commands)
+                    if self._is_over:
+                        return commands
                     taken += _WEIGHT * len(frame)
                     if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
                         break  # to compile it may take a millisecond or some: others may have their turn now

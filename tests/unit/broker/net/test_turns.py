@@ -154,6 +154,9 @@ class ManualLoop:
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
+    def time(self) -> float:
+        return 0.0
+
     def call_soon(self, call: Any) -> None:
         self.calls.append(call)
 
