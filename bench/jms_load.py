@@ -68,7 +68,7 @@ class JmsConnection:
             raise BenchError("the broker hung up")
         self._cutter.feed(data)
         while (frame := self._cutter.next_frame()) is not None:
-            heard = self.wire.decode(frame)
+            heard = self.wire.decode(frame if isinstance(frame, bytes) else frame.getvalue())
             if isinstance(heard, schema.ExceptionResponse | schema.ConnectionError):
                 raise BenchError(f"the broker says: {heard.exception}")
             yield heard

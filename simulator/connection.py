@@ -91,7 +91,9 @@ class Connection:
     def _never(self, *asked: object) -> None:
         raise AssertionError("no client of a simulation asks for this")
 
-    tell_prefetch = close_consumer = nothing = prepared = recovered = await_login = await_hang_up = _never
+    tell_prefetch = close_consumer = nothing = drop_prepared = prepared = recovered = await_login = await_hang_up = (
+        _never
+    )
 
     def fail(self, error: ClientError) -> None:
         assert error.receipt is None or isinstance(error.receipt, str), "receipts are texts here"

@@ -110,6 +110,8 @@ class StorageThread:
         # thread, but operations only from one.
         self.put: Callable[[_Item], None] = self._inbox.put
         queue = promoted.writer.commit_queue(SYNC_SECONDS, BATCH_RECORDS)
+        if queue is not None:
+            state.number_ids()
         self._submissions = None if queue is None else Submissions(queue, NewMessages())
         self._has_more = False  # items were left in the inbox
         self._background = background = Background(threads)

@@ -78,6 +78,9 @@ class Session(Protocol):
     def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
         """Report the prepared XA branches."""
 
+    def drop_prepared(self) -> None:
+        """Forget what was made ready off the loop. This is also called after the end of the connection."""
+
     def fail(self, error: ClientError) -> None: ...
 
 

@@ -86,7 +86,7 @@ class Kind(StrEnum):
 
 
 # Read for each message: an attribute of an enumeration takes longer.
-STORED, NOT_PERSISTENT, _WAITING_SENDS = Kind.STORED, Kind.NOT_PERSISTENT, Kind.WAITING_SENDS
+NOT_PERSISTENT, _WAITING_SENDS = Kind.NOT_PERSISTENT, Kind.WAITING_SENDS
 
 
 class Memory:
@@ -102,10 +102,16 @@ class Memory:
         self.limit = limit
         self.used = 0
         self.window_max = limit * WINDOWS_PERCENT // 100
-        self.by_kind = dict.fromkeys(Kind, 0)
+        # STORED is not here: its count is the rest of ``used`` (``stored``), since it changes twice with each message.
+        self.by_kind: dict[Kind, int] = {kind: 0 for kind in Kind if kind != Kind.STORED}
         self.committing = 0  # of the transactions whose end waits for room
         self.held_back: dict[Holder, None] = {}
         self.on_held_back: Callable[[], object] = lambda: None
+
+    @property
+    def stored(self) -> int:
+        """Return the bytes of stored messages."""
+        return self.used - sum(self.by_kind.values())
 
     @property
     def free(self) -> int:
@@ -156,7 +162,8 @@ class Memory:
                     count -= shared.size
             message.held_bytes = weight
         self.used += count
-        self.by_kind[STORED if message.persistent else NOT_PERSISTENT] += count
+        if not message.persistent:
+            self.by_kind[NOT_PERSISTENT] += count
 
     def give(self, message: Message, place: int = SHARED_ENTRY_BYTES) -> None:
         """Remove one holder of ``message``; ``place``: as in ``take``."""
@@ -170,7 +177,8 @@ class Memory:
                 if not shared.holders:
                     count += shared.size
         self.used -= count
-        self.by_kind[STORED if message.persistent else NOT_PERSISTENT] -= count
+        if not message.persistent:
+            self.by_kind[NOT_PERSISTENT] -= count
 
     def share(self, piece: bytes) -> None:
         """Count one more client that will receive ``piece``, held in memory until ``give_share``. All count once, as
@@ -251,7 +259,9 @@ class Holder:
     def add(self, kind: Kind, count: int) -> None:
         """Count ``count`` bytes more of its own, or less if that is negative."""
         self.by_kind[kind] += count
-        self.memory.add(kind, count)
+        memory = self.memory
+        memory.used += count
+        memory.by_kind[kind] += count
 
     def set_output(self, count: int, shared: int) -> None:
         """Set the bytes that wait until it reads; ``shared`` of them are counted by ``Memory.share``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandemmq.broker.core.delivery import Entry
-from tandemmq.broker.core.memory import NOT_PERSISTENT, STORED, WINDOWS_PERCENT, Memory
+from tandemmq.broker.core.memory import NOT_PERSISTENT, WINDOWS_PERCENT, Memory
 
 
 class Share:
@@ -48,7 +48,8 @@ class Share:
         message.holders = 1  # the common case, one holder; ``Memory.take`` would do the same
         message.held_bytes = weight
         memory.used += weight
-        memory.by_kind[STORED if message.persistent else NOT_PERSISTENT] += weight
+        if not message.persistent:
+            memory.by_kind[NOT_PERSISTENT] += weight
 
     def give(self, entry: Entry) -> None:
         """Stop counting ``entry`` as held here."""
@@ -62,4 +63,5 @@ class Share:
             return
         message.holders = 0
         memory.used -= message.held_bytes
-        memory.by_kind[STORED if message.persistent else NOT_PERSISTENT] -= message.held_bytes
+        if not message.persistent:
+            memory.by_kind[NOT_PERSISTENT] -= message.held_bytes

@@ -94,6 +94,7 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
             "topic_messages_dropped_total": topics_dropped,
             "memory_limit_bytes": memory.limit,
             "memory_used_bytes": memory.used,
+            "memory_stored_bytes": memory.stored,
             **{f"memory_{kind}_bytes": count for kind, count in memory.by_kind.items()},
         },
     }

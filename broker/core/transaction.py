@@ -19,6 +19,8 @@ from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.store.operations import RemoveMessage
 from tandemmq.store.records.message import Message
 
+_TRANSACTIONS = Kind.TRANSACTIONS  # members of an enumeration are looked up slowly
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Usage:
@@ -75,12 +77,12 @@ class Transaction:
         holder = self._holder
         if self._bytes_to_store + weight * copies > settings.transaction_bytes_max:
             self._refuse(f"transaction_bytes_max ({settings.transaction_bytes_max} bytes)")
-        if holder.by_kind[Kind.TRANSACTIONS] + weight > holder.memory.held_max:
+        if holder.by_kind[_TRANSACTIONS] + weight > holder.memory.held_max:
             self._refuse(f"what is free of memory_limit ({holder.memory.limit} bytes, of the broker)")
         self._count(copies)
         self._bytes += weight
         self._bytes_to_store += weight * copies
-        holder.add(Kind.TRANSACTIONS, weight)
+        holder.add(_TRANSACTIONS, weight)
         self.messages.append(message)
 
     def acknowledge(self, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:

@@ -13,9 +13,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tandemmq.broker.core.delivery import Delivery, Outlet, QueueBase
+from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.engine.ports import InThread
 
 log = logging.getLogger(__name__)
+
+# What is made of a text grows to the length of its message, or two thirds of it: one of so many parts is the mean.
+MADE_PARTS = 2
 
 
 def at_once_on_the_loop(work: Callable[[], object], then: Callable[[], None]) -> None:
@@ -49,7 +53,9 @@ class Preparing:
         """Deliver ``delivery`` once ``prepare`` is done."""
         outlet = delivery[0].outlet
         outlet.is_held = True
+        memory, made = outlet.holder.memory, delivery[2].message.size // MADE_PARTS
         self._waiting.setdefault(outlet, deque()).appendleft(delivery)
+        _hold(delivery)
         self._under_way.add(outlet)
         is_ready = False
 
@@ -61,11 +67,17 @@ class Preparing:
             except Exception:
                 log.exception("%r: hung up, because a message could not be prepared for it", outlet)
 
-        self._in_thread(work, lambda: self._is_over(outlet, is_ready=is_ready))
+        def then() -> None:
+            memory.add(Kind.OUTPUT, -made)
+            self._is_over(outlet, is_ready=is_ready)
+
+        memory.add(Kind.OUTPUT, made)
+        self._in_thread(work, then)
 
     def follow(self, delivery: Delivery) -> None:
         """Queue ``delivery``, which is for an outlet that ``is_held``."""
         self._waiting[delivery[0].outlet].append(delivery)
+        _hold(delivery)
 
     def go_on(self, outlet: Outlet) -> None:
         """Go on with an outlet that may have room again."""
@@ -77,6 +89,7 @@ class Preparing:
         self._under_way.discard(outlet)
         for delivery in self._waiting.pop(outlet, ()):
             self._take_back(delivery)
+            _release(delivery)
 
     def end(self) -> None:
         """Drop all that waits: nothing more is delivered."""
@@ -85,6 +98,7 @@ class Preparing:
 
     def _is_over(self, outlet: Outlet, *, is_ready: bool) -> None:
         if outlet not in self._under_way:
+            outlet.session.drop_prepared()
             return
         self._under_way.discard(outlet)
         if not is_ready:
@@ -114,11 +128,13 @@ class Preparing:
         """Deliver the first that waits; it may have to be prepared, and is then the first again."""
         delivery = self._waiting[outlet].popleft()
         if not delivery[0].is_open:
+            outlet.session.drop_prepared()
             self._take_back(delivery)
-            return
-        outlet.is_held = False
-        self._deliver((delivery,))
-        outlet.is_held = True
+        else:
+            outlet.is_held = False
+            self._deliver((delivery,))
+            outlet.is_held = True
+        _release(delivery)
 
     def _take_back(self, delivery: Delivery) -> None:
         """Return a message that was not delivered. One that had to be acknowledged goes back with its subscription."""
@@ -126,3 +142,14 @@ class Preparing:
         if subscription.is_auto and entry.queue is not None:
             entry.queue.untold(entry)
             self._dispatch(entry.queue)
+
+
+def _hold(delivery: Delivery) -> None:
+    """Count its message: the topic or queue that it came from may have released it."""
+    subscription, _, entry = delivery
+    subscription.outlet.holder.memory.take(entry.message, entry.weight)
+
+
+def _release(delivery: Delivery) -> None:
+    subscription, _, entry = delivery
+    subscription.outlet.holder.memory.give(entry.message)

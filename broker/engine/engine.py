@@ -507,22 +507,24 @@ class Engine:
                     if start:
                         was_behind = True
                         yield
-                    for number, operation in enumerate(operations[start : start + OPERATIONS_MAX]):
-                        if not number % _LOOK and number and pace.is_over(0):
+                    some = operations[start : start + OPERATIONS_MAX]
+                    for first in range(0, len(some), _LOOK):
+                        if first and pace.is_over(0):
                             was_behind = True
                             queues = list(touched)
                             touched.clear()
                             yield from dispatcher.dispatch_all(queues, pace)
                             yield
-                        completion: Completion | None = operation.context  # type: ignore[assignment]
-                        if completion is None:
-                            continue
-                        try:
-                            work = completion.durable(operation)
-                            if work is not None:
-                                yield from work
-                        except Exception:
-                            self._end_waiting(operation, completion)
+                        for operation in some[first : first + _LOOK]:
+                            completion: Completion | None = operation.context  # type: ignore[assignment]
+                            if completion is None:
+                                continue
+                            try:
+                                work = completion.durable(operation)
+                                if work is not None:
+                                    yield from work
+                            except Exception:
+                                self._end_waiting(operation, completion)
                     if type(operation) is AddMessage:
                         now = dispatcher.monotonic()
                         if now >= dispatcher.sample_due and operation.owners[0] in self._destinations.by_owner:

@@ -205,6 +205,8 @@ class InProcessClient:
 
     def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None: ...
 
+    def drop_prepared(self) -> None: ...
+
 
 def tell(waiting: asyncio.Future[T] | None, outcome: T) -> None:
     """Set the result of ``waiting``, if a caller still waits for it."""

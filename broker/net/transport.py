@@ -68,9 +68,14 @@ SHORT_BYTES_MAX = 64 * 1024
 OPERATIONS_PER_REPORT_MAX = 500
 # After such a part of its interval a heart-beat is sent: it comes in time also where the network takes its time.
 BEAT_PART = 0.8
-_OUTPUT = Kind.OUTPUT  # members of an enumeration are looked up slowly
 # Longer than what is read at once.
 _NO_TLS = 1 << 62
+# Why a connection is not to be read.
+_CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
+_NOT_TO_READ = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
+# Other rare states: input is left for a later turn; the session asked for a turn; the socket is not read; the peer does
+# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun.
+_LEFT, _WOKEN, _RESTING, _BEHIND, _DISCONNECT, _NEW = 32, 64, 128, 256, 512, 1024
 
 
 class Store(Protocol):
@@ -217,25 +222,26 @@ class Connection:
     _turn_bytes: int = field(default=0, init=False)
     _share_report: int = field(default=0, init=False)
     _share_used: int = field(default=0, init=False)
-    # What was read and is not understood yet, beside what the session has. None: there is nothing of either.
+    # The rare states, as bits, so that one test finds a connection without any of them.
+    _states: int = field(default=_NEW, init=False)
+    # What was read and is not understood yet, beside what the session has. None: nothing.
     _rest: deque[bytes] | None = field(default=None, init=False)
     _is_in_line: bool = field(default=False, init=False)  # for its turn
-    _is_woken: bool = field(default=False, init=False)  # by its session, which is to have a turn
+    # Of what it waits with: the bytes that the session has, which keeps all until the last is understood.
+    _fed_bytes: int = field(default=0, init=False)
     _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, for ever
-    _reasons_not_to_read: int = field(default=0, init=False)  # that are the engine's
-    _is_read: bool = field(default=True, init=False)
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _disconnect: Command | None = field(default=None, init=False)  # when what was read is carried out
-    _has_heart_beats: bool = field(default=False, init=False)
     has_hung_up: bool = field(default=False, init=False)
     _is_dirty: bool = field(default=False, init=False)
-    _is_paused: bool = field(default=False, init=False)
     _is_close_reported: bool = field(default=False, init=False)
     _must_close: bool = field(default=False, init=False)
     _last_received: float = field(default=0.0, init=False)
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
     _tls_read_max: int = field(default=_NO_TLS, init=False)  # the longest that came by TLS
+    _is_output_counted: bool = field(default=False, init=False)
+    _uncounted: int = field(default=0, init=False)  # bytes written since the socket's buffer was looked at
     _unread_bytes: int = field(default=0, init=False)
     _unread_since: float = field(default=0.0, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -255,7 +261,7 @@ class Connection:
     def is_writable(self) -> bool:
         """Whether more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
         return (
-            not self._is_paused
+            not self._states & _BEHIND
             and not self.is_held
             and not self.holder.is_held_back
             and self.session.pending_bytes < self._limits.write_bytes_high
@@ -288,7 +294,7 @@ class Connection:
         # that may overtake our last words. The peer's own close, or the timer, ends it.
         if transport.can_write_eof() and not self.has_hung_up:
             transport.write_eof()
-            if not self._is_read:
+            if self._states & _RESTING:
                 transport.resume_reading()
         else:
             transport.close()
@@ -362,25 +368,20 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         if self.is_closing:
             return
-        self._last_received = self._loop.time()
-        if not self._has_heart_beats and data.startswith(_TLS_HELLO) and not self.session.is_connected:
-            self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
-            self.abort()
-            return
         turns = self._turns
-        if self._turn_number != turns.number:
-            self._turn_number = turns.number
-            self._turn_bytes = 0
+        until = turns.begin()
+        self._last_received = turns.began
         length = len(data)
-        self._turn_bytes += length
+        if self._turn_number == turns.number:
+            self._turn_bytes += length
+        else:
+            self._turn_number = turns.number
+            self._turn_bytes = length
         if length > self._tls_read_max:
             self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
             self._tls_read_max = length
-        if self._rest is not None or self._reasons_not_to_read:
-            # What the loop had read before reading was paused.
-            self._keep(data)
+        if self._states and not self._is_ready_for(data):
             return
-        until = turns.begin()
         holder = self.holder
         is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(until or turns.clock())
         if until and not is_beyond_share:
@@ -388,6 +389,20 @@ class Connection:
         else:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
+
+    def _is_ready_for(self, data: bytes) -> bool:
+        """Return whether ``data`` may be understood at once. If not, it is kept, or the connection is over."""
+        states = self._states
+        if states & _NEW and data.startswith(_TLS_HELLO) and not self.session.is_connected:
+            self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
+            self.abort()
+            return False
+        if states & (_LEFT | _NOT_TO_READ):
+            # What the loop had read before reading was paused.
+            self._keep(data)
+            return False
+        self._states = states & ~_WOKEN
+        return True
 
     def log_fault(
         self, kind: str, text: str, extra: Mapping[str, object] | None = None, *, level: int = logging.WARNING
@@ -398,7 +413,7 @@ class Connection:
     def wake(self) -> None:
         """As Session.set_wake says it. Within its turn the session is asked anyway whether it has more."""
         if not self._is_understanding and not self.is_closing:
-            self._is_woken = True
+            self._states |= _WOKEN
             self._settle(has_spent=False)
 
     def _keep(self, data: bytes) -> None:
@@ -406,13 +421,16 @@ class Connection:
         if self._rest is None:
             self._rest = deque()
         self._rest.append(data)
+        self._states |= _LEFT
         self.holder.add(Kind.INPUT, len(data))
 
     def go_on(self, until: float) -> None:
         """As Turns says it."""
         self._is_in_line = False
-        if self.is_closing or self._reasons_not_to_read or (self._rest is None and not self._is_woken):
+        states = self._states
+        if self.is_closing or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
             return
+        self._states = states & ~_WOKEN
         self._turn_number, self._turn_bytes = self._turns.number, 0
         try:
             self._understand(b"", self._turns.clock(), until)
@@ -423,12 +441,12 @@ class Connection:
     def _understand(self, data: bytes, began: float, until: float) -> None:
         """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait.
         It shows ``began`` now."""
-        self._is_woken = False
         self._is_understanding = True
         engine, session, rest = self._engine, self.session, self._rest
         handle, store, clock = engine.handle, engine.store, self._turns.clock
         apart = CLOCK.apart
         handed_over = store.handed_over
+        fed_bytes = len(data)
         while True:
             commands = session.receive(data)
             for command in commands:
@@ -440,25 +458,26 @@ class Connection:
             self.holder.busy += took - CLOCK.apart + apart
             if took >= OVERLONG_SECONDS:  # as took asks, without a call for each piece
                 self._turns.took(took, self, commands)
-            has_more = session.has_more or bool(rest)
-            if not has_more or ended >= until or self._reasons_not_to_read:
+            has_more = session.has_more or rest is not None
+            if not has_more or ended >= until or self._states & _NOT_TO_READ:
                 break
             began = ended
             apart = CLOCK.apart
             data = b""
-            if rest and not session.has_more:
+            if rest is not None and not session.has_more:
                 data = rest.popleft()
-                self.holder.add(Kind.INPUT, -len(data))
-        if not self._is_dirty and session.pending_bytes:
+                fed_bytes = len(data)
+                self.holder.add(Kind.INPUT, -fed_bytes)
+                if not rest:
+                    self._rest = rest = None
+        if session.pending_bytes and not self._is_dirty:
             self.touch()  # what it answers by itself
-        if not session.has_more:
+        if session.has_more or self._fed_bytes:
+            self._note_fed(fed_bytes)
+        if not session.has_more and not self.is_closing:
             unfinished_bytes = session.unfinished_bytes
             if unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes:
                 self._unfinished.note(self, unfinished_bytes)
-        if not self._has_heart_beats and session.is_connected:
-            self._start_heart_beats()
-        if self._is_paused and self.holder.is_held_back:
-            self._reasons_not_to_read |= _UNREAD
         # Of the store's work it has its share; beyond that it waits for the next report, which what it gave brings.
         used = store.handed_over - handed_over
         if self._share_report == engine.reports:
@@ -466,36 +485,52 @@ class Connection:
         else:
             self._share_report = engine.reports
         self._share_used = used
-        if (used > OPERATIONS_PER_REPORT_MAX or engine.is_congested) and not self._reasons_not_to_read & _CONGESTION:
-            self._reasons_not_to_read |= _CONGESTION
+        if (used > OPERATIONS_PER_REPORT_MAX or engine.is_congested) and not self._states & _CONGESTION:
+            self._states |= _CONGESTION
             self._outbox.hold(self)
+        if self._states or has_more or self._turn_bytes > TURN_BYTES_MAX:
+            self._end_turn(has_more)
+        self._is_understanding = False
+
+    def _end_turn(self, has_more: bool) -> None:
+        """End a turn that leaves input (``has_more``), or that ends in a rare state."""
+        if self._states & _NEW and self.session.is_connected:
+            self._start_heart_beats()
+        if self._states & _BEHIND and self.holder.is_held_back:
+            self._states |= _UNREAD
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
-            has_more = session.has_more
+            has_more = self.session.has_more
         if has_more or self._turn_bytes > TURN_BYTES_MAX:
-            if rest is None:
-                self._rest = deque()
-        elif rest is not None:
-            self._rest = None
-        self._is_understanding = False
-        if self._rest is not None or self._is_woken or self._reasons_not_to_read or not self._is_read:
-            self._settle(has_spent=True)
+            self._states |= _LEFT
+        else:
+            self._states &= ~_LEFT
+        self._settle(has_spent=True)
+
+    def _note_fed(self, count: int) -> None:
+        """``count``: what the session was given last; 0: nothing more since."""
+        if self.is_closing:
+            return
+        count = (count or self._fed_bytes) if self.session.has_more else 0
+        self.holder.add(Kind.INPUT, count - self._fed_bytes)
+        self._fed_bytes = count
 
     def _settle(self, *, has_spent: bool) -> None:
         """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
-        is_free = not self._reasons_not_to_read
-        if is_free and (self._rest is not None or self._is_woken) and not self._is_in_line:
+        states = self._states
+        is_free = not states & _NOT_TO_READ
+        if is_free and states & (_LEFT | _WOKEN) and not self._is_in_line:
             self._is_in_line = True
             self._turns.wait(self, has_spent=has_spent)
-        is_to_be_read = is_free and self._rest is None
-        if is_to_be_read is self._is_read or self.is_closing or self._transport is None:
+        is_to_rest = not is_free or states & _LEFT != 0
+        if is_to_rest is (states & _RESTING != 0) or self.is_closing or self._transport is None:
             return
-        self._is_read = is_to_be_read
-        if is_to_be_read:
+        self._states = states ^ _RESTING
+        if is_to_rest:
+            self._transport.pause_reading()
+        else:
             self._last_received = self._loop.time()
             self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         """The peer says nothing more: False lets the loop close our side too."""
@@ -503,15 +538,17 @@ class Connection:
         if disconnect is None:
             return False
         self._disconnect = disconnect
+        self._states |= _DISCONNECT
         self.has_hung_up = True
         self.await_hang_up()
-        if self._rest is None and not self._is_woken:
+        if not self._states & (_LEFT | _WOKEN):
             self._handle_disconnect()
         return True
 
     def _handle_disconnect(self) -> None:
         """All that the peer said was carried out."""
         disconnect, self._disconnect = self._disconnect, None
+        self._states &= ~_DISCONNECT
         if disconnect is not None:
             self._engine.handle(self, disconnect)
 
@@ -527,23 +564,24 @@ class Connection:
         self._on_lost(self)
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self._states |= _BEHIND
         self._unread_bytes = 0
         self._unread_since = self._loop.time()
         self.note_output()
 
     def resume_writing(self) -> None:
-        self._is_paused = False
+        self._states &= ~_BEHIND
         self.note_output()
         if not self.is_closing:
-            self._reasons_not_to_read &= ~_UNREAD
+            self._states &= ~_UNREAD
             self._settle(has_spent=False)
             self._engine.writable(self)
 
     def note_output(self) -> None:
         """Count what the socket has not taken yet."""
         if self._transport is not None:
-            self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._is_paused)
+            self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._states & _BEHIND != 0)
+            self._is_output_counted = self.holder.by_kind[Kind.OUTPUT] > 0
 
     # ---- what the server and its outbox call
 
@@ -571,18 +609,22 @@ class Connection:
         count = session.pending_bytes
         if not count or transport is None:
             return 0
-        was_paused = self._is_paused
-        is_behind = transport.get_write_buffer_size() > 0
+        was_behind = self._states & _BEHIND
+        is_uncounted = False
+        self._uncounted += count
+        if self._uncounted >= COUNTED_BYTES_MIN:
+            self._uncounted = 0
+            is_uncounted = transport.get_write_buffer_size() > 0
         if count < LONG_BYTES_MIN:
             transport.write(session.take())
-            if was_paused:
+            if was_behind:
                 self._unread.skip(count)
         else:
             self._write_parts(transport, session.take_parts())
-        if is_behind or self.holder.by_kind[_OUTPUT]:
+        if is_uncounted or self._is_output_counted:
             self.note_output()
         self._last_sent = now
-        if was_paused:
+        if was_behind:
             self._unread_bytes += count
             if self._unread_bytes > self._limits.unread_bytes_max:
                 log.warning(
@@ -604,23 +646,23 @@ class Connection:
 
     def stop_reading(self) -> None:
         """Nothing more is taken from the peer, until ``resume_reading`` or ``close``."""
-        self._reasons_not_to_read |= _STOPPED
+        self._states |= _STOPPED
         self._settle(has_spent=False)
 
     def resume_reading(self) -> None:
-        self._reasons_not_to_read &= ~_STOPPED
+        self._states &= ~_STOPPED
         self._settle(has_spent=False)
 
     def end_reading(self) -> None:
         """Nothing more is taken from the peer, whoever else resumes reading."""
-        self._reasons_not_to_read |= _ENDED
+        self._states |= _ENDED
         self._settle(has_spent=False)
 
     def hold_input(self, is_held: bool) -> None:
         """As UnfinishedInput says it."""
-        reasons = self._reasons_not_to_read & ~_UNFINISHED | (_UNFINISHED if is_held else 0)
-        if reasons != self._reasons_not_to_read:
-            self._reasons_not_to_read = reasons
+        states = self._states & ~_UNFINISHED | (_UNFINISHED if is_held else 0)
+        if states != self._states:
+            self._states = states
             self._settle(has_spent=False)
 
     def end_input(self) -> None:
@@ -632,13 +674,13 @@ class Connection:
 
     def let_go(self) -> None:
         """As Outbox.resume_reading says it."""
-        self._reasons_not_to_read &= ~_CONGESTION
+        self._states &= ~_CONGESTION
         self._settle(has_spent=False)
 
     # ---- clocks
 
     def _start_heart_beats(self) -> None:
-        self._has_heart_beats = True
+        self._states &= ~_NEW
         self._login_until = self._loop.time() + self._limits.login_seconds_max
         if self._timer is not None:
             self._timer.cancel()
@@ -670,7 +712,7 @@ class Connection:
             detail = f"It must come within {limits.login_seconds_max:g} seconds of the greeting."
             self._fail("No login came", detail, ErrorKind.TIMEOUT)
             return
-        if self._is_paused and now - self._unread_since > limits.unread_seconds_max:
+        if self._states & _BEHIND and now - self._unread_since > limits.unread_seconds_max:
             log.warning(
                 "%s does not read: hung up after %.0f seconds",
                 self,
@@ -681,7 +723,7 @@ class Connection:
             return
         interval = session.receive_interval_ms / 1000
         allowed = interval + max(interval * (limits.heart_beat_grace - 1), limits.heart_beat_grace_seconds_min)
-        if interval and self._is_read and silence > allowed:
+        if interval and not self._states & _RESTING and silence > allowed:
             log.info("%s is silent for %.1f seconds: hung up", self, silence)
             self._fail(
                 f"No heart-beat for {silence:.1f} seconds",
@@ -691,14 +733,14 @@ class Connection:
             return
         # A timer may be early by its resolution.
         due = self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - _LOOK_SECONDS_MIN
-        if session.send_interval_ms and now >= due and not self._is_paused:
+        if session.send_interval_ms and now >= due and not self._states & _BEHIND:
             is_all = session.pending_bytes == 0
             session.heart_beat()
             if is_all:
                 self._write(now)  # whoever may not speak may still breathe
             else:
                 self.touch()
-        if self.holder.by_kind[Kind.OUTPUT]:
+        if self._is_output_counted or self._uncounted:
             self.note_output()
         self._timer = self._loop.call_later(self._until_look(now), self._look)
 
@@ -713,6 +755,7 @@ class Connection:
         self._outbox.forget(self)
         self._unfinished.forget(self)
         self._rest = None
+        self._states &= ~_LEFT
         self.session.set_wake(asleep)
         self.session.end()
         self.holder.add(Kind.INPUT, -self.holder.by_kind[Kind.INPUT])
@@ -726,8 +769,6 @@ class Connection:
             self._engine.closed(self)
 
 
-# Why a connection is not to be read.
-_CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
 # The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
 _TLS_HELLO = b"\x16\x03"
 # Between two checks whether what is withheld may be sent; a fence check takes less than a millisecond on a healthy

@@ -50,6 +50,7 @@ class Turns:
     _spent: deque[Waiting] = field(default_factory=deque, init=False)
     _told: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
+    began: float = field(default=0.0, init=False)  # by the loop's time
     now: float = field(default=0.0, init=False)  # what the clock showed at the last ``begin``
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
 
@@ -63,6 +64,7 @@ class Turns:
         self.now = now = self.clock()
         if not self._ends:
             self._ends = now + self.turn_seconds
+            self.began = self._loop.time()
             self._call()
         ends = now + SLICE_SECONDS
         if ends <= self._ends:

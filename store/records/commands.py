@@ -216,6 +216,13 @@ def encode_remove(
     prepared, it is made of the rest.
     """
     key = key_bytes(message_id)
+    if transaction is None and ack is None and subscription_key is None:  # the usual one
+        field = _destination_fields.get(destination) or destination_field(destination)
+        key_size = len(key)
+        if key_size < 128:
+            size = len(field) + 2 + key_size
+            length = SHORT[size] if size < 128 else varint(size)
+            return b"".join((b"\2", length, field, b"\x1a", SHORT[key_size], key))
     head = b""
     if transaction is not None:
         head = transaction_field(transaction)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import struct
 from functools import lru_cache
+from io import BytesIO
 
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.records import loose
@@ -113,7 +114,7 @@ class OpenedMessage(Message):
                 end -= 1
         except IndexError:
             raise RecordDamaged("a body has no end") from None
-        return utf8_of_modified(self.raw[start:end]), end < stop
+        return utf8_of_modified(self.raw, start, end), end < stop
 
     @property
     def properties_bytes(self) -> int:
@@ -227,46 +228,59 @@ def open_message(frame: bytes, version: int = OPENWIRE_VERSION) -> Message:
     return message
 
 
-def accept_frame(frame: bytes, broker_sequence: int, now_ms: int) -> Accepted:
+def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> Accepted:
     """Take a message from its producer: a whole frame, loose, version 11, size prefix included.
 
     The message's ``raw`` is the frame with ``broker_sequence``, and ``now_ms`` as arrival and broker-in time; without
-    command id, wish for a response and transaction ids; all else byte for byte. Raises RecordDamaged for a frame whose
-    structure is not sound, or whose broker path or cluster has more than PATH_MAX elements; body and properties are not
-    checked.
+    command id, wish for a response and transaction ids; all else byte for byte. A BytesIO is changed in place and not
+    to be used again: the frame is not copied. Raises RecordDamaged for a frame whose structure is not sound, or whose
+    broker path or cluster has more than PATH_MAX elements; body and properties are not checked.
     """
     message = OpenedMessage()
+    data = frame if isinstance(frame, bytes) else frame.getvalue()
     try:
-        marks, stop, producer_id = read_fields(message, frame, OPENWIRE_VERSION, PATH_MAX)
+        marks, stop, producer_id = read_fields(message, data, OPENWIRE_VERSION, PATH_MAX)
         _, transaction_at, original_at, _, sequence_at, group_at, _, content_at = marks[:8]
         properties_at, _, counter_at, arrival_at, in_time_at = marks[8:]
         transaction: TransactionId | None = None
-        if frame[transaction_at]:
-            transaction, _ = loose.read_transaction_id(frame, transaction_at)
-        command_id, is_response_required = _COMMAND.unpack_from(frame, loose.FRAME_SIZE)
+        if data[transaction_at]:
+            transaction, _ = loose.read_transaction_id(data, transaction_at)
+        command_id, is_response_required = _COMMAND.unpack_from(data, loose.FRAME_SIZE)
         removed = original_at - transaction_at + group_at - sequence_at - 10
         time = loose.I64.pack(now_ms)
-        # With the body. A slice of a long frame is a view: else there are three of it for a moment.
-        content: bytes | memoryview = frame if arrival_at < VIEWED_BYTES_MIN else memoryview(frame)
-        raw = b"".join(
-            (
-                _HEAD.pack(len(frame) - 4 - removed, frame[4]),
-                frame[PRODUCER_AT:transaction_at],
-                loose.NULL,
-                frame[original_at:sequence_at],
-                _SEQUENCE.pack(broker_sequence),
-                content[group_at:arrival_at],
-                time,
-                frame[arrival_at + 8 : in_time_at],
-                time,
-                frame[in_time_at + 8 :],
-            )
+        head = (
+            _HEAD.pack(len(data) - 4 - removed, data[4]),
+            data[PRODUCER_AT:transaction_at],
+            loose.NULL,
+            data[original_at:sequence_at],
+            _SEQUENCE.pack(broker_sequence),
         )
+        if isinstance(frame, bytes):
+            # With the body. A slice of a long frame is a view: else there are three of it for a moment.
+            content: bytes | memoryview = data if arrival_at < VIEWED_BYTES_MIN else memoryview(data)
+            between, end = data[arrival_at + 8 : in_time_at], data[in_time_at + 8 :]
+            raw = b"".join([*head, content[group_at:arrival_at], time, between, time, end])
+        else:
+            # A buffer that has another holder is copied when it is changed.
+            data = data[:0]  # prove: a-gathered-frame-is-not-copied "data[:0]" -> "data"
+            raw = _changed(frame, b"".join(head), group_at, arrival_at, in_time_at, time)
         _open(message, raw, content_at - removed, properties_at - removed, counter_at - removed, stop - removed)
     except (IndexError, struct.error):
         raise RecordDamaged("an OpenWire message is truncated, or of another version") from None
     message.broker_sequence = broker_sequence
     return Accepted(message, command_id, is_response_required, producer_id, transaction)
+
+
+def _changed(frame: BytesIO, head: bytes, group_at: int, arrival_at: int, in_time_at: int, time: bytes) -> bytes:
+    """``frame`` with ``head`` for what is before ``group_at``, which is not shorter, and ``time`` in two places."""
+    with frame.getbuffer() as view:
+        view[arrival_at : arrival_at + 8] = view[in_time_at : in_time_at + 8] = time
+        size = len(view) - (group_at - len(head))
+        if size < len(view):
+            view[len(head) : size] = view[group_at:]
+        view[: len(head)] = head
+    frame.truncate(size)
+    return frame.getvalue()
 
 
 _COMMAND = struct.Struct(">i?")

@@ -37,6 +37,7 @@ _END = struct.Struct(">xxxqqx")  # by bridge, droppable, cluster, broker in and 
 _NO_SEQUENCE = loose.I32.pack(0)
 
 
+_LONG_BYTES_MIN = 64 * 1024
 _TEXT = int(BodyKind.TEXT)
 _BLOB = int(BodyKind.BLOB)
 
@@ -74,33 +75,34 @@ def encode_message(message: Message) -> bytes:
     user = message.user_id
     timestamp = message.timestamp
     try:
-        frame = b"".join(
-            (
-                _HEADS[kind],
-                producer,
-                loose.destinations.get(message.destination) or loose.destination(message.destination),
-                _NULL,
-                _NULL if original is None else loose.destination(original),
-                b"\1\x6e",
-                _NULL if foreign is None else loose.string(foreign),
-                producer,
-                _IDS.pack(sequence, message.broker_sequence or sequence),
-                _NULL if group is None else loose.string(group),
-                loose.I32.pack(message.group_sequence) if message.group_sequence else _NO_SEQUENCE,
-                _NULL if correlation is None else loose.string(correlation),
-                _DELIVERY.pack(message.persistent, message.expiration, message.priority),
-                _NULL if reply_to is None else loose.destination(reply_to),
-                loose.I64.pack(timestamp),
-                _NULL if type is None else loose.string(type),
-                content,
-                body,
-                loose.blob(encode_properties(properties)) if properties else _NULL,
-                _TAIL.pack(message.redelivery_counter, 0) if message.redelivery_counter else _TAIL_FRESH,
-                _NULL if user is None else loose.string(user),
-                _END.pack(timestamp, 0),
-                extra if kind == _BLOB else b"",
-            )
+        parts = (
+            _HEADS[kind],
+            producer,
+            loose.destinations.get(message.destination) or loose.destination(message.destination),
+            _NULL,
+            _NULL if original is None else loose.destination(original),
+            b"\1\x6e",
+            _NULL if foreign is None else loose.string(foreign),
+            producer,
+            _IDS.pack(sequence, message.broker_sequence or sequence),
+            _NULL if group is None else loose.string(group),
+            loose.I32.pack(message.group_sequence) if message.group_sequence else _NO_SEQUENCE,
+            _NULL if correlation is None else loose.string(correlation),
+            _DELIVERY.pack(message.persistent, message.expiration, message.priority),
+            _NULL if reply_to is None else loose.destination(reply_to),
+            loose.I64.pack(timestamp),
+            _NULL if type is None else loose.string(type),
+            content,
+            body,
+            loose.blob(encode_properties(properties)) if properties else _NULL,
+            _TAIL.pack(message.redelivery_counter, 0) if message.redelivery_counter else _TAIL_FRESH,
+            _NULL if user is None else loose.string(user),
+            _END.pack(timestamp, 0),
+            extra if kind == _BLOB else b"",
         )
+        if len(body) > _LONG_BYTES_MIN:  # it is not copied twice
+            return b"".join((_SIZE.pack(sum(map(len, parts))), *parts))
+        frame = b"".join(parts)
         return _SIZE.pack(len(frame)) + frame
     except struct.error as error:
         raise Unencodable(f"a number of message {message.message_id} is out of range: {error}") from None
@@ -190,7 +192,7 @@ def _text(data: bytes, start: int, stop: int) -> bytes:
     start += loose.I32.size
     if length < 0 or length != stop - start:
         raise RecordDamaged(f"a text body claims {length} bytes and has {stop - start}")
-    return utf8_of_modified(data[start:stop])
+    return utf8_of_modified(data, start, stop)
 
 
 def _inflate(content: bytes, kind: BodyKind, bytes_max: int) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Generator
+from io import BytesIO
 
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.remembered import remember
@@ -72,7 +73,7 @@ def decode_modified(data: bytes) -> str:
 def is_utf8(body: bytes) -> bool:
     """Whether it is plain UTF-8. For a long text on any other thread than the loop's, as the two below."""
     try:
-        for piece in pieces(body):
+        for piece in pieces(body, 0, len(body)):
             piece.decode()
     except UnicodeDecodeError:
         return False
@@ -85,36 +86,44 @@ def modified_of_utf8(body: bytes) -> bytes:
         return body
     if is_quickly_written(body):  # on the loop, too, which rests nowhere: threads that work would hold it up
         return encode_modified(body.decode("utf-8", "surrogateescape"))
-    return b"".join([encode_modified(piece.decode("utf-8", "surrogateescape")) for piece in pieces(body)])
+    out = BytesIO()  # pieces in a list would be there beside the whole
+    for piece in pieces(body, 0, len(body)):
+        out.write(encode_modified(piece.decode("utf-8", "surrogateescape")))
+    return out.getvalue()
 
 
-def utf8_of_modified(content: bytes) -> bytes:
-    """The inverse of :func:`modified_of_utf8`. Surrogates that stand for no byte become ``?``, as in Java."""
-    if content.isascii() or (SURROGATE_LEAD not in content and _NUL_LEAD not in content):
-        return content
+def utf8_of_modified(data: bytes, start: int, stop: int) -> bytes:
+    """The inverse of :func:`modified_of_utf8`, of a part of ``data``. Surrogates that stand for no byte become ``?``,
+    as in Java."""
+    if stop - start <= _PIECE_BYTES and (content := data[start:stop]).isascii():
+        return content  # most texts, and quicker than what follows
+    if data.find(SURROGATE_LEAD, start, stop) < 0 and data.find(_NUL_LEAD, start, stop) < 0:
+        return data[start:stop]
     try:
-        return _utf8_of_modified(content, "surrogateescape")
+        return _utf8_of_modified(data, start, stop, "surrogateescape")
     except UnicodeEncodeError:
-        return _utf8_of_modified(content, "replace")
+        return _utf8_of_modified(data, start, stop, "replace")
 
 
-def _utf8_of_modified(content: bytes, errors: str) -> bytes:
-    if is_quick(content):  # as above
+def _utf8_of_modified(data: bytes, start: int, stop: int, errors: str) -> bytes:
+    if stop - start <= QUICK_BYTES_MAX and is_quick(content := data[start:stop]):  # as above
         return decode_modified(content).encode("utf-8", errors)
-    return b"".join([decode_modified(piece).encode("utf-8", errors) for piece in pieces(content)])
+    out = BytesIO()
+    for piece in pieces(data, start, stop):
+        out.write(decode_modified(piece).encode("utf-8", errors))
+    return out.getvalue()
 
 
-def pieces(data: bytes) -> Generator[bytes, None, None]:
-    """``data`` in pieces that are read and written each by itself: no character is cut, nor a pair of surrogates, and
-    bytes that are no UTF-8 in the whole are none in a piece. Other threads have their turn between two pieces: what is
-    compiled gives them none."""
-    start = 0
-    while len(data) - start > _PIECE_BYTES:
-        stop = _boundary(data, start + _PIECE_BYTES)
-        yield data[start:stop]
-        start = stop
+def pieces(data: bytes, start: int, stop: int) -> Generator[bytes, None, None]:
+    """A part of ``data`` in pieces that are read and written each by itself: no character is cut, nor a pair of
+    surrogates, and bytes that are no UTF-8 in the whole are none in a piece. Other threads have their turn between two
+    pieces: what is compiled gives them none."""
+    while stop - start > _PIECE_BYTES:
+        end = _boundary(data, start + _PIECE_BYTES)
+        yield data[start:end]
+        start = end
         time.sleep(0)
-    yield data[start:] if start else data
+    yield data[start:stop]
 
 
 def _boundary(data: bytes, at: int) -> int:

@@ -17,19 +17,26 @@ class KnownIds:
 
     _live: set[Place] = field(default_factory=set)
     _frozen: set[Place] = field(default_factory=set)
-    # The highest sequence that came, by owner and producer; for each tail.
+    # The highest sequence that came, by owner and producer; for each tail. Kept from ``number`` on.
     _highest: dict[Place, int] = field(default_factory=dict)
     _highest_frozen: dict[Place, int] = field(default_factory=dict)
+    _is_numbering: bool = False
 
     def add(self, place: Place) -> None:
         self._live.add(place)
-        producer, sequence = numbered(place[1])
-        of = place[0], producer
-        if self._highest.get(of, -1) < sequence:
-            self._highest[of] = sequence
+        if self._is_numbering:
+            _note(self._highest, place)
+
+    def number(self) -> None:
+        """Keep the highest sequences, so that ``is_newest`` has an answer."""
+        self._is_numbering = True
+        for places, highest in ((self._live, self._highest), (self._frozen, self._highest_frozen)):
+            for place in places:
+                _note(highest, place)
 
     def is_newest(self, owner: int, producer: str, sequence: int) -> bool:
         """Return whether no higher sequence came from ``producer`` to ``owner``."""
+        assert self._is_numbering, "call ``number`` first"
         of = owner, producer
         return max(self._highest.get(of, -1), self._highest_frozen.get(of, -1)) <= sequence
 
@@ -38,11 +45,8 @@ class KnownIds:
             self._live.discard(place)
             self._frozen.discard(place)
 
-    def is_live(self, place: Place) -> bool:
-        return place in self._live
-
-    def is_frozen(self, place: Place) -> bool:
-        return place in self._frozen
+    def __contains__(self, place: Place) -> bool:
+        return place in self._live or place in self._frozen
 
     def freeze(self) -> None:
         self._live, self._frozen = set(), self._live
@@ -53,3 +57,10 @@ class KnownIds:
         frozen, self._frozen = self._frozen, set()
         self._highest_frozen = {}
         return frozen
+
+
+def _note(highest: dict[Place, int], place: Place) -> None:
+    producer, sequence = numbered(place[1])
+    of = place[0], producer
+    if highest.get(of, -1) < sequence:
+        highest[of] = sequence

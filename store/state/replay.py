@@ -199,9 +199,10 @@ class Replay:
 
     def _is_duplicate(self, owner: int, order_key: int, message_id: str, file: int) -> bool:
         """Return whether ``owner`` still holds the message of that id, which another record, in ``file``, adds.
-In a missing file it does not count: it died, and came again by this record. Or its copy is still to be read, which
-restores its order key. Nor do messages count that a subscription seems to hold from before it began again.
-        which gives it its order key back. Nor does what a subscription seems to hold from before it began anew.
+
+        In a missing file it does not count: it died, and came again by this record. Or its copy is still to be read,
+        which restores its order key. Nor do messages count that a subscription seems to hold from before it began
+        again.
         """
         entry = self._state.entry(owner, order_key)
         if entry is None:

@@ -350,7 +350,6 @@ class State:
         size: int,
         message_id: str,
         priority: int = DEFAULT_PRIORITY,
-        *,
         is_shared: bool = False,
         user: str | None = None,
     ) -> None:
@@ -744,6 +743,10 @@ class State:
         """Note a new message of ``owner`` whose id a client made, or that the broker moved."""
         self._ids.add((owner, message_id))
 
+    def number_ids(self) -> None:
+        """Keep the numbers that ``is_newest`` needs, from now on."""
+        self._ids.number()
+
     def note_id(self, owners: Iterable[int], message_id: str) -> None:
         """Note a message with a client-made id that takes effect without a check, or that was prepared: if it is sent
         again, it is a duplicate."""
@@ -762,14 +765,13 @@ class State:
     def has_id(self, owner: int, message_id: str) -> bool:
         """Return whether ``owner`` holds a message of that id. Reliable for ids of clients, at any age; for ids of
         brokers except messages that came in this term and are not in the index yet."""
-        place = (owner, message_id)
-        if self._ids.is_live(place) or self._ids.is_frozen(place):
+        if (owner, message_id) in self._ids:
             return True
         known = self.owners.get(owner)
         if known is None or not known.count:
             return False
-        order_key = self.place_of(owner, message_id)
-        return order_key is not None and self._raw(owner, order_key) is not None
+        value = self.index.get(keys.id_key(owner, message_id))  # as place_of
+        return value is not None and self._raw(owner, int.from_bytes(value, "big")) is not None
 
     def is_newest(self, owner: int, message_id: str) -> bool:
         """Return whether no higher number than this id's is known of its producer, neither for ``owner`` nor in the

@@ -73,7 +73,7 @@ def apply(state: State, operation: Part, file: int) -> None:
         owners, order_key, location, size = operation.owners, operation.order_key, operation.location, operation.size
         message = operation.message
         user = message.sender
-        state.add(owners[0], order_key, location, size, message.message_id, message.priority, user=user)
+        state.add(owners[0], order_key, location, size, message.message_id, message.priority, False, user)
         if len(owners) > 1:
             for owner in owners[1:]:
                 state.add(
@@ -144,6 +144,7 @@ class Batch:
             if size > limit and payloads:
                 size -= len(payload)
                 break
+            # prove: taken-plainly-is-asked "self._is_duplicate(operation)" -> "False"
             if type(operation) is AddMessage and operation.is_audited and self._is_duplicate(operation):
                 size -= len(payload)  # nothing is written
                 continue
@@ -270,9 +271,9 @@ class Batch:
 
     def _is_held(self, add: AddMessage) -> bool:
         """Whether a message with this id is stored, or a prepared transaction adds or removes one."""
-        destination, message_id = add.message.destination, add.message.message_id
-        # prove: prepared-id-is-known "(destination, message_id) in self._state.open.named" -> "False"
-        if (destination, message_id) in self._state.open.named:
+        message_id, named = add.message.message_id, self._state.open.named
+        # prove: prepared-id-is-known "(add.message.destination, message_id) in named" -> "False"
+        if named and (add.message.destination, message_id) in named:
             return True
         holders = self._holders(add)
         if len(holders) == 1:
@@ -289,8 +290,9 @@ class Batch:
         return holders if holders == add.owners else (*add.owners, *holders)
 
     def _know(self, add: AddMessage) -> None:
+        know_id, message_id = self._state.know_id, add.message.message_id
         for owner in add.owners:
-            self._state.know_id(owner, add.message.message_id)
+            know_id(owner, message_id)
 
     def append(self, operation: Operation | NewQueue, payloads: Sequence[bytes], size: int) -> None:
         """``operation`` with its payloads, ``size`` bytes of them."""
@@ -322,7 +324,9 @@ class Batch:
                 number += 1
             elif type(operation) is AddMessage and not operation.is_duplicate:
                 place(operation, locations[number])
-                number += 1 + len(operation.unmatched_acks)
+                number += 1
+                if operation.unmatched_acks:
+                    number += len(operation.unmatched_acks)
                 apply(state, operation, file)
             else:
                 number += self._apply_rare(operation, locations, number, file)

@@ -217,6 +217,9 @@ class Delivering:
         self._begin(delivery)
         return None
 
+    def drop_prepared(self) -> None:
+        self._payloads.drop()
+
     def _may_have_been_sent(self, subscription: Subscription, name: str, qos: int) -> bool:
         """By a former master, with QoS 1 (MQTT-4.4.0-1). What was sent with QoS 2 has a record that says so."""
         left = subscription.unsure.pop(name, 0)

@@ -44,6 +44,10 @@ class Payloads:
             raise made
         return made
 
+    def drop(self) -> None:
+        """Forget what was prepared."""
+        self._prepared = None
+
     def prepare(self, message: Message, bytes_max: int) -> None:
         """For any thread."""
         try:

@@ -273,6 +273,10 @@ class MqttSession(Conversation):
     def nothing(self, subscription_id: str) -> None:
         """No client of MQTT browses or pulls."""
 
+    def drop_prepared(self) -> None:
+        if not self.has_ended:
+            self._delivering.drop_prepared()
+
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         raise AssertionError("no MQTT client pulls")
 

@@ -4,13 +4,13 @@
 
 Promises: however the bytes were cut on their way, the same frames come out; a size is judged as soon as its four
 bytes are there, before anything is kept for it; what is kept of an unfinished frame is what came of it, and of one that
-is too long its head. Bytes are copied once, into their frame; only pieces too small to be kept each by itself are
-gathered before.
+is too long its head. Bytes are copied once, into their frame.
 """
 
 from __future__ import annotations
 
 import struct
+from io import BytesIO
 
 from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 
@@ -19,28 +19,31 @@ HANDSHAKE_BYTES_MAX = 0xFFFF
 # Of a frame that is too long: of a message, its producer, destination and transaction stand in less.
 HEAD_BYTES_MAX = 8 * 1024
 
-_PIECE_BYTES_MIN = 4096
+# A shorter frame is given as bytes, however it came.
+GATHERED_BYTES_MIN = 64 * 1024
 _SIZE = struct.Struct(">i")
 _PREFIX = _SIZE.size
 
 
 class FrameCutter:
-    """Takes bytes as they come, gives whole frames with their sizes.
+    """Takes bytes as they come, gives whole frames with their sizes. A long frame that came in pieces is given as the
+    buffer that has them: it can be changed without a copy.
 
     ``frame_bytes_max`` limits what a size may say, the size itself not counted; it may be changed between frames.
     ``chunk``: what was fed last; empty once it was used up. ``passes_over``: a frame beyond the limit is refused alone,
     and those behind it come out.
     """
 
-    __slots__ = ("_gathered", "_left", "_pieces", "_position", "_wanted", "chunk", "frame_bytes_max", "passes_over")
+    __slots__ = ("_frame", "_gathered", "_left", "_position", "_wanted", "chunk", "frame_bytes_max", "passes_over")
 
     def __init__(self, frame_bytes_max: int = HANDSHAKE_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.passes_over = False
         self.chunk = b""  # what came last, used up to _position
         self._position = 0
-        self._pieces: list[bytes | bytearray | memoryview] = []  # of the frame under way, before chunk
-        self._gathered = 0  # their length
+        # The beginning of the frame under way, before chunk. It grows in place, and becomes bytes without a copy.
+        self._frame: BytesIO | None = None
+        self._gathered = 0  # its length
         # How long they must become: a size, a whole frame, or the head of one that is too long. 0: that was given.
         self._wanted = _PREFIX
         self._left = -1  # of a frame that is too long, how many bytes follow its head; -1: it is not too long
@@ -56,19 +59,19 @@ class FrameCutter:
         self.chunk = data
         self._position = 0
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytes | BytesIO | None:
         """The next whole frame; None until more is fed. Raises FrameTooLong for one that is passed over, and WireError
         for a size that breaks the limit: the end."""
-        if self._pieces:
-            return self._finish()
+        if self._frame is not None:
+            return self._finish(self._frame)
         chunk, position = self.chunk, self._position
         left = len(chunk) - position
         if left >= _PREFIX:
             (size,) = _SIZE.unpack_from(chunk, position)
             if not 0 < size <= self.frame_bytes_max:
                 self._begin_too_long(size)
-                self._pieces.append(b"")
-                return self._finish()
+                self._frame = BytesIO()
+                return self._finish(self._frame)
             self._wanted = wanted = _PREFIX + size
             if left >= wanted:
                 if left == wanted:
@@ -80,39 +83,39 @@ class FrameCutter:
         else:
             self._wanted = _PREFIX
         if left:
-            self._gather(left)
-        self.chunk = b""  # as _let_go
-        self._position = 0
+            self._frame = BytesIO()
+            self._gather(self._frame, left)
+        self._let_go()
         return None
 
-    def _finish(self) -> bytes | None:
-        """The frame whose beginning is among the pieces."""
+    def _finish(self, frame: BytesIO) -> bytes | BytesIO | None:
+        """``frame``, which has begun."""
         if not self._wanted:
             return self._pass_over()
         while True:
             left = len(self.chunk) - self._position
             missing = self._wanted - self._gathered
             if left < missing:
-                self._gather(left)
+                self._gather(frame, left)
+                self._let_go()
                 return None
+            self._gather(frame, missing)
             if self._wanted > _PREFIX:
                 break
-            self._gather(missing)
-            (size,) = _SIZE.unpack(b"".join(self._pieces))
+            (size,) = _SIZE.unpack(frame.getvalue())
             if 0 < size <= self.frame_bytes_max:
                 self._wanted = _PREFIX + size
             else:
                 self._begin_too_long(size)
-        start, self._position = self._position, self._position + missing
-        frame = b"".join((*self._pieces, memoryview(self.chunk)[start : self._position]))
-        self._pieces.clear()
+        length = self._gathered
         self._gathered = 0
         if self._left >= 0:
-            self._pieces.append(b"")
             self._wanted = 0
-            (size,) = _SIZE.unpack_from(frame)
-            raise FrameTooLong(frame, size, self.frame_bytes_max)
-        return frame
+            head = frame.getvalue()
+            (size,) = _SIZE.unpack_from(head)
+            raise FrameTooLong(head, size, self.frame_bytes_max)
+        self._frame = None
+        return frame.getvalue() if length < GATHERED_BYTES_MIN else frame
 
     def _begin_too_long(self, size: int) -> None:
         """A frame begins that breaks the limit: its head is to be gathered."""
@@ -121,7 +124,7 @@ class FrameCutter:
         self._wanted = min(_PREFIX + size, HEAD_BYTES_MAX)
         self._left = _PREFIX + size - self._wanted
 
-    def _pass_over(self) -> bytes | None:
+    def _pass_over(self) -> bytes | BytesIO | None:
         """The rest of a frame that is too long goes as it comes; then the next frame comes out."""
         count = min(self._left, len(self.chunk) - self._position)
         self._position += count
@@ -131,7 +134,7 @@ class FrameCutter:
             return None
         self._left = -1
         self._wanted = _PREFIX
-        self._pieces.clear()
+        self._frame = None
         return self.next_frame()
 
     def _let_go(self) -> None:
@@ -139,17 +142,8 @@ class FrameCutter:
         self.chunk = b""
         self._position = 0
 
-    def _gather(self, length: int) -> None:
-        """Moves the next bytes of the chunk to the pieces."""
-        if not length:
-            return
+    def _gather(self, frame: BytesIO, length: int) -> None:
+        """Moves the next bytes of the chunk to ``frame``."""
         start, self._position = self._position, self._position + length
-        piece = memoryview(self.chunk)[start : self._position]
+        frame.write(memoryview(self.chunk)[start : self._position])
         self._gathered += length
-        last = self._pieces[-1] if self._pieces else None
-        if length >= _PIECE_BYTES_MIN and 2 * length >= len(self.chunk):  # a piece keeps its whole chunk
-            self._pieces.append(piece)
-        elif type(last) is bytearray and len(last) < _PIECE_BYTES_MIN:
-            last += piece
-        else:
-            self._pieces.append(bytearray(piece))

@@ -6,6 +6,7 @@ A message is its producer's: which producers its connection has stands in ``prod
 from __future__ import annotations
 
 import struct
+from io import BytesIO
 from typing import NamedTuple
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Receipt, Send, refusal
@@ -41,9 +42,9 @@ class Window(NamedTuple):
     size: int
 
 
-def send_of(frame: bytes, sequence: int, now: int, producers: dict[str, Producer]) -> Send | ProtocolFailure:
+def send_of(frame: bytes | BytesIO, sequence: int, now: int, producers: dict[str, Producer]) -> Send | ProtocolFailure:
     """Of a message in the store's form, which came at ``now`` (milliseconds since 1970); ``sequence`` is the broker's
-    number for it. Raises RecordDamaged."""
+    number for it; ``frame`` as ``accept_frame`` takes it. Raises RecordDamaged."""
     accepted = accept_frame(frame, sequence, now)
     message, producer_id = accepted.message, accepted.producer_id
     transaction = None if accepted.transaction is None else accepted.transaction.key
@@ -69,7 +70,7 @@ def send_of(frame: bytes, sequence: int, now: int, producers: dict[str, Producer
     elif producer.has_window:
         receipt = Window(producer.id, MESSAGE_SIZE_MIN + _content_bytes(message))
     # prove: properties-of-a-message-are-bounded "_excess(message)" -> "None"
-    if len(frame) > PROPERTIES_MAX and message.may_have_properties and (excess := _excess(message)) is not None:
+    if message.size > PROPERTIES_MAX and message.may_have_properties and (excess := _excess(message)) is not None:
         refused = refusal(
             f"Message {id} has {excess} in its properties",
             "Values of lists and maps count, too. A map belongs into a MapMessage, a long text into a TextMessage.",

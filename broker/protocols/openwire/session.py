@@ -141,11 +141,14 @@ class OpenWireSession(Output):
                 cutter.feed(data)
             taken = 0
             for _ in range(COMMANDS_MAX):
-                if self._is_over:
-                    return commands
                 if (frame := next_frame()) is None:
                     self.unfinished_bytes = cutter.pending_bytes
                     return commands
+                if not isinstance(frame, bytes):
+                    if self._is_stored_form and _MESSAGE_MIN <= frame.getbuffer()[4] <= _MESSAGE_MAX:
+                        commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
+                        break  # it is as long as all that is understood at once
+                    frame = frame.getvalue()
                 taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
                 if _MESSAGE_MIN <= kind <= _MESSAGE_MAX:
@@ -154,6 +157,8 @@ class OpenWireSession(Output):
                     commands.append(ack)
                 else:
                     self._understand(self._wire.decode(frame, FIELDS_MAX), commands)
+                    if self._is_over:
+                        return commands
                     taken += _WEIGHT * len(frame)
                     if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
                         break  # to compile it may take a millisecond or some: others may have their turn now
@@ -321,6 +326,9 @@ class OpenWireSession(Output):
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is not None:
             self._say(schema.MessageDispatch(consumer_id=consumer.consumer_id))
+
+    def drop_prepared(self) -> None:
+        """Nothing is made ready off the loop."""
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         """ConsumerControl (AbstractSubscription.updateConsumerPrefetch)."""

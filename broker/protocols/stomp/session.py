@@ -515,6 +515,9 @@ class StompSession(Output):
             self._write(b"\0\n")
         return None
 
+    def drop_prepared(self) -> None:
+        self._prepared = None
+
     def nothing(self, subscription_id: str) -> None:
         """The end of a browser: a MESSAGE that says so (ActiveMQ's StompQueueBrowserSubscription)."""
         subscription = self._subscriptions.get(subscription_id)

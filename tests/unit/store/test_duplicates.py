@@ -1,6 +1,7 @@
 """Messages that a client sends again, in a real store: over crashes, lost indexes, reclaimed files; and the price."""
 
 # proves: id-of-a-part-is-known, number-again-is-looked-up, outcome-before-what-asks, rolled-back-may-come-again
+# proves: taken-plainly-is-asked
 
 from __future__ import annotations
 

@@ -134,6 +134,9 @@ class RecordingSession:
         self.events.append(("nothing", subscription_id))
         self.nothings.append(subscription_id)
 
+    def drop_prepared(self) -> None:
+        self.events.append(("dropped", None))
+
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         self.prefetches.append((subscription_id, prefetch))
 

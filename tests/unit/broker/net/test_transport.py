@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import AckMode, Send
-from tandemmq.broker.net.transport import FLUSH_BYTES_MAX, SHORT_BYTES_MAX, TransportLimits
+from tandemmq.broker.net.transport import _BEHIND, FLUSH_BYTES_MAX, SHORT_BYTES_MAX, TransportLimits
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tests.support.client.idle_time import IdleTime
 
@@ -238,7 +238,7 @@ class TestAClientThatNeverReads:
         for number in range(2, 30):
             connection.data_received(SEND % (number, b"x" * 1_000_000))
             await asyncio.sleep(0)
-        await bench.until(lambda: connection._is_paused)
+        await bench.until(lambda: connection._states & _BEHIND)
         assert not connection.is_writable
         before = len(bench.engine.events)
         client.writer.transport.resume_reading()
@@ -267,7 +267,7 @@ class TestAClientThatNeverReads:
             client, connection = await bench.served()
             client.writer.transport.pause_reading()
             data = b"".join(b"SEND\ndestination:/queue/a\nreceipt:%0200d\n\n\0" % i for i in range(1000))
-            while not (connection.is_closing or (why == "after" and connection._is_paused)):
+            while not (connection.is_closing or (why == "after" and connection._states & _BEHIND)):
                 connection.data_received(data)
                 await asyncio.sleep(0)
             await bench.until(lambda: not bench.server.connections)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import Send
-from tandemmq.broker.core.memory import SHARE
+from tandemmq.broker.core.memory import SHARE, Kind
 from tandemmq.broker.net.transport import OPERATIONS_PER_REPORT_MAX
 from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Turns
 from tandemmq.broker.protocols.session import COMMANDS_MAX
@@ -107,6 +107,7 @@ async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench: 
     assert held < 5_000
     await asyncio.sleep(0.05)
     assert len(engine.commands) == held
+    assert engine.memory.by_kind[Kind.INPUT] > 10_000, "what waits counts, wherever it is"
     engine.is_congested = False
     if reason == "congestion":
         bench.server.resume_reading_all()
@@ -114,6 +115,7 @@ async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench: 
         connection.resume_reading()
     await bench.until(lambda: len(numbers(engine.commands)) == 5_000)
     assert numbers(engine.commands) == list(range(5_000))
+    await bench.until(lambda: not engine.memory.by_kind[Kind.INPUT])
 
 
 async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench: Any) -> None:
@@ -151,6 +153,9 @@ class ManualLoop:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+
+    def time(self) -> float:
+        return 0.0
 
     def call_soon(self, call: Any) -> None:
         self.calls.append(call)

@@ -10,6 +10,7 @@ import uvloop
 
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.memory import Holder, Kind, Memory
+from tandemmq.broker.net.transport import _BEHIND
 from tandemmq.broker.net.unread_output import PIECE_BYTES_MIN, UnreadOutput
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 
@@ -125,7 +126,7 @@ async def test_connections_that_do_not_read_share_what_they_are_told(bench_of: A
         for connection in bench.server.connections:
             connection.session.deliver("0", 1, message, 0, AckMode.AUTO)
             connection.touch()
-        await bench.until(lambda: all(each._is_paused for each in bench.server.connections))
+        await bench.until(lambda: all(each._states & _BEHIND for each in bench.server.connections))
         assert len(body) <= memory.by_kind[Kind.OUTPUT] < len(body) + 10_000
         assert {each.holder.by_kind[Kind.OUTPUT] >= len(body) for each in bench.server.connections} == {True}
         for client in clients:
@@ -134,8 +135,32 @@ async def test_connections_that_do_not_read_share_what_they_are_told(bench_of: A
                 client.hang_up()
             else:
                 assert len(await client.reader.readexactly(len(body))) == len(body)
-        await bench.until(lambda: not any(each._is_paused for each in bench.server.connections))
+        await bench.until(lambda: not any(each._states & _BEHIND for each in bench.server.connections))
         for connection in bench.server.connections:
             connection.note_output()
         assert memory.by_kind[Kind.OUTPUT] == 0
         assert memory._shares == {}
+
+
+async def test_short_writes_to_a_peer_that_reads_slowly_count_once_they_are_4_kib(bench: Any) -> None:
+    _, connection = await bench.served()
+    transport = connection._transport
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(transport, name)
+
+        def write(self, data: bytes) -> None: ...
+
+        def get_write_buffer_size(self) -> int:
+            return 50_000
+
+    connection._transport = Full()
+    connection._uncounted = 0
+    counted = []
+    for _ in range(5):
+        connection.session._write(b"x" * 1000)
+        connection._write(0.0)
+        counted.append(connection.holder.by_kind[Kind.OUTPUT])
+    assert counted == [0, 0, 0, 0, 50_000]
+    connection._transport = transport

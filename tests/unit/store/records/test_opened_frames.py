@@ -8,6 +8,7 @@ import logging
 import struct
 import tracemalloc
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def test_what_is_accepted_differs_in_what_a_broker_sets(name: str) -> None:
         changed = {at for at, (a, b) in enumerate(zip(frame, raw, strict=True)) if a != b}
         assert len(changed) <= 5 + 3 * 8
     assert accept_frame(raw, 0x0102030405060708, 0x1122334455667788).message.raw == raw
+    assert accept_frame(BytesIO(frame), 0x0102030405060708, 0x1122334455667788).message.raw == raw
 
 
 def test_a_long_frame_is_there_once_more_while_it_is_accepted() -> None:
@@ -86,6 +88,32 @@ def test_a_long_frame_is_there_once_more_while_it_is_accepted() -> None:
     try:
         accept_frame(frame, 1, 2)
         assert tracemalloc.get_traced_memory()[1] < 1.1 * len(frame)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_body_is_copied_once_when_it_is_written() -> None:
+    message = Message(QUEUE, "ID:a:1:1:1", bytes(8 << 20), BodyKind.BYTES, properties={"a": 1})
+    tracemalloc.start()
+    try:
+        frame = encode_message(message)
+        assert tracemalloc.get_traced_memory()[1] < 1.1 * len(frame)
+    finally:
+        tracemalloc.stop()
+    assert decode_message(frame).body == message.body
+
+
+# proves: a-gathered-frame-is-not-copied
+def test_a_long_frame_that_was_gathered_is_accepted_in_place() -> None:
+    body = bytes(8 << 20)
+    message = Message(QUEUE, "ID:a:1:1:1", body)
+    frame = BytesIO()
+    frame.write(encode_message(message))
+    assert frame.getvalue()  # has as much room as it needs from now on
+    tracemalloc.start()
+    try:
+        accept_frame(frame, 1, 2)
+        assert tracemalloc.get_traced_memory()[1] < 0.1 * len(body)
     finally:
         tracemalloc.stop()
 
@@ -114,6 +142,7 @@ def test_transaction_ids_are_cut_out(transaction: TransactionId, original: Trans
 
     assert accepted.transaction == transaction
     assert accepted.message.raw == accept_frame(plain, 3, 4).message.raw
+    assert accepted.message.raw == accept_frame(BytesIO(frame), 3, 4).message.raw
     assert (accepted.message.body, accepted.message.properties) == (b"body", {"a": 1})
 
 
@@ -127,7 +156,10 @@ def test_a_bent_frame_is_accepted_or_damaged(name: str, data: st.DataObject) -> 
     try:
         message = accept_frame(bent, 1, 2).message
     except RecordDamaged:
+        with pytest.raises(RecordDamaged):
+            accept_frame(BytesIO(bent), 1, 2)
         return
+    assert accept_frame(BytesIO(bent), 1, 2).message.raw == message.raw
 
     assert message.raw is not None
     assert fields_of(open_message(message.raw)) == fields_of(message), "what was taken can be read"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -67,9 +68,10 @@ def test_a_text_in_pieces_is_read_and_written_as_in_one(fill: int, middle: list[
             expected = read_whole(read)
         except UnicodeDecodeError:
             with pytest.raises(RecordDamaged):
-                utf.utf8_of_modified(read + b"\xc0\x80")
+                utf.utf8_of_modified(read + b"\xc0\x80", 0, len(read) + 2)
         else:
-            assert utf.utf8_of_modified(read) == expected
+            assert utf.utf8_of_modified(read, 0, len(read)) == expected
+            assert utf.utf8_of_modified(b"\x80" + read + LONG_READ, 1, 1 + len(read)) == expected
     for body in (data, data + LONG_WRITTEN):
         assert utf.modified_of_utf8(body) == write_whole(body)
     try:
@@ -91,9 +93,24 @@ def test_every_character_comes_back(text: str) -> None:
 def test_no_piece_of_a_long_text_is_long() -> None:
     """Between two of them other threads have their turn."""
     for content in (utf.encode_modified(FACE) * 20_000, b"\x80" * 100_000, b"\xed\xb2\x80" * 40_000):
-        pieces = list(utf.pieces(content))
+        pieces = list(utf.pieces(content, 0, len(content)))
         assert b"".join(pieces) == content
         assert max(map(len, pieces)) <= PIECE
+
+
+def test_what_is_made_of_a_long_text_is_in_memory_once() -> None:
+    """And not the pieces beside the whole."""
+    content = utf.encode_modified(FACE) * 200_000
+    body = FACE.encode() * 200_000
+    tracemalloc.start()
+    try:
+        assert utf.utf8_of_modified(content, 0, len(content)) == body
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * len(body)
+        tracemalloc.reset_peak()
+        assert utf.modified_of_utf8(body) == content
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * len(content)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_text_is_quick_unless_it_is_long_or_of_surrogates() -> None:
@@ -121,7 +138,7 @@ def test_what_is_quick_is_read_and_written_without_a_rest(data: bytes) -> None:
     called: list[object] = []
     sys.setprofile(lambda frame, event, function: called.append(function) if event == "c_call" else None)
     try:
-        body = utf.utf8_of_modified(data)
+        body = utf.utf8_of_modified(data, 0, len(data))
         utf.modified_of_utf8(body)
     finally:
         sys.setprofile(None)

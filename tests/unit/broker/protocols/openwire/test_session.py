@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -657,6 +658,26 @@ def test_long_frames_take_a_step_each() -> None:
     peer = opened()
     said = [text(sequence, b"x" * RECEIVED_BYTES_MAX) for sequence in range(3)]
     assert [len(commands) for commands in (peer.say(*said), peer.say(), peer.say(), peer.say())] == [1, 1, 1, 0]
+
+
+def test_a_long_frame_in_pieces_is_in_memory_once() -> None:
+    peer = opened()
+    frame = STORED.encode(text(2, b"x" * 1_000_000))
+    tracemalloc.start()
+    try:
+        for start in range(0, len(frame), 10_000):
+            commands = peer.session.receive(frame[start : start + 10_000])
+        assert tracemalloc.get_traced_memory()[1] < 1.25 * len(frame)
+    finally:
+        tracemalloc.stop()
+    assert one(Send, commands).message.raw == one(Send, opened().say(text(2, b"x" * 1_000_000))).message.raw
+
+
+def test_a_long_frame_in_pieces_that_is_no_message_ends_the_connection() -> None:
+    peer = opened()
+    frame = b"\0\2\0\0" + bytes(1 << 17)
+    assert not peer.session.receive(frame[:100_000])
+    one(ProtocolFailure, peer.session.receive(frame[100_000:]))
 
 
 # ---- what would take long

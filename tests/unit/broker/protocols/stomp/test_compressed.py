@@ -73,6 +73,16 @@ def test_what_takes_long_is_made_ready_beside_the_loop(make: Sent, length: int) 
     assert client.was_prepared is (length > QUICK_BYTES_MAX)
 
 
+def test_what_was_made_ready_for_nobody_is_let_go() -> None:
+    message, _, _ = a_text(2 * QUICK_BYTES_MAX)
+    session = client_of(limit=100 << 20).session
+    for _ in range(2):
+        prepare = session.deliver("0", 1, message, 0, AckMode.AUTO)
+        assert prepare is not None
+        prepare()
+        session.drop_prepared()
+
+
 @pytest.mark.parametrize("is_long", [True, False])
 def test_a_long_text_of_java_is_read_beside_the_loop(is_long: bool) -> None:
     """Java writes each character beyond the first 65,536 as two of three bytes."""
