@@ -2,8 +2,8 @@
 
 A message id is ``<connection>:<session>:<producer>:<sequence>``. JMS clients make theirs, with sessions that count
 from 1, and send a message again under the same id when its receipt was lost. For clients that do not number their
-messages the broker makes an id, which contains its epoch and is never made again: its session is -1, as it is in what
-ActiveMQ makes for STOMP and MQTT clients. So the id alone tells, in ActiveMQ's journals too.
+messages the broker makes an id, which contains its epoch and is never made again: its session is -1, as in ActiveMQ's
+ids for STOMP and MQTT clients. So the id alone shows its maker, in ActiveMQ's journals too.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""One write: operations become a batch at the end of the journal."""
+"""Write operations as a batch at the end of the journal."""

@@ -1,7 +1,7 @@
-"""Threads beside the storage thread, for what may take long: a checkpoint, the next journal file, removals.
+"""Threads beside the storage thread, for long work: a checkpoint, the next journal file, removals.
 
-The storage thread must not hang unnoticed in a wait for one of them, nor be taken for hung while they get on. So it
-waits here, and as long as it does, their signs of life stand for its own.
+The storage thread must not hang unnoticed in a wait for one of them, nor be taken for hung while they progress. So it
+waits here, and meanwhile their signs of life replace its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Background:
         self._waited_for_since: float | None = None
 
     def submit(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> Future[T]:
-        """Have it done, after what was submitted before. RuntimeError after ``finish``."""
+        """Do ``work`` after all work submitted before. RuntimeError after ``finish``."""
 
         def do() -> T:
             with self._pulses.beating():
@@ -39,17 +39,17 @@ class Background:
         return self._executor.submit(do)
 
     def wait(self, work: Future[T]) -> None:
-        """Until it is done, or failed."""
+        """Wait until ``work`` is done, or failed."""
         self._waited_for_since = self._threads.monotonic()
         self._threads.wait([work])
         self._waited_for_since = None
 
     def finish(self, *, cancel: bool = False) -> None:
-        """Nothing more is taken; until all is done, with ``cancel`` until what is under way is."""
+        """Take no more work; wait until all is done, with ``cancel`` until the work under way is done."""
         self._waited_for_since = self._threads.monotonic()
         self._executor.shutdown(cancel_futures=cancel)
 
     def seen_alive(self) -> float:
-        """When, on the monotonic clock, they were last found at work for a caller that waits; -inf: no caller waits."""
+        """Return the monotonic time at which they last worked for a waiting caller; -inf: no caller waits."""
         since = self._waited_for_since
         return -math.inf if since is None else max(since, self._pulses.seen_busy())

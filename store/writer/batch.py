@@ -1,7 +1,7 @@
-"""What becomes one write: operations, their payloads, and what they do to the state once the write is durable.
+"""One write: operations, their payloads, and their effect on the state once the write is durable.
 
-Where the journal will have the records is known only when they were written; so a batch is formed first, and applied
-with the locations. Each kind of operation is formed and applied here, side by side, in the order of its records.
+The locations of records are known only after the write; so a batch is formed first, and applied with the locations.
+Each kind of operation is formed and applied here, in the order of its records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RECORD_HEADER_BYTES = 5
 
 @dataclass(frozen=True, slots=True)
 class NewQueue:
-    """The loop gave a queue its owner id; the state must know it before the first message."""
+    """Owner id that the loop gave a queue; the state must have it before the first message."""
 
     owner: int
     destination: Destination
@@ -50,7 +50,7 @@ Part = AddMessage | RemoveMessage
 
 
 def is_plain(operation: Operation | NewQueue) -> bool:
-    """Whether it adds or removes a message without a question to the state: nearly all there is."""
+    """Return whether it adds or removes a message without a look-up in the state: nearly all operations."""
     kind = type(operation)
     return kind is RemoveMessage or (
         kind is AddMessage and not operation.is_audited and not operation.unmatched_acks  # type: ignore[union-attr]
@@ -58,7 +58,7 @@ def is_plain(operation: Operation | NewQueue) -> bool:
 
 
 def place(operation: Part, location: int) -> int:
-    """The record of ``operation``, which asks nothing, stands at ``location``. Where the next one does."""
+    """Note ``location`` in the plain ``operation``; return the location of the next record."""
     size = len(operation.payload) + RECORD_HEADER_BYTES
     if type(operation) is AddMessage:
         operation.location = location
@@ -68,7 +68,7 @@ def place(operation: Part, location: int) -> int:
 
 
 def apply(state: State, operation: Part, file: int) -> None:
-    """``operation``, which asks nothing, is durable where it was placed, in ``file``: now it counts."""
+    """Apply the plain ``operation``, which is durable at its place in ``file``."""
     if type(operation) is AddMessage:
         owners, order_key, location, size = operation.owners, operation.order_key, operation.location, operation.size
         message = operation.message
@@ -87,17 +87,17 @@ def apply(state: State, operation: Part, file: int) -> None:
 
 
 def _take(state: State, add: AddMessage) -> None:
-    """The store counts for the sender of ``add`` what it should."""
+    """Replace the loop's charge for ``add`` by the store's."""
     if add.charged and add.message.sender is not None:
         state.users.taken(add.message.sender, add.charged)  # prove: handed-over-counts-once
 
 
 class Batch:
-    """One write in the making. The storage thread owns it, as it owns ``state``.
+    """Write that is being formed. The storage thread owns it, as it owns ``state``.
 
-    ``must_sync``: whatever the strategy, as in KahaDB (kahadb.md 1.7): what several stores decide together, and what
-    is deleted, is durable when it is reported. ``own_ids``: ids that the broker makes, for messages that would meet
-    another one of their id.
+    ``must_sync``: whatever the strategy, as in KahaDB (kahadb.md 1.7): joint decisions of several stores, and
+    deletions, are durable when they are reported. ``own_ids``: ids that the broker makes, for messages whose id another
+    message already has.
     """
 
     __slots__ = (
@@ -128,9 +128,9 @@ class Batch:
         self.duplicates = 0
 
     def take_plain(self, operations: Sequence[Operation | NewQueue], start: int, limit: int) -> int:
-        """Take those from ``start`` on that add or remove one message, one after the other, while the payloads have no
-        more than ``limit`` bytes. Where the first one stands that was not taken."""
-        if self._ended:  # what is known then, only the applied outcome tells
+        """Take single additions and removals from ``start`` on while the payloads have at most ``limit`` bytes. Return
+        the index of the first operation that was not taken."""
+        if self._ended:  # the applied outcome decides which ids are known then
             return start
         payloads = self.payloads
         size = self.bytes
@@ -156,18 +156,19 @@ class Batch:
         return end
 
     def must_come_first(self, operation: Operation | NewQueue) -> bool:
-        """Whether ``operation`` can be formed only when this batch was applied: it asks what the batch changes."""
+        """Return whether ``operation`` can be formed only after this batch was applied: it reads what the batch
+        changes."""
         if isinstance(operation, EndTransaction):
             return operation.transaction.key in self._prepared
         if isinstance(operation, RemoveOwner):
             return bool(self._prepared)  # prove: named-before-its-queue-ends "bool(self._prepared)" -> "False"
-        # Which ids are known, and which transactions are open, only the applied outcome tells.
+        # The applied outcome decides which ids are known, and which transactions are open.
         # prove: outcome-before-what-asks "bool(self._ended) or "
         return bool(self._ended) or isinstance(operation, Page | CountDeliveries)
 
     def payloads_of(self, operation: Operation | NewQueue) -> Sequence[bytes]:
-        """The records that ``operation`` needs, none for a duplicate. To be asked once, in the order of operations:
-        from now on what it adds is known, and the same once more is a duplicate."""
+        """Return the records that ``operation`` needs, none for a duplicate. Must be called once, in the order of
+        operations: from now on its additions are known, and a repetition is a duplicate."""
         if type(operation) is AddMessage:
             if operation.is_audited and self._is_duplicate(operation):
                 return ()
@@ -208,7 +209,7 @@ class Batch:
     def _payloads_together(self, parts: Sequence[Part]) -> list[bytes]:
         more: list[bytes] = []
         copies = Copies(self._came_before, self._is_held)
-        # What they remove, and what the broker adds, by owner and id.
+        # Messages that they remove, and that the broker adds, by owner and id.
         named = {(part.owner, part.message_id) for part in parts if isinstance(part, RemoveMessage)}
         for part in parts:
             if not isinstance(part, AddMessage):
@@ -225,10 +226,10 @@ class Batch:
         return more
 
     def _keeps_its_id(self, add: AddMessage, named: set[tuple[int, str]]) -> bool:
-        """Whether what the broker adds (a message that moves, a dead letter) meets no message of its id: one that is
-        there, or in the same operation. A replay would take the Add for that message's, and leave it out. Ids that a
-        broker made, unless for this send, are compared too: ActiveMQ leaves a copy of a message in its composite queue
-        that does not say that it is one."""
+        """Return whether a message that the broker adds (a moved message, a dead letter) meets no other message of its
+        id: stored, or in the same operation. A replay would take the Add for a duplicate of that one, and skip it. Ids
+        of brokers, except those made for this send, are compared too: ActiveMQ's copies in its composite queues keep
+        the id without a mark."""
         message_id = add.message.message_id
         for owner in add.owners:
             if (owner, message_id) in named:  # prove: moved-onto-itself-has-its-own-id
@@ -242,14 +243,14 @@ class Batch:
         return True
 
     def _with_own_id(self, add: AddMessage) -> list[bytes]:
-        """The records of ``add``, whose message has another id from now on, and says which it had."""
+        """Return the records of ``add``; its message gets another id, and keeps the former one as a property."""
         command = decode(add.payload)
         assert isinstance(command, AddCommand), "it adds a message"
         add.message = with_own_id(add.message, next(self._own_ids))
         payloads = [encode_stored(add.message, command.transaction)]
         for ack in add.unmatched_acks:
             removal = decode(ack)
-            assert isinstance(removal, RemoveCommand), "a subscription passes it over"
+            assert isinstance(removal, RemoveCommand), "an unmatched acknowledgement removes a message"
             payloads.append(encode(removal._replace(message_id=add.message.message_id)))
         return payloads
 
@@ -270,7 +271,7 @@ class Batch:
         return (state.audit is not None and state.audit.is_duplicate(message_id)) or self._is_held(add)
 
     def _is_held(self, add: AddMessage) -> bool:
-        """Whether a message with this id is stored, or a prepared transaction adds or removes one."""
+        """Return whether a message with this id is stored, or a prepared transaction adds or removes one."""
         message_id, named = add.message.message_id, self._state.open.named
         # prove: prepared-id-is-known "(add.message.destination, message_id) in named" -> "False"
         if named and (add.message.destination, message_id) in named:
@@ -281,10 +282,11 @@ class Batch:
         return any(self._state.has_id(owner, message_id) for owner in holders)
 
     def _holders(self, add: AddMessage) -> Sequence[int]:
-        """Whose messages its record may meet: a replay offers a topic's to all durable subscriptions."""
+        """Return the owners whose messages its record may meet: a replay offers a topic's to all durable
+        subscriptions."""
         if not add.message.destination.is_topic:
             return add.owners
-        # Those that this batch makes are not among the holders yet.
+        # Owners that this batch makes are not among the holders yet.
         holders = self._state.holders(add.message.destination)
         # prove: all-holders-are-asked "*holders" -> "*()"
         return holders if holders == add.owners else (*add.owners, *holders)
@@ -295,24 +297,24 @@ class Batch:
             know_id(owner, message_id)
 
     def append(self, operation: Operation | NewQueue, payloads: Sequence[bytes], size: int) -> None:
-        """``operation`` with its payloads, ``size`` bytes of them."""
+        """Add ``operation`` with its payloads of ``size`` bytes."""
         self.operations.append(operation)
         self._has_queues = self._has_queues or type(operation) is NewQueue
         self.payloads += payloads
         self.bytes += size
 
     def reported(self) -> list[Operation]:
-        """Those that somebody waits for."""
+        """Return the operations that must be reported."""
         if not self._has_queues:
             return self.operations  # type: ignore[return-value]
         return [operation for operation in self.operations if type(operation) is not NewQueue]  # type: ignore[misc]
 
     def apply(self, locations: Sequence[int], file: int) -> None:
-        """The records are durable at ``locations``, in ``file``: now the operations count."""
+        """Apply the operations, whose records are durable at ``locations``, in ``file``."""
         state = self._state
         number = 0
         for operation in self.operations:
-            if type(operation) is RemoveMessage:  # as apply
+            if type(operation) is RemoveMessage:  # as in ``apply``
                 state.remove(
                     operation.owner,
                     operation.order_key,
@@ -332,7 +334,7 @@ class Batch:
                 number += self._apply_rare(operation, locations, number, file)
 
     def _apply_rare(self, operation: Operation | NewQueue, locations: Sequence[int], number: int, file: int) -> int:
-        """Apply one operation of the less frequent kinds; returns how many records it had."""
+        """Apply one operation of the less frequent kinds; return its number of records."""
         state = self._state
         if isinstance(operation, NewQueue):
             state.know_queue(operation.owner, operation.destination)
@@ -352,7 +354,7 @@ class Batch:
         if isinstance(operation, AddSubscription):
             command = decode(operation.payload)
             assert isinstance(command, Subscription)
-            assert command.info is not None, "a new subscription says what it is"
+            assert command.info is not None, "a new subscription has a description"
             user = user_in(operation.payload)
             state.subscribe(operation.owner, command.destination, command.info, locations[number], user)
             return 1
@@ -377,7 +379,7 @@ class Batch:
             commit = locations[at]
             records += 1
         at = start
-        place = 0  # in the order of the commit: what a replay counts, the Removes for those passed over too
+        place = 0  # in the order of the commit, as a replay counts, with the Removes for subscriptions without a match
         for part in atomic.operations:
             if isinstance(part, AddMessage):
                 if part.is_duplicate:
@@ -432,7 +434,7 @@ class Batch:
 
 
 def _records(part: Part) -> int:
-    """How many records a part of an atomic operation has."""
+    """Return the number of records of a part of an atomic operation."""
     if isinstance(part, AddMessage):
         return 0 if part.is_duplicate else 1 + len(part.unmatched_acks)
     return 1

@@ -1,5 +1,5 @@
-"""Writes stored messages anew, each at its place in the order: what compaction copies, and what was counted. Storage
-thread. A copy is decided when its batch is formed, on what is live then (safety.md 5).
+"""Write stored messages again, each at its place in the order: for compaction, and for delivery counts. Storage
+thread. A copy is decided when its batch is formed, on the state at that time (safety.md 5).
 """
 
 # proofs: compaction
@@ -23,7 +23,7 @@ WriteCopies = Callable[[list[bytes]], list[int]]
 
 
 class Copies(NamedTuple):
-    """The records of copies; for each message the number of its record, and who holds it, as (owner, order key)."""
+    """The records of copies; for each message the number of its record, and its holders, as (owner, order key)."""
 
     payloads: list[bytes]
     moves: list[tuple[int, list[tuple[int, int]]]]
@@ -32,9 +32,9 @@ class Copies(NamedTuple):
 def copies_of(
     state: State, pages: Pages, owner: int, chunk: Sequence[tuple[int, Entry]], counts: Mapping[int, int] | None = None
 ) -> Copies:
-    """An Update for each message of ``owner`` in ``chunk``, for a topic with a Remove for each durable subscription
-    that does not have it pending. ``counts`` says, by order key, how often it was delivered: then only what nobody else
-    holds is copied. Raises JournalCorrupt where one does not verify."""
+    """Return an Update for each message of ``owner`` in ``chunk``, for a topic with a Remove for each durable
+    subscription that does not have it pending. ``counts`` has, by order key, the number of deliveries: then only
+    messages without other holders are copied. Raises JournalCorrupt if a message does not verify."""
     made = Copies([], [])
     records = pages.read([(entry.location, entry.size) for _, entry in chunk])
     for (order_key, entry), record in zip(chunk, records, strict=True):
@@ -68,8 +68,8 @@ def copies_of(
 
 
 def write(state: State, copies: Copies, write_copies: WriteCopies) -> int:
-    """Write ``copies``, durable when ``write_copies`` returns their locations; the messages stand there now. How many
-    bytes that were."""
+    """Write ``copies``, durable when ``write_copies`` returns their locations, and move the messages there. Return the
+    number of bytes."""
     if not copies.payloads:
         return 0
     locations = write_copies(copies.payloads)
@@ -90,8 +90,8 @@ def count(
     has_room: Callable[[int], bool],
     write_copies: WriteCopies,
 ) -> None:
-    """Write anew what ``owner`` still holds of those messages, with how often each was delivered. What does not verify
-    is left as it is: nobody is given it. Nothing is written unless ``has_room`` for so many bytes."""
+    """Write again those of the messages that ``owner`` still holds, with their delivery counts. Messages that do not
+    verify stay unchanged: no client gets them. Nothing is written unless ``has_room`` for the bytes."""
     if owner not in state.owners:
         return
     withheld = state.withheld.get(owner, ())

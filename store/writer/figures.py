@@ -1,4 +1,4 @@
-"""What a storage thread has done so far, for status and metrics."""
+"""Figures of a storage thread, for status and metrics."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BATCH_RECORDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 @dataclass(slots=True, eq=False)
 class Figures:
-    """What the thread has done so far; written by it alone, read by anybody.
+    """Work of the thread so far; only the thread writes it, any thread reads it.
 
-    ``last_fence_check`` is CLOCK_BOOTTIME as read before the last fence check that found no successor.
-    ``confirmed`` counts operations that were reported: clients have their answers.
-    ``damaged`` counts messages that were not given out, because their batch does not verify any more.
-    ``queue``: measures the batches that are written from it itself; ``measured`` has both.
+    ``last_fence_check`` is CLOCK_BOOTTIME from before the last fence check that found no successor.
+    ``confirmed`` counts operations that were reported: clients got their answers.
+    ``damaged`` counts messages that were not delivered, because their batch does not verify any more.
+    ``queue`` measures the batches written from it; ``measured`` has both.
     """
 
     last_seen_alive: float
@@ -45,7 +45,7 @@ class Figures:
     queue: CommitQueue | None = None
 
     def measured(self) -> dict[str, Histogram]:
-        """By the names of the metrics."""
+        """Return the histograms by the names of the metrics."""
         syncs, records = self.sync_seconds, self.batch_records
         if self.queue is not None:
             queued_syncs, queued_records = self.queue.measured()

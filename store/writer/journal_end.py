@@ -1,5 +1,5 @@
-"""The end of the journal, where this epoch writes: batches, syncs, fence checks, rotation. For the storage thread
-alone."""
+"""The end of the journal, where this epoch writes: batches, syncs, fence checks, rotation. Only for the storage
+thread."""
 
 # proofs: journal-end
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
 
-# After so many batches in a row the storage thread looks after the state.
+# Maximum of batches in a row before the storage thread updates the state.
 SERVED_MAX = 64
 
 
 class NoProof(Exception):
-    """The locker cannot prove any more that this broker is the master: no proof, no receipt."""
+    """Raised if the locker can no longer prove that this broker is the master: no proof, no receipt."""
 
 
 class JournalEnd:
     """Appends to the journal. Every failure of the disk is final: the writer latches, and raises at each later call.
 
     ``has_proof``: is the locker's last proof of ownership young enough? ``background`` makes the next file.
-    ``authority`` is told by the writer what is written; while a batch waits for it, ``alive`` is called now and then,
-    and ends the waiting with what it raises.
+    ``authority`` is notified by the writer of each write; while a batch waits for it, ``alive`` is called now and then,
+    and an error of ``alive`` ends the wait.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class JournalEnd:
         self._threads = threads
         self._is_next_ready = False
         self._last_sync = clock()
-        # When, by the clock, the next batch of operations begins with a mark: the first one of each file does.
+        # Time, by the clock, at which the next batch of operations begins with a mark: the first one of each file does.
         self._mark_due = self._first_mark = -math.inf if settings.clock_mark_interval < math.inf else math.inf
 
     def write(self, payloads: list[bytes], size: int, *, must_sync: bool = False, is_upkeep: bool = False) -> list[int]:
-        """One batch of ``size`` bytes of payloads; the locations of their records. On return the fence was checked, and
+        """Write a batch of ``size`` bytes; return the locations of its records. On return the fence was checked, and
         the batch is durable as far as the sync strategy goes, and confirmed by the authority.
 
-        Unless ``is_upkeep``, a record that shows the time is written before them when ``clock_mark_interval`` is over.
+        Unless ``is_upkeep``, a record with the time is written before them when ``clock_mark_interval`` is over.
         """
         writer = self.writer
         if writer.is_full(size + 5 * len(payloads)):
@@ -102,7 +102,7 @@ class JournalEnd:
             or strategy == "always"  # prove: every-batch-is-synced
             or (strategy == "periodic" and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval)
         )
-        if is_to_be_synced and writer.is_one_step:  # then nobody is told of writes and syncs
+        if is_to_be_synced and writer.is_one_step:  # then no authority needs notice of writes and syncs
             locations, checked_at = writer.commit(payloads)
             self._figures.sync_seconds.note(writer.sync_seconds)
             self._note_sync()
@@ -125,7 +125,7 @@ class JournalEnd:
 
     @property
     def may_serve(self) -> bool:
-        """Whether ``serve`` may be called: each batch is synced, there is room, and no mark is due."""
+        """True if ``serve`` may be called: each batch is synced, there is room, and no mark is due."""
         writer = self.writer
         return (
             writer.is_one_step
@@ -135,8 +135,8 @@ class JournalEnd:
         )
 
     def serve(self, queue: CommitQueue, seconds: float) -> int:
-        """Write what the loop submits to ``queue``, for ``seconds`` at most. How many batches: each is as durable as
-        those of ``write``, and the loop knows it already."""
+        """Write the loop's submissions to ``queue``, for at most ``seconds``. Return the number of batches: each is as
+        durable as those of ``write``, and the loop already knows of it."""
         writer = self.writer
         seconds = max(0.0, min(seconds, self._mark_due - self._clock()))
         served = writer.serve(queue, self._settings.journal_max_write_batch_size, SERVED_MAX, seconds)
@@ -150,7 +150,7 @@ class JournalEnd:
         return served.batches
 
     def sync(self) -> None:
-        """All that was written is durable on return."""
+        """Make all that was written durable."""
         writer = self.writer
         began = self._clock()
         writer.sync()  # prove: sync-before-it-is-told order own-sync-is-told
@@ -164,7 +164,7 @@ class JournalEnd:
         self._figures.syncs += count
 
     def check_fence(self) -> None:
-        """Raises Deposed when another broker is master, NoProof when the locker cannot prove that this one still is."""
+        """Raise Deposed if another broker is master, NoProof if the locker cannot prove that this one still is."""
         checked_at = self._threads.boottime()  # prove: fence-check-time-from-before order fence-check-asks-the-files
         self.writer.check_fence()  # prove: fence-check-asks-the-files
         self._note_fence_check(checked_at)
@@ -176,13 +176,13 @@ class JournalEnd:
             self.sync()  # prove: idle-master-syncs
 
     def _note_fence_check(self, began: float) -> None:
-        """The files say that nobody else is master."""
+        """Note that the files showed no other master."""
         if not self._has_proof():  # prove: no-proof-no-receipt
             raise NoProof("the locker's last proof of ownership is too old")
         self._figures.last_fence_check = began  # prove: fence-check-time-noted
 
     def settle(self) -> None:
-        """Whatever the strategy: on return all that was written is durable, the fence was checked, and it is final."""
+        """Make all that was written durable, fence-checked and final, whatever the strategy."""
         if self.is_unsynced:
             self.sync()  # prove: settling-syncs order settling-checks-fence
             self.check_fence()  # prove: settling-checks-fence
@@ -190,7 +190,7 @@ class JournalEnd:
         self._authority.settle(file, end, must_be_final=True, alive=self._alive)  # prove: settled-is-final
 
     def close(self) -> None:
-        """Let go of the file, as it is; and say that nothing is written any more."""
+        """Close the file as it is; notify the authority that nothing is written any more."""
         self.writer.close()
         self._authority.end()
 
@@ -199,12 +199,12 @@ class JournalEnd:
         is durable."""
         writer, authority = self.writer, self._authority
         if self.preparing is not None:
-            self._background.wait(self.preparing)  # if it failed, the rotation tries itself, and fails for good
+            self._background.wait(self.preparing)  # if it failed, the rotation tries again, and its failure is final
             self.preparing = None
         self._is_next_ready = False
         if self.is_unsynced:
             self.sync()
-        # After what may take long: who has lost the lock meanwhile makes no file.
+        # After steps that may take long: a broker that lost the lock meanwhile makes no file.
         self.check_fence()  # prove: rotation-needs-proof
         file, end = writer.position
         header = Header(
@@ -220,14 +220,14 @@ class JournalEnd:
         authority.sealed(file, end)  # prove: followers-learn-the-end
         # prove: end-marker-where-it-may-be " if authority.leaves_end_markers else None"
         writer.rotate(encode_header(header), encode_next(file + 1) if authority.leaves_end_markers else None)
-        # By itself: were it torn and the next batch whole, that would look like damage in the middle.
+        # Separately: if it were torn and the next batch whole, that would look like damage in the middle.
         self.sync()  # prove: rotation-header-sync
         self._state.know_file(writer.file)
         self._state.position = Position(writer.file, writer.offset, 0, writer.checksum)
         self._mark_due = self._first_mark
 
     def prepare_next(self) -> None:
-        """Have the next file made ahead of need. A full disk is no failure yet: producers are refused then."""
+        """Make the next file in advance. A full disk is no failure yet: producers are refused then."""
         preparing = self.preparing
         if preparing is not None and preparing.done() and not self._is_next_ready:
             error = preparing.exception()

@@ -1,12 +1,12 @@
-"""Messages with ids of their clients that cannot have come before: known on the event loop, without a look-up. Pure.
+"""Detect new messages with ids of clients on the event loop, without a look-up. Pure.
 
-A client numbers the messages of a producer upwards. A number above all that are known of its producer is new. Two know
-of a producer: the storage thread has the audit, the tails, the index and what is prepared; the loop has what it handed
-over, some of it on its way. So the first message of a producer for an owner goes through the inbox, and asks the
-storage thread whether anything above it is known (``AddMessage.is_newest``). If not, ``highest`` bounds all there is
-from then on: what was known before is not above that message, and whatever is handed over behind it is noted here
-first, whoever sends it and whichever way it goes. A number above ``highest`` is new; every other one is looked up, and
-what has no number.
+A client numbers the messages of a producer upwards. A number above all known ones of its producer is new. Two places
+know a producer: the storage thread has the audit, the tails, the index and prepared transactions; the loop has the
+operations that it handed over, some of them on their way. So the first message of a producer for an owner goes through
+the inbox, and the storage thread checks whether anything above it is known (``AddMessage.is_newest``). If not,
+``highest`` is the upper bound from then on: earlier messages are not above that message, and later ones are noted here
+first, for every sender and every way. A number above ``highest`` is new; all others, and ids without a number, are
+looked up.
 docs/decisions/0029.
 """
 
@@ -23,7 +23,7 @@ KNOWN_MAX = 10_000
 
 
 class NewMessages:
-    """Is told of all that is handed over, in its order: by ``is_new`` or by ``note``."""
+    """Sees all operations that are handed over, in order: by ``is_new`` or by ``note``."""
 
     __slots__ = ("_count", "_producers")
 
@@ -32,8 +32,8 @@ class NewMessages:
         self._count = 0
 
     def is_new(self, add: AddMessage) -> bool:
-        """Whether ``add``, which is audited, cannot have come before. If not, it may be asking, and ``answered`` is to
-        be called when it comes back."""
+        """Return whether the audited ``add`` cannot have come before. If False, it may carry a request: call
+        ``answered`` when it comes back."""
         name, sequence = numbered(add.message.message_id)
         if sequence < 0:
             return False
@@ -54,14 +54,14 @@ class NewMessages:
         return producer
 
     def _have_room(self) -> None:
-        """Forget all producers when there are too many. An answer that comes later for one of them has no effect."""
+        """Forget all producers when there are too many. A later answer for one of them has no effect."""
         if self._count >= KNOWN_MAX:
             self._producers = {}
             self._count = 0
         self._count += 1
 
     def note(self, operation: Operation | NewQueue) -> None:
-        """Another operation, or one that goes through the inbox in any case."""
+        """Note another operation, or one that always goes through the inbox."""
         kind = type(operation)
         if kind is Atomic or kind is PrepareTransaction:
             for part in operation.operations:  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ class NewMessages:
             producer.highest = sequence  # prove: handed-over-together-is-noted
 
     def answered(self, add: AddMessage) -> None:
-        """``add`` was asking, and is durable now."""
+        """Use the answer in ``add``, which requested it and is durable now."""
         if add.is_newest and add.producer is not None:  # prove: only-the-newest-is-sure "add.is_newest and "
             self._have_room()
             add.producer.owners.add(add.owners[0])

@@ -1,4 +1,4 @@
-"""The end of a prepared transaction: what becomes visible by it, what goes, what comes back. On the storage thread."""
+"""The end of a prepared transaction: messages that become visible, go, or come back. On the storage thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tandemmq.store.writer.pages import Pages
 
 
 def outcome_payloads(state: State, end: EndTransaction) -> Sequence[bytes]:
-    """The records of an outcome. A message that was copied to a later file than that of its prepared Remove is removed
-    once more: the earlier file may go before the copy's, and then the Commit would take nothing."""
+    """Return the records of an outcome. A message that was copied to a file behind that of its prepared Remove is
+    removed again: the earlier file may go before the copy's, and then the Commit would take nothing."""
     payloads = [end.payload]
     for each in state.transactions[end.transaction.key].operations if end.is_commit else ():
         entry = state.entry(each.owner, each.order_key) if each.owner in state.owners else None
@@ -26,7 +26,7 @@ def outcome_payloads(state: State, end: EndTransaction) -> Sequence[bytes]:
 
 
 def end_transaction(state: State, pages: Pages, end: EndTransaction, location: int) -> None:
-    """The outcome stands durably at ``location``: apply it, and say in ``end`` what that did."""
+    """Apply an outcome that is durable at ``location``, and write its effects into ``end``."""
     transaction = state.end_transaction(end.transaction.key, location)
     assert transaction is not None, "it was in doubt when the batch was formed"
     ending = _Ending(state, pages, end)
@@ -46,7 +46,7 @@ def end_transaction(state: State, pages: Pages, end: EndTransaction, location: i
 
 @dataclass(slots=True, eq=False)
 class _Ending:
-    """What the outcome does, one operation after the other. ``added``: the order keys of what it made visible."""
+    """Effects of the outcome, one operation after the other. ``added``: the order keys of messages it made visible."""
 
     state: State
     pages: Pages
@@ -83,8 +83,9 @@ class _Ending:
             self.end.returned.append((owner, PagedMessage(order_key, entry.location, entry.size, message)))
 
     def _pass_over(self, operation: PendingOperation, file: int) -> None:
-        """A durable subscription does not want what the transaction added, or there is nothing to remove. A replay by
-        an old index may have taken it for the removal of what a former subscription of that name seemed to hold."""
+        """Handle a removal of a message that the transaction itself added (a durable subscription without a match), or
+        of nothing. A replay by an old index may have taken it for the removal of a message that a former subscription
+        of that name seemed to hold."""
         owner = self.state.subscriptions.get((operation.destination, operation.subscription_key or ""))
         order_key = None if owner is None else self.added.pop((owner, operation.message_id), None)
         if owner is None or order_key is None:

@@ -1,8 +1,8 @@
-"""Stored messages read back from the journal, for queues that page and for copies. Used by the storage thread alone.
+"""Stored messages read back from the journal, for queues that page and for copies. Only for the storage thread.
 
-What is given out was compared with its checksum since it was read, also of files that this process writes
-(journal/checked.py). What does not verify is mended by another copy, before anything behind it is given out, or it is
-never delivered, and is reported.
+Delivered messages were compared with their checksums after the read, also in files that this process writes
+(journal/checked.py). A message that does not verify is repaired from another copy before any later one is delivered,
+or it is never delivered, and is reported.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tandemmq.store.writer.figures import Figures
 log = logging.getLogger(__name__)
 
 DAMAGED_IDS_SHOWN = 20
-# Of one file; while it is asked for, nobody is served.
+# Between repair attempts of one file; during an attempt no client is served.
 MEND_INTERVAL_SECONDS = 10.0
 
 T = TypeVar("T")
 
 
 class Pages:
-    """Reads stored messages. ``mends`` waits until a file with damage was mended: whether it was."""
+    """Reads stored messages. ``mends`` waits for the repair of a damaged file; returns whether it succeeded."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class Pages:
         self._figures = figures
         self._mends = mends
         self._clock = clock
-        self._asked_at: dict[int, float] = {}  # when a file was to be mended last
+        self._asked_at: dict[int, float] = {}  # time of the last repair attempt of a file
 
     def fill(self, page: Page) -> None:
-        """The next messages of the page's owner, but those that a prepared transaction removes."""
+        """Read the next messages of the page's owner, except those that a prepared transaction removes."""
         after = page.after
         while not page.messages:
             found = self._next(page, after)
             if not found:
                 break
-            after = found[-1][0]  # should nothing of this be readable, the page begins behind it
+            after = found[-1][0]  # if nothing of this is readable, the page begins behind it
             page.messages += self._readable(found)
 
     def _next(self, page: Page, after: int) -> list[tuple[int, Entry]]:
@@ -98,7 +98,7 @@ class Pages:
         try:
             return self._messages(found)
         except (JournalCorrupt, JournalMissing, RecordDamaged):
-            if len(found) > 1:  # which one it is shows when they are read one by one
+            if len(found) > 1:  # single reads show which one is damaged
                 return [message for each in found for message in self._readable((each,))]
             self.tell_damage(found[0][1])
             return []
@@ -111,7 +111,7 @@ class Pages:
         ]
 
     def message_at(self, location: int, size: int) -> Message:
-        """The message that the record at ``location`` stores."""
+        """Return the message that the record at ``location`` stores."""
         return self._message_in(self._read_many([(location, size)])[0], location >> 32)
 
     def _message_in(self, payload: bytes, file: int) -> Message:
@@ -121,12 +121,12 @@ class Pages:
         return message
 
     def tell_damage(self, entry: Entry) -> None:
-        """It does not verify, and is given to nobody."""
+        """Log that a message does not verify, and is not delivered."""
         self._figures.damaged += 1
         if self._figures.damaged <= DAMAGED_IDS_SHOWN:
             file, offset = entry.location >> 32, entry.location & 0xFFFFFFFF
             log.error(
-                "message %s is damaged and is given to nobody: db-%d.log, offset %d",
+                "message %s is damaged and is not delivered: db-%d.log, offset %d",
                 entry.message_id,
                 file,
                 offset,
@@ -134,25 +134,25 @@ class Pages:
             )
 
     def version_at(self, file: int) -> int:
-        """The OpenWire version of the messages in a file."""
+        """Return the OpenWire version of the messages in a file."""
         return self._epoch_history.version_at(file)
 
     def read(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Payloads of records, given as (location, size) in any order; neighbours are read together."""
-        ascending = sorted(set(wanted))  # what was copied stands elsewhere than its neighbours in the order
+        """Return payloads of records, given as (location, size) in any order; neighbours are read together."""
+        ascending = sorted(set(wanted))  # copies are not adjacent to their neighbours in the order
         found = dict(zip(ascending, self._read_many(ascending), strict=True))
         return [found[place] for place in wanted]
 
     def read_record(self, location: int) -> bytes:
-        """The payload of a record whose size is not known."""
+        """Return the payload of a record whose size is not known."""
         return self._mended(lambda: self._reader.read(location))
 
     def _read_many(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
         return self._mended(lambda: self._reader.read_many(wanted))
 
     def _mended(self, read: Callable[[], T]) -> T:
-        """What ``read`` returns, once the files in which it meets damage were mended; raises what cannot be. Everybody
-        waits for it, so a file is asked for once in a while only."""
+        """Return the result of ``read``, after the repair of files in which it meets damage; raise if that fails. All
+        clients wait for it, so repairs of a file are tried only at intervals."""
         while True:
             try:
                 return read()
@@ -167,7 +167,7 @@ class Pages:
                 self._reader.forget([file])  # prove: mended-file-is-read-anew
 
     def forget(self, files: Iterable[int]) -> None:
-        """Those files are to be removed."""
+        """Close files that will be removed."""
         self._reader.forget(files)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether threads that say nothing still work: one that computes is busy, one that waits for a disk is not."""
+"""Detect whether silent threads still work: a thread that computes is busy, one that waits for a disk is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.store.threads import Threads
 
 
 class Pulse:
-    """Of the thread ``native_id``, from now on. Whoever asks must do so now and then: it is noticed only then."""
+    """Pulse of the thread ``native_id`` from now on. Callers must call regularly: activity is noticed only then."""
 
     __slots__ = ("_cpu_seconds", "_native_id", "_seen_busy", "_threads")
 
@@ -21,7 +21,7 @@ class Pulse:
         self._seen_busy = threads.monotonic()
 
     def seen_busy(self) -> float:
-        """When, on the monotonic clock, the thread was last found to have computed something."""
+        """Return the monotonic time at which the thread was last found to have computed."""
         cpu_seconds = self._threads.cpu_seconds(self._native_id)
         if cpu_seconds > self._cpu_seconds:
             self._cpu_seconds = cpu_seconds
@@ -30,7 +30,7 @@ class Pulse:
 
 
 class Pulses:
-    """Of several threads that work for one who waits for them. Any thread may ask, and join in."""
+    """Pulses of several threads that work for a waiting caller. For any thread."""
 
     __slots__ = ("_seen_busy", "_threads", "_working")
 
@@ -41,7 +41,7 @@ class Pulses:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """The thread that enters works for the one who waits, until it leaves."""
+        """Count the calling thread as working for the waiting caller, until it leaves."""
         native_id = self._threads.native_id()
         self._working[native_id] = Pulse(self._threads, native_id)
         try:
@@ -51,5 +51,5 @@ class Pulses:
             self._seen_busy = self._threads.monotonic()
 
     def seen_busy(self) -> float:
-        """When one of them was last found to have computed something; -inf if none ever was."""
+        """Return the time at which one of them was last found to have computed; -inf if none ever was."""
         return max((pulse.seen_busy() for pulse in list(self._working.values())), default=self._seen_busy)

@@ -1,12 +1,12 @@
-"""Room on the disk: when producers are to be refused, so that everything else still goes through.
+"""Space on the disk: decides when producers are refused, so that all other writes still succeed.
 
-Below a reserve of free bytes no message is taken from a producer. Acknowledgements, outcomes of transactions, dead
-letters, checkpoints of the index, the next journal file and a demotion still find room in the reserve, so consumers can
-always drain, and draining is what gives the space back. Producers go on when half a reserve more than the reserve is
-free: without that distance they would be refused and let in again with every file that comes and goes.
+Below a reserve of free bytes no message is accepted from a producer. Acknowledgements, outcomes of transactions, dead
+letters, checkpoints of the index, the next journal file and a demotion still fit into the reserve, so consumers can
+always drain, and draining frees the space. Producers may continue when half a reserve more than the reserve is
+free: without that distance they would be refused and accepted again with every file that comes and goes.
 
-A quota does not show in the free bytes of a volume. So a next journal file that could not be made for want of space
-(ENOSPC, EDQUOT) refuses producers as well, until one was made.
+A quota does not show in the free bytes of a volume. So a next journal file that could not be made because of missing
+space (ENOSPC, EDQUOT) refuses producers as well, until one was made.
 
 No threads and no loop: one thread writes (the storage thread), any thread may read ``is_short`` and ``reason``.
 """
@@ -25,24 +25,24 @@ from tandemmq.disk import Disk
 
 log = logging.getLogger(__name__)
 
-# The volume is asked when so much time has passed, or so much was written, whichever comes first. A small reserve could
-# be gone by then: of one, an eighth at most is written unasked.
+# The volume is read after this much time, or this many bytes, whichever comes first. A small reserve could be gone by
+# then: at most an eighth of the reserve is written between two reads.
 ASK_SECONDS: Final = 0.1
 ASK_BYTES: Final = 4 << 20
 ASK_SHARE: Final = 8
-# With so much room, or half of a smaller reserve, a checkpoint is begun without a look at what it needs; with too
-# little it would fail for good.
+# With this much space, or half of a smaller reserve, a checkpoint begins without a check of its need; with too little
+# it would fail for good.
 CHECKPOINT_SPACE_BYTES: Final = 8 << 20
 CHECKPOINT_SHARE: Final = 2
-# What was known before that is too old to begin one by.
+# Figures older than this are too old to begin a checkpoint.
 CHECKPOINT_ASK_SECONDS: Final = 0.01
-# Messages on their way to the disk when it runs short are still written, so they are bounded by a part of what is free,
-# and this much at least.
+# Messages on their way to the disk when space runs short are still written, so they are bounded by a share of the free
+# space, and this minimum.
 IN_FLIGHT_SHARE: Final = 4
 IN_FLIGHT_BYTES_MIN: Final = 1 << 20
-# A next journal file that could not be made is tried again so often.
+# Seconds between attempts to make a next journal file after a failure.
 PREPARE_AGAIN_SECONDS: Final = 1.0
-# A failure that was not repeated for so long is over: a rotation made the file, and the next one is not due yet.
+# A failure that was not repeated for this time is over: a rotation made the file, and the next one is not due yet.
 FAILURE_SECONDS_MAX: Final = 10.0
 
 OTHERS: Final = "the stores of other nodes"
@@ -51,19 +51,19 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class StoreFull(Exception):
-    """A message was not taken. The text says which bound is reached, and what helps."""
+    """Raised if a message was not accepted. The text names the bound, and the remedy."""
 
 
 class Space:
     """Decides when producers are refused. ``directories`` are those written to (journal first, then index); each volume
-    is asked once.
+    is read once.
 
-    ``reserve_bytes`` 0 means no reserve: producers are refused only when a journal file could not be made. ``clock``
-    is monotonic, in seconds; ``now`` gives seconds since 1970 for what people read. ``others``: what is free on the
-    volumes of those who write the same (store.authority), None where there are none. Asks at once; an OSError of that
-    first time is raised, later ones are taken for "unknown" and leave everything as it was.
+    ``reserve_bytes`` 0 means no reserve: producers are refused only when a journal file could not be made. ``clock`` is
+    monotonic, in seconds; ``now`` gives seconds since 1970 for people. ``others``: free bytes on the volumes of other
+    nodes that write the same (store.authority), None without such nodes. Reads the volumes at once; an OSError of that
+    first read is raised, later ones count as "unknown" and change nothing.
 
-    ``is_short``: producers are to be refused. ``reason``: the sentence for them; empty while there is room.
+    ``is_short``: producers must be refused. ``reason``: the sentence for them; empty while there is room.
     """
 
     def __init__(
@@ -102,25 +102,26 @@ class Space:
 
     @property
     def free_bytes(self) -> int:
-        """Free when last asked, on the volume that has the least."""
+        """Free bytes at the last read, on the volume that has the least."""
         return self._free
 
     def note_written(self, bytes_written: int) -> None:
-        """So much was written, or (0) time has passed. Asks the volume when it is time to; else costs nothing."""
+        """Note that bytes were written, or (0) that time has passed. Reads the volume when it is due; else costs
+        nothing."""
         self._written += bytes_written
         if self._written >= self._ask_bytes or self._clock() - self._asked_at >= ASK_SECONDS:
             self.ask()
 
     def ask(self) -> None:
-        """Ask the volumes now."""
+        """Read the volumes now."""
         try:
             self._measure()
-        except OSError as error:  # whether the volume is there at all is found by each fence check
+        except OSError as error:  # each fence check finds out whether the volume is there at all
             log.debug("free space is not known: %s", error)
         self._decide()
 
     def note_prepared(self, error: OSError | None) -> None:
-        """The next journal file was made (None), or could not be. Only want of space is taken to heart here."""
+        """Note that the next journal file was made (None), or could not be. Only missing space matters here."""
         if error is None:
             self._failed = None
         elif error.errno in NO_SPACE:
@@ -130,24 +131,24 @@ class Space:
 
     @property
     def may_prepare(self) -> bool:
-        """Whether the next journal file may be tried: at once, or again some time after it failed."""
+        """True if the next journal file may be tried: at once, or again some time after a failure."""
         return self._failed is None or self._clock() - self._failed_at >= PREPARE_AGAIN_SECONDS
 
     def has_checkpoint_space(self, needed: Callable[[], int]) -> bool:
-        """Whether a checkpoint may be begun, for which ``needed`` bytes are enough: asks the volumes. Without a reserve
-        it may, whatever they say."""
+        """Return whether a checkpoint that needs at most ``needed`` bytes may begin. Reads the volumes. Without a
+        reserve it always may."""
         if self._clock() - self._asked_at >= CHECKPOINT_ASK_SECONDS:
             self.ask()
         return self._free >= self._checkpoint_bytes or self._free >= needed()
 
     def has_room_beside_reserve(self, size: int) -> bool:
-        """Whether the reserve stays whole when ``size`` bytes are written that nobody needs to drain a queue. Asks the
+        """Return whether the reserve stays whole after ``size`` bytes that are not needed to drain a queue. Reads the
         volumes."""
         self.ask()
         return not self.is_short and self._free - size >= self.reserve_bytes
 
     def in_flight_max(self, wanted: int) -> int:
-        """How many bytes of messages may be on their way to the disk: ``wanted``, less when little is free."""
+        """Return the bytes of messages that may be on their way to the disk: ``wanted``, less when little is free."""
         return min(wanted, max(self._free // IN_FLIGHT_SHARE, IN_FLIGHT_BYTES_MIN))
 
     def _measure(self) -> None:
@@ -172,7 +173,7 @@ class Space:
         is_short = self._failed is not None or self._free < (self.resume_bytes if was_short else self.reserve_bytes)
         if is_short and not was_short:
             self._since = self._now()
-        # The sentence first: whoever finds ``is_short`` true finds it.
+        # The sentence first: a thread that finds ``is_short`` true must find it.
         self.reason = self._sentence() if is_short else ""
         self.is_short = is_short
         if is_short and not was_short:
@@ -202,7 +203,7 @@ class Space:
 
 
 def show(size: int) -> str:
-    """A number of bytes for people: 12.3 MiB."""
+    """Return a number of bytes for people: 12.3 MiB."""
     if size >= 10 << 30:
         return f"{size / (1 << 30):.1f} GiB"
     return f"{size / (1 << 20):.1f} MiB"

@@ -1,11 +1,11 @@
 """Turns that the event loop has written without a turn of the storage thread between: it submits their payloads to the
 journal's CommitQueue and is woken when they are durable, while the storage thread waits and works inside the queue
-without the interpreter's lock. What they did to the state the storage thread learns afterwards, some at once.
+without the interpreter's lock. The storage thread applies their effects to the state afterwards, several at a time.
 
-Only messages that are added and removed without a question to the state go this way (``is_plain``, or new by what the
-loop knows itself: store.writer.new_messages); the rest goes through the storage thread's inbox. In either direction all
-stays in order: what is in the inbox closes the queue until it was done (StorageThread.put), and what the thread reports
-says how many batches of the queue come before it.
+Only messages that are added and removed without a look-up in the state go this way (``is_plain``, or new as far as the
+loop knows: store.writer.new_messages); the rest goes through the storage thread's inbox. In either direction all
+stays in order: items in the inbox close the queue until they are done (StorageThread.put), and the thread's reports
+contain the number of batches of the queue that come before.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Turn = Sequence[Operation | NewQueue]
 
 
 class Submissions:
-    """``submit`` and ``completed`` are the loop's, ``written`` and ``report`` the storage thread's. All that is handed
-    over goes through ``submit`` first."""
+    """``submit`` and ``completed`` are the loop's, ``written`` and ``report`` the storage thread's. All operations that
+    are handed over goes through ``submit`` first."""
 
     __slots__ = ("_awaited", "_completed", "_new_messages", "_reports", "_unapplied", "_written", "queue")
 
@@ -40,12 +40,12 @@ class Submissions:
         self._reports: deque[tuple[int, list[Operation]]] = deque()
 
     def submit(self, turn: Turn) -> bool:
-        """Whether ``turn`` is on its way. Then its messages have their places; they count when ``completed`` has
-        them."""
+        """Submit ``turn``; return whether it is on its way. Then its messages have their places; they count when
+        ``completed`` has them."""
         payloads = []
         new_messages = self._new_messages
         is_taken = True
-        for operation in turn:  # to the end: of each message it is noted that it came
+        for operation in turn:  # to the end: every message must be noted
             if is_plain(operation):
                 payloads.append(operation.payload)  # type: ignore[union-attr]
             elif type(operation) is AddMessage and operation.is_audited:
@@ -70,8 +70,8 @@ class Submissions:
         return True
 
     def completed(self) -> tuple[list[Operation], float]:
-        """What came back since the last call, in order: submitted or reported. When the last fence check began that
-        says so of what was submitted; 0.0: none of it was."""
+        """Return what came back since the last call, in order, submitted or reported, and the start of the last fence
+        check that covers the submitted part; 0.0: nothing was submitted."""
         batches, checked_at = self.queue.completed()
         operations: list[Operation] = []
         reports = self._reports
@@ -90,11 +90,11 @@ class Submissions:
         return operations
 
     def report(self, operations: list[Operation]) -> None:
-        """What came through the inbox is done; the caller wakes the loop."""
+        """Report finished operations of the inbox; the caller wakes the loop."""
         self._reports.append((self._written, operations))
 
     def written(self, batches: int) -> list[Operation]:
-        """The operations of the next so many batches."""
+        """Return the operations of the next ``batches`` batches."""
         self._written += batches
         operations: list[Operation] = []
         for _ in range(batches):
