@@ -1,1 +1,1 @@
-"""What the journal holds, as values: KahaDB commands and OpenWire message bodies. Pure."""
+"""Contents of the journal, as values: KahaDB commands and OpenWire message bodies. Pure."""

@@ -28,8 +28,8 @@ class AckType(IntEnum):
 
 
 class SubscriptionInfo(NamedTuple):
-    """Who asked for a durable subscription, and to what. ``subscribed_destination`` may hold wildcards. ``no_local``
-    None: it is not known, for the version of OpenWire is older than 11."""
+    """A client's request for a durable subscription. ``subscribed_destination`` may hold wildcards. ``no_local`` None:
+    unknown, because the version of OpenWire is older than 11."""
 
     client_id: str
     destination: Destination
@@ -40,7 +40,7 @@ class SubscriptionInfo(NamedTuple):
 
 
 class MessageAck(NamedTuple):
-    """What a consumer acknowledged. KahaDB needs it only for XA transactions that are recovered as prepared."""
+    """A consumer's acknowledgement. KahaDB needs it only for XA transactions that are recovered as prepared."""
 
     destination: Destination
     last_message_id: str | None
@@ -53,7 +53,7 @@ class MessageAck(NamedTuple):
 
 
 def encode_subscription_info(info: SubscriptionInfo) -> bytes:
-    """A frame, as KahaSubscriptionCommand carries it."""
+    """Return the frame, as in KahaSubscriptionCommand."""
     return loose.frame(
         loose.SUBSCRIPTION_INFO,
         loose.string(info.client_id),
@@ -66,7 +66,7 @@ def encode_subscription_info(info: SubscriptionInfo) -> bytes:
 
 
 def decode_subscription_info(data: bytes) -> SubscriptionInfo:
-    """The inverse, of any version: later ones only add to the end. Raises RecordDamaged."""
+    """Decode a frame of any version: later ones only add to the end. Raises RecordDamaged."""
     try:
         data_type, position, end = loose.open_frame(data)
         if data_type != loose.SUBSCRIPTION_INFO:
@@ -87,7 +87,7 @@ def decode_subscription_info(data: bytes) -> SubscriptionInfo:
 
 
 def encode_ack(ack: MessageAck) -> bytes:
-    """A frame, as KahaRemoveMessageCommand carries it."""
+    """Return the frame, as in KahaRemoveMessageCommand."""
     cause = loose.NULL
     if ack.poison_cause is not None:
         name, text = ack.poison_cause
@@ -109,15 +109,15 @@ def encode_ack(ack: MessageAck) -> bytes:
 def ack_of_branch(
     destination: Destination, message_id: str, transaction: XaTransactionId, *, is_unmatched: bool = False
 ) -> bytes:
-    """The frame of what a branch acknowledged: one message, as KahaDB has it (Queue.convertToNonRangedAck). ActiveMQ
+    """Return the frame for one message that a branch acknowledged, as in KahaDB (Queue.convertToNonRangedAck). ActiveMQ
     reads it when it starts with a branch that is prepared (KahaDBTransactionStore.recover), and does not start without.
-    ``is_unmatched``: a selector passed the message over; KahaDB's own is empty then, and written after the commit."""
+    ``is_unmatched``: a selector did not match; KahaDB's own frame is empty then, and written after the commit."""
     ack_type = AckType.UNMATCHED if is_unmatched else AckType.STANDARD
     return encode_ack(MessageAck(destination, message_id, None, transaction, ack_type, message_id))
 
 
 def decode_ack(data: bytes, version: int = OPENWIRE_VERSION) -> MessageAck:
-    """The inverse. Raises RecordDamaged."""
+    """Decode a frame of that version. Raises RecordDamaged."""
     try:
         data_type, position, end = loose.open_frame(data)
         if data_type != loose.MESSAGE_ACK:

@@ -1,7 +1,7 @@
 """Copies of messages with another header: dead letters, parts of composite destinations, expiry that a broker sets,
-what waits for its time.
+delayed messages.
 
-The body of an opened message is not touched, whatever it is: compressed, of a kind that only Java knows, or damaged.
+The body of an opened message is never changed: compressed, of a kind that only Java knows, or damaged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import HEADER, Destination, Message, PropertyValue, SharedBody, unread
 from tandemmq.store.records.properties import encode_properties, without
 
-# Property of a copy with an id of its own: the id of the message that it is a copy of.
+# Property of a copy with its own id: the id of the original message.
 ORIGINAL_ID_PROPERTY = "originalMessageId"
 
 _DELIVERY = struct.Struct(">?qb")
@@ -41,15 +41,15 @@ def altered(
     properties_removed: Collection[str] = (),
     is_original: bool = False,
 ) -> Message:
-    """A copy with those fields changed; None leaves one as it is. ``message`` stays untouched.
+    """Return a copy with those fields changed; None leaves a field unchanged. ``message`` is not changed.
 
-    Added properties replace those of the same name. What is not changed keeps its bytes: nothing that was read from a
-    frame is too long for the copy, though Java would write it longer. Properties that cannot be read are left out, so
-    that the added ones can be. ``is_original``: it has no original destination any more. Raises Unencodable for a
-    change that a frame has no room for.
+    Added properties replace those of the same name. Unchanged fields keep their bytes: a field that was read from a
+    frame is never too long for the copy, even if Java would write it longer. Unreadable properties are left out, so
+    that the added ones are readable. ``is_original``: the copy has no original destination any more. Raises Unencodable
+    for a change that does not fit into a frame.
     """
     if is_original:
-        assert original_destination is None, "it has one, or none"
+        assert original_destination is None, "an original has no original destination"
     else:
         original_destination = original_destination or message.original_destination
     copy = Message(
@@ -92,18 +92,18 @@ def altered(
 
 
 def with_own_id(message: Message, message_id: str, *, destination: Destination | None = None) -> Message:
-    """A copy with that id, which says what it is a copy of. Raises as ``altered``."""
+    """Return a copy with that id, and the original's id as a property. Raises as ``altered`` does."""
     added: dict[str, PropertyValue] = {ORIGINAL_ID_PROPERTY: message.message_id}
     return altered(message, destination=destination, message_id=message_id, properties_added=added)
 
 
-# A frame from this on is held once for all its copies.
+# A frame of at least this size is held once for all its copies.
 SHARED_BYTES_MIN = 4 * 1024
 
 
 class PartMessage(OpenedMessage):
-    """A copy of an opened message for another destination. It holds no frame: that is made of ``whole`` when somebody
-    asks for it, and not kept."""
+    """A copy of an opened message for another destination. It holds no frame: each call makes it of ``whole``, and does
+    not keep it."""
 
     __slots__ = ("_size", "whole")
 
@@ -152,21 +152,22 @@ class PartMessage(OpenedMessage):
 
 
 def _shared(message: Message, size: int) -> SharedBody | None:
-    """What ``message`` shares with its copies, of that size. None: it is held as it is already, and counts so."""
+    """Return the body of that size that ``message`` shares with its copies. None: it is already held and counted
+    itself."""
     if message.shared_body is None and not message.holders:
         message.shared_body = SharedBody(size)
     return message.shared_body
 
 
 def with_redeliveries(frame: bytes, count: int) -> bytes:
-    """``frame`` in our version, with ``count`` as its redelivery counter."""
+    """Return ``frame``, which is in our version, with ``count`` as its redelivery counter."""
     marks, _, _ = read_fields(unread(), frame, OPENWIRE_VERSION)
     counter_at = marks[10]
     return b"".join((frame[:counter_at], loose.I32.pack(count), frame[counter_at + loose.I32.size :]))
 
 
 def of_user(message: Message, user_id: str | None) -> Message:
-    """``message`` as that user's (JMSXUserID; None: it does not say whose it is). One that is not opened yet is changed
+    """Return ``message`` as that of a user (JMSXUserID; None: no user). A message that is not opened yet is changed
     itself: it is not shared."""
     if not isinstance(message, OpenedMessage):
         message.user_id = user_id
@@ -188,7 +189,7 @@ def _frame(
     properties_added: Mapping[str, PropertyValue] | None,
     properties_removed: Collection[str],
 ) -> bytes:
-    """The frame of ``message``, with the header of ``copy`` as far as that may differ."""
+    """Return the frame of ``message`` with those header fields of ``copy`` that may differ."""
     raw = message.raw
     marks, _, _ = read_fields(unread(), raw, OPENWIRE_VERSION)
     destination_at, transaction_at, original_at, message_id_at, sequence_at, _, delivery_at, content_at = marks[:8]
@@ -200,7 +201,7 @@ def _frame(
     if copy.message_id != message.message_id:
         producer, _, _ = loose.split_key(copy.message_id)
         message_id = loose.message_id(copy.message_id)[: -loose.I64.size]
-    # A name keeps its bytes also where it moves from one field to the other.
+    # A name keeps its bytes even if it moves from one field to the other.
     known = {
         message.original_destination: raw[original_at:message_id_at],
         message.destination: raw[destination_at:transaction_at],
@@ -231,7 +232,7 @@ def _frame(
 def _with(
     message: Message, marshalled: bytes, added: Mapping[str, PropertyValue] | None, removed: Collection[str]
 ) -> bytes:
-    """The marshalled properties of a message, as object, with more of them, or fewer."""
+    """Return the marshalled properties of a message, as object, with the given ones added and removed."""
     if not added and not removed:
         return marshalled
     known = message.properties

@@ -1,16 +1,16 @@
-"""Which messages of a producer were stored already, over a bounded window. Pure.
+"""The messages of each producer that were stored already, over a bounded window. Pure.
 
-A client that lost its connection sends again what has no receipt; some of that was stored before. A message id is
+A client that lost its connection sends messages without receipts again; some were stored before. A message id is
 ``<producer>:<sequence>``, so one bit a message is enough: for each of ``producers_max`` producers a window of sequence
-numbers that ends with the highest one seen. The user who has most producers forgets first, the one that he used longest
-ago: a user never pushes out those of another who has fewer.
+numbers that ends with the highest one seen. The user with most producers loses one first, the least recently used: a
+user never pushes out producers of another user that has fewer.
 
     producer -> | first sequence, a multiple of 64 | bit n set: first + n was stored |
 
-What is not known for sure to have been stored is no duplicate: below the window, beyond the number of producers, or
+Messages that are not certainly stored are no duplicates: below the window, beyond the number of producers, or
 with an id of another form. A message may then be stored twice, but none is lost. (ActiveMQ's BitArrayBin answers in the
 same way below its window. Its ``lastProducerSequenceId``, by which everything up to the last one stored is refused, is
-not sure: a message that was refused, and whose refusal was lost with the connection, lies below it and comes again.)
+not reliable: a refused message, whose refusal was lost with the connection, is below it and comes again.)
 
 Ids that a broker made are not audited: they are never made again, and must not push out producers whose ids are
 (``store.records.message_ids``).
@@ -29,7 +29,7 @@ WORD_BITS = 64
 
 
 class AuditImage(NamedTuple):
-    """What an audit knows. ``windows``: (first sequence, bitmap) by producer, the least recently used one first."""
+    """Contents of an audit. ``windows``: (first sequence, bitmap) by producer, the least recently used one first."""
 
     depth: int
     producers_max: int
@@ -39,11 +39,11 @@ class AuditImage(NamedTuple):
 @dataclass(slots=True, eq=False, repr=False)
 class ProducerAudit:
     """Finds duplicates by producer and sequence number. At least the last ``depth`` sequence numbers below a producer's
-    highest are remembered.
+    highest are kept.
 
     Memory is bounded by ``producers_max`` times (``depth`` / 8 bytes and a name). One thread uses it.
     ``revision`` grows with each change, and only then: a written state need not be written again while the revision is
-    the same. ``user_of`` tells whose a connection id is.
+    the same. ``user_of`` returns the user of a connection id.
     """
 
     depth: int
@@ -58,12 +58,12 @@ class ProducerAudit:
     _latest_window: list[int] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        assert min(self.depth, self.producers_max) > 0, "an audit that remembers nothing is left out by its owner"
+        assert min(self.depth, self.producers_max) > 0, "an audit without memory must be left out by its owner"
         # A window begins at a multiple of a word, so that it holds up to a word less one bit below its first.
         self._capacity = (self.depth + 2 * (WORD_BITS - 1)) // WORD_BITS * WORD_BITS
 
     def is_duplicate(self, message_id: str) -> bool:
-        """Whether a message of this id was seen; from now on it was. False for an id that cannot be audited."""
+        """Return whether a message of this id was seen, and note it. False for an id that cannot be audited."""
         producer, sequence = numbered(message_id)
         if sequence < 0:
             return False
@@ -82,17 +82,17 @@ class ProducerAudit:
         return False
 
     def is_newest(self, producer: str, sequence: int) -> bool:
-        """Whether nothing of ``producer`` above ``sequence`` is remembered."""
+        """Return whether no number of ``producer`` above ``sequence`` is known."""
         window = self._windows.get(producer)
         # prove: nothing-above-the-newest "sequence + 1" -> "sequence + 2"
         return window is None or window[0] + window[1].bit_length() <= sequence + 1
 
     def note(self, message_id: str) -> None:
-        """A message of this id is stored: a replay met it."""
+        """Note a stored message that a replay met."""
         self.is_duplicate(message_id)
 
     def forget(self, message_id: str) -> None:
-        """The message, for which ``is_duplicate`` said no, was not stored after all: it may come again."""
+        """Forget a message for which ``is_duplicate`` returned False, but which was not stored: it may come again."""
         producer, _, digits = message_id.rpartition(":")
         window = self._windows.get(producer)
         if window is None or not digits.isdecimal():
@@ -104,16 +104,16 @@ class ProducerAudit:
             self.revision += 1
 
     def image(self) -> AuditImage:
-        """All that is known, as values. Producers of whom nothing is known are left out."""
+        """Return the contents as values. Producers without known numbers are left out."""
         windows = {producer: (first, bitmap) for producer, (first, bitmap) in self._windows.items() if bitmap}
         return AuditImage(self.depth, self.producers_max, windows)
 
     def load(self, image: AuditImage) -> None:
-        """Know what ``image`` knows, beside what is known already; this audit's own bounds hold.
+        """Add the contents of ``image``; this audit's own bounds apply.
 
-        It may be older than what is known: a replay meets records twice. ``revision`` grows if something was new.
+        The image may be older than the audit: a replay meets records twice. ``revision`` grows if numbers were new.
         """
-        for producer in self._windows:  # a replay may have learnt it since
+        for producer in self._windows:  # a replay may have found the user since
             self._belongs(producer)
         for producer, (first, bitmap) in image.windows.items():
             if bitmap <= 0 or first < 0 or not producer:
@@ -132,11 +132,11 @@ class ProducerAudit:
             self.revision += window[1] != known
 
     def __len__(self) -> int:
-        """How many producers are remembered."""
+        """Return the number of known producers."""
         return len(self._windows)
 
     def _use(self, producer: str, sequence: int) -> list[int]:
-        """The window of ``producer``, which is now the most recently used; a new one that ends with ``sequence``."""
+        """Return the window of ``producer``, now the most recently used; a new one ends with ``sequence``."""
         windows = self._windows
         window = windows.get(producer)
         if window is None:
@@ -153,7 +153,7 @@ class ProducerAudit:
         return window
 
     def _belongs(self, producer: str) -> None:
-        """Note whose ``producer`` is."""
+        """Note the user of ``producer``."""
         self._disown(producer)
         user = self._users[producer] = user_of_producer(producer, self.user_of)
         self._counts[user] += 1
@@ -166,7 +166,7 @@ class ProducerAudit:
                 del self._counts[user]
 
     def _evict(self, newest: str) -> None:
-        """Forget one for ``newest``, which stays."""
+        """Forget one producer in favour of ``newest``, which stays."""
         users, counts = self._users, self._counts
         most = max(counts.values())
         gone = next(iter(self._windows))
@@ -179,7 +179,7 @@ class ProducerAudit:
         self._disown(gone)
 
     def _slide(self, window: list[int], offset: int) -> int:
-        """Make room for a sequence ``offset`` behind the window's first, which is beyond its end; its new offset."""
+        """Move the window for a sequence ``offset`` behind its first, beyond its end; return the new offset."""
         shift = (offset - self._capacity) // WORD_BITS * WORD_BITS + WORD_BITS
         window[0] += shift
         window[1] = window[1] >> shift if shift < self._capacity else 0

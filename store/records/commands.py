@@ -1,10 +1,10 @@
-"""KahaDB's commands: what the payload of each journal record says.
+"""KahaDB's commands: the contents of each journal record's payload.
 
     i1 command number, varint length, protobuf message           (journal-data.proto, class of that name)
 
-Bytes behind the message are ignored, as ActiveMQ does; :func:`trailing` returns them. Fields are written in order,
-present or absent exactly as ActiveMQ writes them; unknown ones are damage. Everything is decoded; written is what
-a message store needs. The bodies of messages, acknowledgements, audits and maps stay bytes.
+Bytes behind the message are ignored, as in ActiveMQ; :func:`trailing` returns them. Fields are written in order,
+present or absent exactly as ActiveMQ writes them; unknown ones are damage. All commands are decoded; only those that a
+message store needs are written. The bodies of messages, acknowledgements, audits and maps stay bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = (
     "TRACE ADD_MESSAGE REMOVE_MESSAGE PREPARE COMMIT ROLLBACK REMOVE_DESTINATION SUBSCRIPTION PRODUCER_AUDIT ACK_MAP "
     "UPDATE_MESSAGE SCHEDULE_ADD SCHEDULE_RESCHEDULE SCHEDULE_REMOVE SCHEDULE_REMOVE_MANY SCHEDULE_DESTROY REWRITTEN"
 )
-# What the commands are called, by number.
+# Names of the commands, by number.
 NAMES = dict(enumerate(_NAMES.split()))
 
 DEFAULT_PRIORITY = 4
@@ -44,8 +44,8 @@ class Trace(NamedTuple):
 
 
 class AddMessage(NamedTuple):
-    """KahaAddMessageCommand. ``message`` is the OpenWire frame. ``sender`` stands behind the command, for us alone: the
-    user for whom the record's bytes count (docs/formats/store.md)."""
+    """KahaAddMessageCommand. ``message`` is the OpenWire frame. ``sender`` stands behind the command, only for us: the
+    user to whom the record's bytes are charged (docs/formats/store.md)."""
 
     destination: Destination
     message_id: str
@@ -65,7 +65,7 @@ class UpdateMessage(NamedTuple):
 class RemoveMessage(NamedTuple):
     """KahaRemoveMessageCommand. With a subscription key it concerns that durable subscription only.
 
-    ``ack`` is an OpenWire MessageAck; empty when a selector passed the message over; None when left out.
+    ``ack`` is an OpenWire MessageAck; empty if a selector did not match; None if left out.
     """
 
     destination: Destination
@@ -103,13 +103,13 @@ class Subscription(NamedTuple):
 
 
 class ProducerAudit(NamedTuple):
-    """KahaProducerAuditCommand: a Java object that nothing but ActiveMQ needs."""
+    """KahaProducerAuditCommand: a Java object that only ActiveMQ needs."""
 
     audit: bytes
 
 
 class AckMap(NamedTuple):
-    """KahaAckMessageFileMapCommand: a Java object that can be had from the journal."""
+    """KahaAckMessageFileMapCommand: a Java object that can be derived from the journal."""
 
     map: bytes
 
@@ -160,7 +160,7 @@ _subscription_fields: dict[str, bytes] = {}
 
 
 def destination_field(destination: Destination) -> bytes:
-    """Field 2 of every command that is of a destination; kept for the next time."""
+    """Return field 2 of every command with a destination; cached."""
     field = _destination_fields.get(destination)
     if field is None:
         field = bytes_field(0x12, _destination_body(destination))
@@ -169,7 +169,7 @@ def destination_field(destination: Destination) -> bytes:
 
 
 def transaction_field(transaction: TransactionId) -> bytes:
-    """Field 1 of every command that may belong to a transaction: KahaTransactionInfo."""
+    """Return field 1 of every command that may belong to a transaction: KahaTransactionInfo."""
     if isinstance(transaction, LocalTransactionId):
         connection_id = transaction.connection_id.encode("utf-8", "surrogatepass")
         info = bytes_field(0x0A, bytes_field(0x0A, connection_id) + varint_field(0x08, transaction.value))
@@ -183,14 +183,15 @@ def transaction_field(transaction: TransactionId) -> bytes:
     return bytes_field(0x0A, info)
 
 
-# By priority; a frame has room for -128 to 127, of which JMS knows 0 to 9 (ActiveMQ's Message.setPriority).
+# By priority; a frame can hold -128 to 127, of which JMS knows 0 to 9 (ActiveMQ's Message.setPriority).
 PRIORITIES = tuple(
     varint_field(0x28, min(max(priority, 0), 9)) + b"\x30\0" for priority in (*range(128), *range(-128, 0))
 )
 
 
 def encode_add(message: Message, openwire: bytes, transaction: TransactionId | None = None) -> bytes:
-    """The payload that stores ``message``, whose frame is ``openwire``. With a transaction it waits for the Commit."""
+    """Return the payload that stores ``message``, whose frame is ``openwire``. With a transaction it waits for the
+    Commit."""
     head = b"" if transaction is None else transaction_field(transaction)
     tail = PRIORITIES[message.priority]
     message_id = key_bytes(message.message_id)
@@ -210,10 +211,10 @@ def encode_remove(
     subscription_key: str | None = None,
     ack: bytes | None = None,
 ) -> bytes:
-    """The payload that forgets a message: of a queue, or with ``subscription_key`` of one durable subscription.
+    """Return the payload that removes a message: of a queue, or with ``subscription_key`` of one durable subscription.
 
-    ``ack`` (an OpenWire MessageAck) may be left out. In an XA transaction, where ActiveMQ needs one to recover what is
-    prepared, it is made of the rest.
+    ``ack`` (an OpenWire MessageAck) may be left out. In an XA transaction, where ActiveMQ needs one to recover a
+    prepared branch, it is made of the other arguments.
     """
     key = key_bytes(message_id)
     if transaction is None and ack is None and subscription_key is None:  # the usual one
@@ -245,7 +246,7 @@ def _subscription_field(subscription_key: str) -> bytes:
 
 
 def encode_update(message: Message, openwire: bytes) -> bytes:
-    """The payload that puts a new copy of a stored message in the place of the old one."""
+    """Return the payload that replaces a stored message by a new copy."""
     return _command(UPDATE, b"\x0a" + encode_add(message, openwire)[1:])
 
 
@@ -266,7 +267,7 @@ def encode_remove_destination(destination: Destination) -> bytes:
 
 
 def subscription_key(client_id: str, name: str) -> str:
-    """How KahaDB names a durable subscription."""
+    """Return KahaDB's name of a durable subscription."""
     return f"{client_id}:{name}"
 
 
@@ -280,19 +281,19 @@ def encode_subscription(
     *,
     subscribed: Destination | None = None,
 ) -> bytes:
-    """The payload that creates or replaces a durable subscription of one topic. ``subscribed``: the pattern that it
-    matches, where the client asked for one."""
+    """Return the payload that creates or replaces a durable subscription of one topic. ``subscribed``: the pattern that
+    the topic matches, if the client subscribed to one."""
     info = SubscriptionInfo(client_id, destination, name, selector, subscribed or destination, no_local)
     return encode(Subscription(destination, subscription_key(client_id, name), info, retroactive))
 
 
 def encode_unsubscribe(destination: Destination, client_id: str, name: str) -> bytes:
-    """The payload that deletes a durable subscription."""
+    """Return the payload that deletes a durable subscription."""
     return encode(Subscription(destination, subscription_key(client_id, name)))
 
 
 def encode_producer_audit(audit: bytes) -> bytes:
-    """The payload that keeps the producer audit, a Java object (store.kahadb.java_objects)."""
+    """Return the payload with the producer audit, a Java object (store.kahadb.java_objects)."""
     return _command(AUDIT, bytes_field(0x0A, audit))
 
 
@@ -301,7 +302,7 @@ def encode_trace(text: str | None) -> bytes:
 
 
 def encode_rewritten(source_file: int, rewrite_type: int | None = 1, skip_if_source_exists: bool = True) -> bytes:
-    """The payload that opens a file of copies. ActiveMQ itself never writes the flag that is true by default."""
+    """Return the payload that opens a file of copies. ActiveMQ itself never writes the flag that is true by default."""
     body = varint_field(0x08, source_file)
     if rewrite_type is not None:
         body += varint_field(0x10, rewrite_type)
@@ -310,12 +311,12 @@ def encode_rewritten(source_file: int, rewrite_type: int | None = 1, skip_if_sou
     return _command(REWRITTEN, body)
 
 
-# The commands that say nothing but a transaction's name.
+# The commands that contain only a transaction's name.
 _STEPS: dict[type, int] = {Prepare: PREPARE, Commit: COMMIT, Rollback: ROLLBACK}
 
 
 def encode(command: Command) -> bytes:
-    """The payload of a command. TypeError for those that only ActiveMQ writes."""
+    """Return the payload of a command. TypeError for those that only ActiveMQ writes."""
     match command:
         case AddMessage():
             return with_sender(_add_of(b"\1", command), command.sender)
@@ -339,14 +340,14 @@ def encode(command: Command) -> bytes:
     raise TypeError(f"{type(command).__name__} is not ours to write")
 
 
-# Behind a command, the kind of what stands there (store.records.hints).
+# Kind of the bytes behind a command (store.records.hints).
 SENDER = 4
 _SENDER_HEAD = 3  # kind u8, length u16
 SENDER_BYTES_MAX = (1 << 16) - 1
 
 
 def with_sender(payload: bytes, sender: str | None) -> bytes:
-    """``payload``, which stores a message, with the user for whom its bytes count; None: they count for no user. A name
+    """Return ``payload``, which stores a message, with the user to whom its bytes are charged; None: no user. A name
     that is too long is left out."""
     if sender is None:
         return payload
@@ -357,7 +358,7 @@ def with_sender(payload: bytes, sender: str | None) -> bytes:
 
 
 def sender_end(rest: bytes) -> int:
-    """Where the sender ends in what stands behind a command; 0: it says none."""
+    """Return the end of the sender in the bytes behind a command; 0: there is no sender."""
     if len(rest) < _SENDER_HEAD or rest[0] != SENDER:
         return 0
     end = _SENDER_HEAD + int.from_bytes(rest[1:_SENDER_HEAD], "big")
@@ -365,7 +366,7 @@ def sender_end(rest: bytes) -> int:
 
 
 def sender_in(payload: bytes) -> str | None:
-    """The user for whom the bytes of a record with that payload count; None: for no user."""
+    """Return the user to whom the bytes of a record with that payload are charged, or None."""
     rest = trailing(payload)
     end = sender_end(rest)
     try:
@@ -391,7 +392,7 @@ def _command(kind: int, body: bytes) -> bytes:
 
 
 def decode(payload: bytes | memoryview) -> Command:
-    """The command in a record's payload. Raises RecordDamaged, never anything else, whatever the bytes are."""
+    """Return the command in a record's payload. Raises only RecordDamaged, whatever the bytes are."""
     data = payload if type(payload) is bytes else bytes(payload)
     try:
         kind = data[0]
@@ -414,7 +415,7 @@ def decode(payload: bytes | memoryview) -> Command:
 
 
 def _sent(command: Command, payload: bytes) -> Command:
-    """``command``, in ``payload``, with its sender."""
+    """Return ``command`` of ``payload`` with its sender."""
     add = added(command)
     sender = None if add is None else sender_in(payload)
     if add is None or sender is None:
@@ -424,15 +425,15 @@ def _sent(command: Command, payload: bytes) -> Command:
 
 
 def added(command: Command) -> AddMessage | None:
-    """The message that a command stores: an Add, or the new copy in an Update. None: it stores none."""
+    """Return the message that a command stores: an Add, or the new copy in an Update; else None."""
     if isinstance(command, UpdateMessage):
         return command.add
     return command if isinstance(command, AddMessage) else None
 
 
 def stored_message(payload: bytes) -> bytes:
-    """The message, as OpenWire has it, of a record that stores one: what ``decode`` says of it, without looking at the
-    rest. Raises RecordDamaged."""
+    """Return the OpenWire message of a record that stores one, as ``decode`` does, without a check of the rest. Raises
+    RecordDamaged."""
     try:
         if payload[0] != ADD:
             stored = added(decode(payload))
@@ -457,9 +458,9 @@ def stored_message(payload: bytes) -> bytes:
 
 
 def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | None, int] | None:
-    """(ADD or REMOVE, destination, message id, subscription key, priority of what is added) of the two commands that
-    journals consist of, several times as fast as ``decode``. None for every other command, for those of transactions,
-    and for whatever is not written field by field as KahaDB does: ask ``decode`` then."""
+    """Return (ADD or REMOVE, destination, message id, subscription key, priority of an added message) of the two most
+    frequent commands, several times as fast as ``decode``. None for every other command, for those of transactions, and
+    for payloads that are not written field by field as in KahaDB: use ``decode`` then."""
     kind = payload[0]
     if kind != ADD and kind != REMOVE:
         return None
@@ -480,7 +481,7 @@ def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | No
         if kind == ADD:
             if payload[end] != 0x22:
                 return None
-            # What follows the frame: priority, whether the destination is prioritized, and nothing behind the command.
+            # Behind the frame: priority, whether the destination is prioritized, and no bytes behind the command.
             stop = len(payload) - 4
             length = payload[end + 1]
             if length > 0x7F:
@@ -502,7 +503,7 @@ def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | No
 
 
 def decode_destination(field: bytes) -> Destination:
-    """What a KahaDestination, the destination field of a command, says. Raises RecordDamaged."""
+    """Return the destination in a KahaDestination, the destination field of a command. Raises RecordDamaged."""
     try:
         return _destination(field)
     except (IndexError, KeyError, ValueError) as error:
@@ -510,7 +511,7 @@ def decode_destination(field: bytes) -> Destination:
 
 
 def trailing(payload: bytes) -> bytes:
-    """What stands behind the command in a record's payload: ActiveMQ ignores it and writes nothing there."""
+    """Return the bytes behind the command in a record's payload: ActiveMQ ignores them and writes none."""
     try:
         length, start = decode_varint(payload, 1)
     except IndexError:
@@ -545,7 +546,7 @@ def _text(data: bytes) -> str:
 def _transaction(data: bytes) -> TransactionId:
     info = _fields(data, 0x0A, 0x12, 0x1A)
     if 0x0A in info:  # local if there is one, else XA: KahaDB's own rule
-        local = _fields(info[0x0A], 0x0A, 0x08)  # two fields of number 1, told apart by their wire type
+        local = _fields(info[0x0A], 0x0A, 0x08)  # two fields of number 1, with different wire types
         return LocalTransactionId(_text(local[0x0A]), signed(local[0x08]))
     xa = _fields(info[0x12], 0x08, 0x12, 0x1A)
     return XaTransactionId(signed(xa[0x08]), xa[0x1A], xa[0x12])

@@ -1,8 +1,8 @@
-"""Whose the connection ids are that clients give themselves (OpenWire), over a bounded number of them. Pure.
+"""Users of the connection ids that clients choose (OpenWire), for a bounded number of ids. Pure.
 
 The ids of a producer's messages begin with its connection's, and a client with a failover transport comes back under
-the same one. So it belongs to the user who had it first, also while he is away and under the next master: no other user
-can take his place, or use up his messages' ids. ActiveMQ knows nothing of this, and steps over the trace that says it.
+the same one. So it belongs to its first user, also during an absence and under the next master: no other user can take
+over the id, or use up the ids of that user's messages. ActiveMQ skips the trace that records this.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable
 
-# So many are remembered. Who has more than his part forgets his own first.
+# Maximum of ids that are kept. A user with more than an equal share loses the oldest of its own first.
 CONNECTIONS_MAX = 10_000
 
 
@@ -31,11 +31,12 @@ class ConnectionUsers:
         return len(self._users)
 
     def user(self, id: str) -> str | None:
-        """The user of the connection id; None: no user is remembered."""
+        """Return the user of the connection id, or None if unknown."""
         return self._users.get(id)
 
     def know(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Those connection ids are those users', and were seen last, in this order. What was forgotten for it."""
+        """Note connection ids with their users, as seen last, in this order. Return the pairs that were forgotten for
+        them."""
         forgotten: list[tuple[str, str]] = []
         for id, user in pairs:
             if self._users.get(id) == user:
@@ -52,11 +53,11 @@ class ConnectionUsers:
         return forgotten
 
     def pairs(self) -> list[tuple[str, str]]:
-        """(connection id, user), the one seen last at the end."""
+        """Return (connection id, user), the latest at the end."""
         return list(self._users.items())
 
     def _holder_of_most(self, newest: str) -> str:
-        """Who has more than an equal part of what may be: ``newest``, who just got one more, if that is so of him."""
+        """Return a user with more than an equal share: ``newest``, the user of the latest id, if that applies to it."""
         if len(self._ids[newest]) * len(self._ids) > self._limit:
             return newest
         return max(self._ids, key=lambda user: len(self._ids[user]))
@@ -72,10 +73,10 @@ class ConnectionUsers:
 
 
 def encode_pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """As text."""
+    """Return the pairs as text."""
     return json.dumps(list(pairs), separators=(",", ":"))
 
 
 def decode_pairs(text: str) -> list[tuple[str, str]]:
-    """What ``encode_pairs`` made. Raises ValueError for any other text."""
+    """Return the pairs in a text of ``encode_pairs``. Raises ValueError for any other text."""
     return [(str(id), str(user)) for id, user in json.loads(text)]

@@ -1,10 +1,10 @@
-"""What can be wrong with a record."""
+"""Errors of records."""
 
 from __future__ import annotations
 
 
 class RecordDamaged(Exception):
-    """Bytes that are not the record they claim to be: truncated, contradictory, or of an unknown kind."""
+    """Raised if bytes are not the record they claim to be: truncated, contradictory, or of an unknown kind."""
 
 
 class RecordTooLarge(RecordDamaged):
@@ -12,4 +12,4 @@ class RecordTooLarge(RecordDamaged):
 
 
 class Unencodable(ValueError):
-    """A value that the format has no room for: a string over 64 KiB, a number over 64 bits."""
+    """Raised if a value does not fit into the format: a string over 64 KiB, a number over 64 bits."""

@@ -1,4 +1,4 @@
-"""Where the fields of an OpenWire message stand, and what those in its header say. Bodies and properties stay bytes.
+"""Positions of an OpenWire message's fields, and the values of its header. Bodies and properties stay bytes.
 
     i4 size, i1 data type (23..29: BodyKind)
     i4 command id, bool response required, object producer id, object destination, object transaction id,
@@ -9,7 +9,7 @@
     [v2] bool droppable, [v3] array cluster, i8 broker in time, i8 broker out time, [v10] bool first for consumer
     type 29 adds: string url, string mime type, bool deleted by broker
 
-Most messages leave most fields out, and what is left has one layout: two structures read all of it at once.
+Most messages leave most fields out, and the rest has one layout: two structures read it at once.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from tandemmq.store.records.message import BodyKind, Message
 PRODUCER_AT: int = loose.FRAME_SIZE + 5  # command id, response required
 RAW_VERSIONS = range(10, 13)  # those whose messages have the layout of version 11
 
-# Where these begin: destination, transaction id, original destination, message id, its broker sequence, group id,
-# persistent, content, properties, data structure, redelivery counter, arrival, broker in time. What ends somewhere
-# ends where the next begins: the transaction id at the original destination, say.
+# Beginnings of: destination, transaction id, original destination, message id, its broker sequence, group id,
+# persistent, content, properties, data structure, redelivery counter, arrival, broker in time. Some fields end where
+# the next begins: the transaction id at the original destination, for example.
 Marks = tuple[int, ...]
 
 _KINDS = {int(kind): kind for kind in BodyKind}
 _DELIVERY = struct.Struct(">?qb")
-# from the original transaction id to the type, of which no object and no string is there
+# from the original transaction id to the type, without any object or string
 _PLAIN_MIDDLE = struct.Struct(">BBiB?qbBqB")
 _PLAIN_MIDDLE_PERSISTENT = 7
-# from the data structure to the end, alike
+# from the data structure to the end, in the same way
 _PLAIN_END = struct.Struct(">BBBiBqBBBBqqB")
 _PLAIN_END_COUNTER = 3
 _PLAIN_END_ARRIVAL = 8
 _PLAIN_END_IN_TIME = 20
-# The first version of OpenWire whose messages say when the broker took them.
+# The first version of OpenWire whose messages contain the broker's time of acceptance.
 BROKER_IN_SINCE = 3
 _MESSAGE_ID_HEAD = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
-# What a frame has room for in an array: what a store has is read whatever it has.
+# Capacity of an array in a frame: stored messages are read without a lower limit.
 _OBJECTS_MAX = 0xFFFF
 
 
 def read_fields(
     message: Message, data: bytes, version: int, objects_max: int = _OBJECTS_MAX
 ) -> tuple[Marks, int, str | None]:
-    """Fill in everything but body, properties, raw and cache. Where the fields stand, where the frame ends, and the
-    producer id: ``<connection>:<session>:<producer>``.
+    """Fill in all fields except body, properties, raw and cache. Return the positions of the fields, the end of the
+    frame, and the producer id: ``<connection>:<session>:<producer>``.
 
-    Raises RecordDamaged, IndexError or struct.error unless ``data`` is a whole frame, up to what type 29 adds, and
-    RecordTooLarge where the broker path or the cluster has more than ``objects_max`` elements.
+    Raises RecordDamaged, IndexError or struct.error unless ``data`` is a whole frame, apart from the additions of type
+    29, and RecordTooLarge if the broker path or the cluster has more than ``objects_max`` elements.
     """
     size, type = loose.FRAME.unpack_from(data)
     if size + 4 != len(data):
@@ -143,7 +143,7 @@ def read_fields(
 
 
 def _read_middle(message: Message, data: bytes, position: int, version: int) -> tuple[int, int, int]:
-    """From the original transaction id on: where the group id, the persistent flag and the content begin."""
+    """Read from the original transaction id on; return the positions of group id, persistent flag and content."""
     group_at = loose.skip_object(data, position, version)
     message.group_id, position = loose.read_string(data, group_at)
     (message.group_sequence,) = loose.I32.unpack_from(data, position)
@@ -158,7 +158,8 @@ def _read_middle(message: Message, data: bytes, position: int, version: int) -> 
 def _read_end(
     message: Message, data: bytes, position: int, version: int, objects_max: int
 ) -> tuple[int, int, int, int]:
-    """From the data structure on: where redelivery counter, arrival and broker in time begin, and the frame ends."""
+    """Read from the data structure on; return the positions of redelivery counter, arrival, broker in time, and the
+    end."""
     position = loose.skip_object(data, position, version)
     counter_at = loose.skip_object(data, position, version) + 1
     (message.redelivery_counter,) = loose.I32.unpack_from(data, counter_at)
@@ -172,7 +173,7 @@ def _read_end(
 
 
 def check_end(kind: BodyKind, data: bytes, stop: int) -> None:
-    """Raises RecordDamaged, IndexError or struct.error unless the frame ends where its fields do (``stop``)."""
+    """Raise RecordDamaged, IndexError or struct.error unless the frame ends where its fields do (``stop``)."""
     if kind is BodyKind.BLOB:
         stop = loose.read_string(data, stop)[1]
         stop = loose.read_string(data, stop)[1] + 1

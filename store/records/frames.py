@@ -1,7 +1,7 @@
-"""Messages that stay the frames they came as: what is read is the header, what changes is a few bytes of it.
+"""Messages that stay the frames they came as: only the header is read, and only a few bytes of it change.
 
-A message from a JMS producer is accepted, stored, paged and given to JMS consumers as one and the same bytes
-(``Message.raw``). Its body and properties are decoded only for those who ask: selectors, clients of other protocols.
+A message from a JMS producer is accepted, stored, paged and given to JMS consumers as the same bytes (``Message.raw``).
+Its body and properties are decoded only when they are needed: for selectors, and for clients of other protocols.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from tandemmq.store.records.properties import has_at_most
 from tandemmq.store.records.transactions import TransactionId
 from tandemmq.store.records.utf import is_quick, is_quickly_written, is_utf8, utf8_of_modified
 
-# Any client can send a message that has a sound header, and nothing else that is.
+# Any client can send a message of which only the header is valid.
 UNREADABLE = LimitedLog(logging.getLogger(__name__))
 
 _SIZE = struct.Struct(">i")
-# size, type, and in place of the producer's command id and wish for a response: none
+# size, type; no command id and no required response instead of the producer's
 _HEAD = struct.Struct(">iBxxxxx")
 
 
-# Brokers that a client's message came through, or that are to get it: ActiveMQ's networks have some.
+# Maximum of brokers in the path or cluster of a client's message: ActiveMQ's networks have some.
 PATH_MAX = 1_000
-# Properties that are decoded in some milliseconds: so many, values of lists and maps included, and texts of the length
-# that ``utf.is_quick`` says. In so few bytes there are not more.
+# Properties that are decoded in some milliseconds: this number, with the values in lists and maps, and texts of the
+# length that ``utf.is_quick`` permits. Fewer bytes than _QUICK_BYTES cannot hold more.
 QUICK_PROPERTIES_MAX = 1_000
-# A longer frame is not copied slice by slice.
+# A frame of at least this size is not copied slice by slice.
 VIEWED_BYTES_MIN = 64 * 1024
 _QUICK_BYTES = 1024
 
 
 class OpenedMessage(Message):
-    """A message over its frame, ``raw``. Body and properties are decoded when they are asked for, and not kept: what a
-    message holds in memory is its frame. The properties that were decoded last are at hand.
+    """A message over its frame, ``raw``. Body and properties are decoded on access, and not kept: the memory of a
+    message is its frame. Only the properties that were decoded last are cached.
 
-    What cannot be decoded reads as empty, and is logged, once a minute: the header was sound, so the message can be
-    routed, stored and given to clients that read for themselves.
+    Parts that cannot be decoded read as empty, and are logged, once a minute: the header was valid, so the message can
+    be routed, stored and given to clients that read it themselves.
     """
 
     __slots__ = ("_body_at", "_content_at", "_frame", "_has_properties", "_is_compressed")
 
     _frame: bytes
-    _body_at: int | None  # of a blob, whose body is all that follows; the end for a body that cannot be decoded
+    _body_at: int | None  # of a blob, whose body is the rest; the end for a body that cannot be decoded
     _content_at: int
     _has_properties: bool
     _is_compressed: bool
 
     def __init__(self) -> None:
-        """The rest is read from a frame (``open_message``)."""
+        """Initialise the fields that are not read from a frame (``open_message``)."""
         self.holders = self.held_bytes = 0
         self.shared_body = None
         self.sender = None
@@ -86,11 +86,11 @@ class OpenedMessage(Message):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the body is inflated each time that it is asked for."""
+        """True if each access to the body inflates it."""
         return self._is_compressed
 
     def inflated(self, bytes_max: int) -> bytes:
-        """``body``, if that has ``bytes_max`` bytes at most: what is beyond is not inflated. Raises RecordDamaged."""
+        """Return ``body`` if it has at most ``bytes_max`` bytes: nothing beyond is inflated. Raises RecordDamaged."""
         limit = min(bytes_max, INFLATED_BYTES_MAX)
         try:
             return read_body(
@@ -100,8 +100,8 @@ class OpenedMessage(Message):
             raise RecordDamaged("a compressed body has an end before its beginning") from None
 
     def beginning(self, bytes_max: int) -> tuple[bytes, bool]:
-        """The first ``bytes_max`` bytes of ``body``, which is not compressed, and whether there are more; these are not
-        copied. A text is cut between two characters. Raises RecordDamaged."""
+        """Return the first ``bytes_max`` bytes of ``body``, which is not compressed, and whether there are more; these
+        are not copied. A text is cut between two characters. Raises RecordDamaged."""
         try:
             start, stop = self._body_at, len(self.raw)
             if start is None:
@@ -118,19 +118,19 @@ class OpenedMessage(Message):
 
     @property
     def properties_bytes(self) -> int:
-        """The length of the encoded properties; nothing is decoded for it."""
+        """Length of the encoded properties; nothing is decoded for it."""
         start = loose.skip_blob(self.raw, self._content_at)
         return loose.skip_blob(self.raw, start) - start
 
     @property
     def marshalled_properties(self) -> bytes:
-        """The encoded properties."""
+        """Encoded properties."""
         start = loose.skip_blob(self.raw, self._content_at)
         return loose.read_blob(self.raw, start)[0] or b""
 
     @property
     def deflated(self) -> bytes:
-        """The body as its producer sent it: a stream of zlib, as far as that is sound."""
+        """Body as its producer sent it: a zlib stream, if it is valid."""
         content, _ = loose.read_blob(self.raw, self._content_at)
         # ActiveMQBytesMessage writes the length before the stream, all others into it.
         return content[4:] if self.body_kind is BodyKind.BYTES and content is not None else content or b""
@@ -159,7 +159,7 @@ class OpenedMessage(Message):
 
     @property
     def is_quick(self) -> bool:
-        """Whether the event loop can decode body and properties in a few milliseconds. For a compressed body: the time
+        """True if the event loop can decode body and properties in a few milliseconds. For a compressed body: the time
         after it is inflated."""
         frame = self._frame
         if len(frame) <= _QUICK_BYTES:
@@ -188,11 +188,11 @@ def _is_quick(message: OpenedMessage) -> bool:
         properties = message.raw[start + 5 : stop]
         return is_quick(properties) and has_at_most(properties, QUICK_PROPERTIES_MAX)
     except (RecordDamaged, IndexError, struct.error):
-        return True  # which is found, and logged, when they are decoded
+        return True  # the decoder finds and logs the damage
 
 
 class Accepted:
-    """A producer's frame, taken apart. ``producer_id``: ``<connection>:<session>:<producer>`` or None."""
+    """A producer's frame in parts. ``producer_id``: ``<connection>:<session>:<producer>`` or None."""
 
     __slots__ = ("command_id", "is_response_required", "message", "producer_id", "transaction")
 
@@ -212,10 +212,10 @@ class Accepted:
 
 
 def open_message(frame: bytes, version: int = OPENWIRE_VERSION) -> Message:
-    """The message of a frame that fills ``frame``, with ``raw`` if it has the layout of version 11.
+    """Return the message of a frame that fills ``frame``, with ``raw`` if it has the layout of version 11.
 
-    Raises RecordDamaged unless the frame has the layout of ``version`` and ends where it says. Older layouts are
-    decoded at once, bodies and properties with them.
+    Raises RecordDamaged unless the frame has the layout of ``version`` and ends at its stated size. Older layouts are
+    decoded at once, with bodies and properties.
     """
     if version not in RAW_VERSIONS:
         return decode_message(frame, version)
@@ -229,12 +229,12 @@ def open_message(frame: bytes, version: int = OPENWIRE_VERSION) -> Message:
 
 
 def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> Accepted:
-    """Take a message from its producer: a whole frame, loose, version 11, size prefix included.
+    """Accept a message from its producer: a whole frame, loose, version 11, with its size prefix.
 
     The message's ``raw`` is the frame with ``broker_sequence``, and ``now_ms`` as arrival and broker-in time; without
-    command id, wish for a response and transaction ids; all else byte for byte. A BytesIO is changed in place and not
-    to be used again: the frame is not copied. Raises RecordDamaged for a frame whose structure is not sound, or whose
-    broker path or cluster has more than PATH_MAX elements; body and properties are not checked.
+    command id, required response and transaction ids; all else byte for byte. A BytesIO is changed in place and must
+    not be used again: the frame is not copied. Raises RecordDamaged for a frame with an invalid structure, or with more
+    than PATH_MAX elements in its broker path or cluster; body and properties are not checked.
     """
     message = OpenedMessage()
     data = frame if isinstance(frame, bytes) else frame.getvalue()
@@ -256,12 +256,12 @@ def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> A
             _SEQUENCE.pack(broker_sequence),
         )
         if isinstance(frame, bytes):
-            # With the body. A slice of a long frame is a view: else there are three of it for a moment.
+            # With the body. A slice of a long frame is a view: else three copies would exist for a moment.
             content: bytes | memoryview = data if arrival_at < VIEWED_BYTES_MIN else memoryview(data)
             between, end = data[arrival_at + 8 : in_time_at], data[in_time_at + 8 :]
             raw = b"".join([*head, content[group_at:arrival_at], time, between, time, end])
         else:
-            # A buffer that has another holder is copied when it is changed.
+            # A buffer with another reference is copied when it is changed.
             data = data[:0]  # prove: a-gathered-frame-is-not-copied "data[:0]" -> "data"
             raw = _changed(frame, b"".join(head), group_at, arrival_at, in_time_at, time)
         _open(message, raw, content_at - removed, properties_at - removed, counter_at - removed, stop - removed)
@@ -272,7 +272,8 @@ def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> A
 
 
 def _changed(frame: BytesIO, head: bytes, group_at: int, arrival_at: int, in_time_at: int, time: bytes) -> bytes:
-    """``frame`` with ``head`` for what is before ``group_at``, which is not shorter, and ``time`` in two places."""
+    """Return ``frame`` with ``head`` instead of the bytes before ``group_at``, at most as long, and ``time`` in two
+    places."""
     with frame.getbuffer() as view:
         view[arrival_at : arrival_at + 8] = view[in_time_at : in_time_at + 8] = time
         size = len(view) - (group_at - len(head))
@@ -299,7 +300,7 @@ def _open(message: OpenedMessage, raw: bytes, content_at: int, properties_at: in
 
 
 def is_long_text(message: Message) -> bool:
-    """Whether ``written`` is for another thread than the event loop's."""
+    """Return whether ``written`` must not run on the event loop."""
     if message.body_kind is not BodyKind.TEXT or message.raw is not None:
         return False
     return not message.body.isascii() and not is_quickly_written(message.body)
@@ -318,16 +319,16 @@ def written(message: Message) -> Message:
 
 
 def nested_message(message: Message) -> memoryview:
-    """The message as a MessageDispatch contains it behind the byte that says it is there: type, fields.
+    """Return the message as in a MessageDispatch behind the presence byte: type, fields.
 
-    The redelivery counter in it is the stored one: the dispatch has its own. Raises Unencodable for a message that
-    OpenWire has no room for.
+    The redelivery counter in it is the stored one: the dispatch has its own. Raises Unencodable if the message does not
+    fit into OpenWire.
     """
     return memoryview(frame_of(message))[_SIZE.size :]
 
 
 def frame_of(message: Message) -> bytes:
-    """The whole frame: as it came, or made for this purpose. Of those that were made the last is at hand, for the next
+    """Return the whole frame: as it came, or encoded now. Of encoded frames only the last is cached, for the next
     consumer; a message does not keep it beside its body. Raises Unencodable."""
     return message.raw or _made(message)
 

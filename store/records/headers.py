@@ -1,8 +1,8 @@
 """The header of a journal file: `TANDEMMQ 1 {json}` in a trace command, alone in the file's first batch.
 
-It is seal, rotation mark and gap detector in one: it says where every earlier file ends that no valid header names
-yet. Bytes behind an end do not count, for ever; a header behind an end does not exist. ActiveMQ ignores the record.
-Pure; docs/formats/journal.md argues why this is enough.
+The header is seal, rotation mark and gap detector in one: it names the end of every earlier file that no valid header
+has named yet. Bytes behind an end do not count, for ever; a header behind an end does not exist. ActiveMQ ignores the
+record. Pure; docs/formats/journal.md argues why this is enough.
 """
 
 # proofs: headers
@@ -21,7 +21,7 @@ from tandemmq.store.records.loose import OPENWIRE_VERSION
 
 MARK = "TANDEMMQ 1 "
 
-# Of a set that is written: the newest ends of epochs. Of one that is read: no more than these.
+# Limit of ends of epochs in a header: the newest are written; a header with more is invalid.
 LINEAGE_MAX = 1_000
 VOTERS_MAX = 99
 NODE_NAME_MAX = 255
@@ -31,10 +31,10 @@ _ID = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class SetHeader:
-    """What a header says of the set of brokers that the journal belongs to (docs/formats/replication.md).
+    """The part of a header about the set of brokers that the journal belongs to (docs/formats/replication.md).
 
     ``id`` and ``voters`` (the stores whose promises and disks count) are 32 hexadecimal digits each; ``names`` are the
-    nodes' by store. ``lineage`` says where each former epoch ended: (epoch, file, end), ascending.
+    nodes' by store. ``lineage`` has the end of each former epoch: (epoch, file, end), ascending.
     """
 
     id: str
@@ -49,9 +49,9 @@ class Header:
 
     ``ends`` maps earlier files to the offset at which they end; ``files`` are the ids that existed, this one
     included; ``reason`` is "promotion" or "rotation"; ``sync`` the strategy by which the file is written (always,
-    periodic, never). ``length`` is the length in bytes to which the file was prepared (0: not said): no file of ours
+    periodic, never). ``length`` is the length in bytes to which the file was prepared (0: unknown): no file of ours
     gets shorter. ``foreign_openwire`` is the version of the bodies in the files before this one that have no header,
-    said by the epoch that took them over (0: not said, which means 11). ``set`` is None in a journal of no set.
+    named by the epoch that took them over (0: not named, which means 11). ``set`` is None in a journal without a set.
     """
 
     epoch: int
@@ -67,12 +67,12 @@ class Header:
 
 
 def encode_header(header: Header) -> bytes:
-    """The payload of the header's record."""
+    """Return the payload of the header's record."""
     return encode_trace(MARK + json.dumps(header_body(header), separators=(",", ":")))
 
 
 def header_body(header: Header) -> dict[str, Any]:
-    """What stands as JSON behind the mark."""
+    """Return the JSON value behind the mark."""
     body: dict[str, Any] = {
         "epoch": header.epoch,
         "holder": header.holder,
@@ -100,7 +100,7 @@ def _set_body(said: SetHeader) -> dict[str, Any]:
 
 
 def decode_header(payload: bytes) -> Header | None:
-    """The header in a record's payload; None if the record is no header (ActiveMQ's files have none)."""
+    """Return the header in a record's payload; None if the record is no header (ActiveMQ's files have none)."""
     if not payload or payload[0] != 0:
         return None
     command = decode(payload)
@@ -113,7 +113,7 @@ def decode_header(payload: bytes) -> Header | None:
 
 
 def header_of_body(body: Mapping[str, Any]) -> Header:
-    """Raises ValueError, KeyError, TypeError or AttributeError for what ``header_body`` has not made."""
+    """Decode a ``header_body``. Raises ValueError, KeyError, TypeError or AttributeError for any other value."""
     return Header(
         epoch=int(body["epoch"]),
         holder=str(body["holder"]),
@@ -148,7 +148,7 @@ def _store_id(text: Any) -> str:
 
 
 def ranges(files: Iterable[int]) -> list[list[int]]:
-    """[1, 2, 3, 7] -> [[1, 3], [7, 7]]."""
+    """Return files as ranges: [1, 2, 3, 7] -> [[1, 3], [7, 7]]."""
     found: list[list[int]] = []
     for file in sorted(files):
         if found and file == found[-1][1] + 1:
@@ -160,7 +160,7 @@ def ranges(files: Iterable[int]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class EpochHistory:
-    """What all headers together say: which files count and where each of them ends.
+    """Facts from all headers together: the files that count and their ends.
 
     ``ends`` has no entry for a file whose end no header names: the last one, and those that ActiveMQ wrote.
     ``headers`` are the valid ones; ``epoch`` is the highest among them (0: none).
@@ -171,12 +171,12 @@ class EpochHistory:
 
     @property
     def newest(self) -> int:
-        """The last file with a valid header; 0: there is none."""
+        """Last file with a valid header; 0: there is none."""
         return max(self.headers, default=0)
 
     @property
     def named(self) -> tuple[int, ...]:
-        """The files that the newest header names."""
+        """Files that the newest header names."""
         return self.headers[self.newest].files if self.headers else ()
 
     @property
@@ -184,12 +184,12 @@ class EpochHistory:
         return max((header.epoch for header in self.headers.values()), default=0)
 
     def epoch_at(self, file: int) -> int:
-        """The epoch in which ``file`` was written, as far as headers tell; 0: before the first of ours."""
+        """Return the epoch in which ``file`` was written, according to the headers; 0: before our first one."""
         earlier = [number for number in self.headers if number <= file]
         return self.headers[max(earlier)].epoch if earlier else 0
 
     def version_at(self, file: int) -> int:
-        """The OpenWire version of the bodies in ``file``."""
+        """Return the OpenWire version of the bodies in ``file``."""
         header = self.headers.get(file)
         if header is not None:
             return header.openwire_version
@@ -197,15 +197,15 @@ class EpochHistory:
         return self.headers[min(numbers)].foreign_openwire if numbers else OPENWIRE_VERSION
 
     def may_have_holes(self, file: int) -> bool:
-        """Whether ``file`` was written without a sync for each batch: then a power loss may leave a later batch without
-        an earlier one, and neither was promised to survive it."""
+        """Return whether ``file`` was written without a sync for each batch: then a power loss may leave a later batch
+        without an earlier one, and no receipt promised durability for either."""
         header = self.headers.get(file)
         return header is not None and header.sync != "always"
 
     def first_of_epoch(self, file: int) -> bool:
-        """Whether ``file`` fenced off an epoch, or may have: it may not go before every file that precedes it.
+        """Return whether ``file`` fenced off an epoch, or may have: it must not go before any file that precedes it.
 
-        One without a valid header that a header ends at 0 may be the fence of a promotion that died before its header.
+        A file without a valid header whose named end is 0 may be the fence of a promotion that died before its header.
         Nothing in it counts, but the master before it looks for this name, and for no other.
         """
         header = self.headers.get(file)
@@ -214,8 +214,8 @@ class EpochHistory:
         return header.reason == "promotion"  # prove: promotion-begins-an-epoch
 
     def missing_fences(self, files: Collection[int]) -> list[int]:
-        """Which files without header went although one before them stays in ``files``: a master that sleeps in that one
-        finds no fence when it wakes."""
+        """Return the files without header that went although an earlier one stays in ``files``: a master that sleeps in
+        that one finds no fence when it wakes."""
         return sorted(
             file
             for file, end in self.ends.items()
@@ -226,7 +226,7 @@ class EpochHistory:
 def read_epoch_history(files: Iterable[int], header_of: Callable[[int], Header | None]) -> EpochHistory:
     """Read the headers of ``files``, newest first, as far as newer ones let them exist.
 
-    ``header_of`` gives the header in a file's first batch, None if there is none.
+    ``header_of`` returns the header in a file's first batch, None if there is none.
     """
     ends: dict[int, int] = {}
     headers: dict[int, Header] = {}

@@ -1,9 +1,9 @@
-"""What we say behind a framed command, inside its record: ActiveMQ ignores those bytes and writes none. Pure.
+"""Hints behind a framed command, inside its record: ActiveMQ ignores those bytes and writes none. Pure.
 
     01  order key 12 bytes, old location 8 bytes     this Update is a copy: the message keeps its place in the order
     02  old location 8 bytes                         this Add or Remove is the copy of an operation that is prepared
     03  name, UTF-8                                  this durable subscription belongs to the user of that name
-    04  length u16, name, UTF-8                      the bytes of this Add or Update count for the user of that name
+    04  length u16, name, UTF-8                      the bytes of this Add or Update are charged to this user
 
 The last one stands before the others, and ``store.records.commands`` reads and writes it: it is a part of the command.
 
@@ -47,28 +47,28 @@ Hint = CopyHint | OperationHint | UserHint
 
 
 def with_copy_hint(payload: bytes, order_key: int, old_location: int) -> bytes:
-    """``payload``, an Update, with its hint."""
+    """Return ``payload``, an Update, with its hint."""
     return b"".join((payload, b"\1", order_key.to_bytes(12, "big"), old_location.to_bytes(8, "big")))
 
 
 def with_operation_hint(payload: bytes, old_location: int) -> bytes:
-    """``payload``, an Add or Remove with a transaction, with its hint."""
+    """Return ``payload``, an Add or Remove with a transaction, with its hint."""
     return b"".join((payload, b"\2", old_location.to_bytes(8, "big")))
 
 
 def with_user_hint(payload: bytes, user: str | None) -> bytes:
-    """``payload``, the record of a durable subscription, with its user; None: no user yet."""
+    """Return ``payload``, the record of a durable subscription, with its user; None: no user yet."""
     return payload if user is None else b"".join((payload, b"\3", user.encode("utf-8", "surrogatepass")))
 
 
 def user_in(payload: bytes) -> str | None:
-    """Whose the durable subscription is, of which this is the record; None: that is not said."""
+    """Return the user of the durable subscription with this record, or None."""
     hint = hint_of(payload)
     return hint.user if isinstance(hint, UserHint) else None
 
 
 def hint_of(payload: bytes) -> Hint | None:
-    """The hint of a record's payload, beside the sender; None for what has none that we know."""
+    """Return the hint of a record's payload, beside the sender, or None if it has no known one."""
     rest = trailing(payload)
     rest = rest[sender_end(rest) :]
     if not rest:

@@ -1,12 +1,12 @@
-"""OpenWire objects in the loose encoding, without cache and stack traces: the form in which KahaDB keeps them.
+"""OpenWire objects in the loose encoding, without cache and stack traces: the form in KahaDB.
 
     string   bool present, u2 length, modified UTF-8
     bytes    bool present, i4 length, bytes
     object   bool present, i1 data type, fields in order; superclass first
     array    bool present, i2 count, objects
 
-Readers take (data, position) and return (value, position behind it). They raise IndexError or struct.error where
-the bytes end too early, which the frame's reader turns into RecordDamaged.
+Readers take (data, position) and return (value, position behind it). They raise IndexError or struct.error if
+the bytes end too early; the frame's reader turns this into RecordDamaged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandemmq.store.records.remembered import remember
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tandemmq.store.records.utf import decode_modified, encode_modified
 
-OPENWIRE_VERSION = 11  # what stores of ActiveMQ hold since 5.12, whatever its clients speak
+OPENWIRE_VERSION = 11  # the version of ActiveMQ's stores since 5.12, whatever version its clients use
 
 MESSAGE_ACK = 22
 SUBSCRIPTION_INFO = 55
@@ -43,7 +43,7 @@ _STRING = struct.Struct(">BH")
 _BLOB = struct.Struct(">Bi")
 FRAME = struct.Struct(">iB")
 FRAME_SIZE: int = FRAME.size
-# Of an element of a broker path or cluster: an id has the name of a host in it.
+# Maximum of bytes of an element of a broker path or cluster: an id contains a host name.
 _OBJECT_BYTES = 64
 
 
@@ -51,13 +51,13 @@ _OBJECT_BYTES = 64
 
 
 def has_room_for(text: str) -> bool:
-    """Whether ``text`` can be a string, or the name of a property."""
+    """Return whether ``text`` can be a string, or the name of a property."""
     # Java writes six bytes for a character at most.
     return len(text) <= STRING_BYTES_MAX // 6 or len(encode_modified(text)) <= STRING_BYTES_MAX
 
 
 def string(text: str | None) -> bytes:
-    """Raises Unencodable for more than 64 KiB."""
+    """Return a string. Raises Unencodable for more than 64 KiB."""
     if text is None:
         return NULL
     data = encode_modified(text)
@@ -71,7 +71,7 @@ def blob(data: bytes | None) -> bytes:
 
 
 def destination(value: Destination | None) -> bytes:
-    """A destination as object; kept for the next time."""
+    """Return a destination as object; cached."""
     if value is None:
         return NULL
     data = destinations.get(value)
@@ -86,7 +86,7 @@ def producer_id(connection_id: str, session: int, producer: int) -> bytes:
 
 
 def consumer_id(text: str | None) -> bytes:
-    """``<connection>:<session>:<consumer>`` as object."""
+    """Return ``<connection>:<session>:<consumer>`` as object."""
     if text is None:
         return NULL
     connection_id, session, value = text.rsplit(":", 2)
@@ -94,7 +94,7 @@ def consumer_id(text: str | None) -> bytes:
 
 
 def message_id(key: str | None) -> bytes:
-    """A producer key as MessageId object."""
+    """Return a producer key as MessageId object."""
     if key is None:
         return NULL
     producer, sequence, text_view = split_key(key)
@@ -112,7 +112,7 @@ def transaction_id(value: TransactionId | None) -> bytes:
 
 
 def frame(data_type: int, *fields: bytes) -> bytes:
-    """A whole frame with its size prefix."""
+    """Return a whole frame with its size prefix."""
     body = b"".join(fields)
     return FRAME.pack(len(body) + 1, data_type) + body
 
@@ -121,16 +121,16 @@ def frame(data_type: int, *fields: bytes) -> bytes:
 
 
 def producer_key(text: str) -> str:
-    """The form of a message id under which KahaDB stores it: ``<connection>:<session>:<producer>:<sequence>``.
+    """Return the form of a message id under which KahaDB stores it: ``<connection>:<session>:<producer>:<sequence>``.
 
-    Ids of that form stay as they are. To any other text a session, producer and sequence of 0 are added, so that
-    ActiveMQ, which computes the key from the numbers, arrives at the same; its clients are shown the text.
+    Ids of that form stay unchanged. To any other text a session, producer and sequence of 0 are added, so that
+    ActiveMQ, which computes the key from the numbers, gets the same key; its clients see the text.
     """
     return text if split_key(text)[2] is None else f"{text}:0:0:0"
 
 
 def key_bytes(text: str) -> bytes:
-    """:func:`producer_key` in UTF-8."""
+    """Return :func:`producer_key` in UTF-8."""
     prefix, _, last = text.rpartition(":")
     if prefix in producers and is_plain_sequence(last):
         return text.encode()
@@ -138,7 +138,7 @@ def key_bytes(text: str) -> bytes:
 
 
 def split_key(text: str) -> tuple[bytes, int, str | None]:
-    """ProducerId object, sequence and, for foreign ids only, the text that clients are to see."""
+    """Return ProducerId object, sequence and, only for foreign ids, the text that clients see."""
     prefix, _, last = text.rpartition(":")
     producer = producers.get(prefix)
     if producer is not None and is_plain_sequence(last):
@@ -153,7 +153,7 @@ def split_key(text: str) -> tuple[bytes, int, str | None]:
 
 
 def is_plain_sequence(text: str) -> bool:
-    """Quickly: surely a positive number as Java prints it. False means: look closer."""
+    """Return quickly whether ``text`` is certainly a positive number in Java's form. False means unknown."""
     return text.isdecimal() and text[0] != "0" and len(text) < 19 and text.isascii()
 
 
@@ -167,7 +167,7 @@ def _numbers(text: str) -> tuple[str, int, int, int] | None:
         I64.pack(sequence)
     except (ValueError, struct.error):
         return None
-    # 007 would come back as 7: only what Java prints itself counts as a number.
+    # 007 would come back as 7: only Java's own form counts as a number.
     if f"{parts[0]}:{session}:{producer}:{sequence}" != text:
         return None
     return parts[0], session, producer, sequence
@@ -182,7 +182,7 @@ destinations: dict[Destination, bytes] = {}
 
 
 def open_frame(data: bytes) -> tuple[int, int, int]:
-    """Data type, position of the first field and end of a frame that fills ``data`` exactly."""
+    """Return data type, position of the first field and end of a frame that fills ``data`` exactly."""
     size, data_type = FRAME.unpack_from(data)
     if size + 4 != len(data):
         raise RecordDamaged(f"an OpenWire frame claims {size + 4} bytes and has {len(data)}")
@@ -205,7 +205,7 @@ def read_blob(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def skip_blob(data: bytes, position: int) -> int:
-    """Where the blob at ``position`` ends."""
+    """Return the end of the blob at ``position``."""
     if not data[position]:
         return position + 1
     (length,) = I32.unpack_from(data, position + 1)
@@ -216,14 +216,14 @@ def skip_blob(data: bytes, position: int) -> int:
 
 
 def read_text(data: bytes, position: int) -> tuple[str, int]:
-    """A string that must be there."""
+    """Read a string that must be present."""
     text, position = read_string(data, position)
     if text is None:
         raise RecordDamaged("a name is missing")
     return text, position
 
 
-# objects as they stand -> what they mean; most frames repeat those of the frame before
+# encoded objects -> values; most frames repeat those of the previous frame
 _known_destinations: dict[bytes, Destination] = {}
 _known_producers: dict[bytes, str] = {}
 
@@ -251,7 +251,7 @@ def _expect(data: bytes, position: int, data_type: int) -> int:
 
 
 def read_producer_id(data: bytes, position: int) -> tuple[str, int]:
-    """``<connection>:<session>:<producer>``"""
+    """Read ``<connection>:<session>:<producer>``."""
     stop = position + 5 + (data[position + 3] << 8 | data[position + 4]) + PAIR.size
     key = data[position:stop]
     found = _known_producers.get(key)
@@ -264,7 +264,7 @@ def read_producer_id(data: bytes, position: int) -> tuple[str, int]:
 
 
 def read_consumer_id(data: bytes, position: int) -> tuple[str | None, int]:
-    """``<connection>:<session>:<consumer>``"""
+    """Read ``<connection>:<session>:<consumer>``."""
     if not data[position]:
         return None, position + 1
     connection_id, position = read_text(data, _expect(data, position, CONSUMER_ID))
@@ -273,7 +273,7 @@ def read_consumer_id(data: bytes, position: int) -> tuple[str | None, int]:
 
 
 def read_message_id(data: bytes, position: int, version: int = OPENWIRE_VERSION) -> tuple[str | None, int]:
-    """The producer key of a MessageId; its text alone if it came without a producer."""
+    """Read the producer key of a MessageId; its text alone if it has no producer."""
     if not data[position]:
         return None, position + 1
     position = _expect(data, position, MESSAGE_ID)
@@ -310,8 +310,8 @@ def read_transaction_id(data: bytes, position: int) -> tuple[TransactionId | Non
 
 
 def skip_objects(data: bytes, position: int, version: int, objects_max: int) -> int:
-    """Steps over an array of objects (broker path, cluster). Raises RecordTooLarge for more than ``objects_max``, or
-    more bytes than so many names of hosts have."""
+    """Skip an array of objects (broker path, cluster). Raises RecordTooLarge for more than ``objects_max``, or more
+    bytes than that number of host names has."""
     if not data[position]:
         return position + 1
     count = data[position + 1] << 8 | data[position + 2]
@@ -327,7 +327,7 @@ def skip_objects(data: bytes, position: int, version: int, objects_max: int) -> 
 
 
 def skip_object(data: bytes, position: int, version: int) -> int:
-    """Steps over an object that a message does not keep."""
+    """Skip an object that a message does not keep."""
     if not data[position]:
         return position + 1
     data_type = data[position + 1]

@@ -1,16 +1,16 @@
-"""Trace commands by which a master records for its successors what it does to whole files. Pure.
+"""Trace commands by which a master records its actions on whole files for its successors. Pure.
 
-`TANDEMMQ-GONE {"files": [[first, last], ...]}` stands, synced, in the journal before the named files are unlinked:
-so a file that was reclaimed differs for ever from one that was lost (safety.md 4).
+`TANDEMMQ-GONE {"files": [[first, last], ...]}` is written and synced before the named files are unlinked:
+so a reclaimed file always differs from a lost one (safety.md 4).
 
 `TANDEMMQ-SETTLED {"subscription": key, "topic": name}` ends the move of a durable subscription: all that it
 holds stands behind its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
 
-`TANDEMMQ-CONNECTIONS [[connection id, user], ...]` says whose connection ids are (store.records.connection_owners): one
-that is met for the first time; all that are remembered, before files are removed.
+`TANDEMMQ-CONNECTIONS [[connection id, user], ...]` names the users of connection ids (store.records.connection_owners):
+of a new id; of all known ids, before files are removed.
 
-`TANDEMMQ-CLOCK <milliseconds since 1970>` says what time the master's clock showed when the batch was made: for people
-who read journals, since records carry no time; it decides nothing.
+`TANDEMMQ-CLOCK <milliseconds since 1970>` is the time of the master's clock when the batch was made: for people who
+read journals, because records carry no time; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tandemmq.store.records.commands import Trace, decode, encode_trace
 from tandemmq.store.records.headers import ranges
 from tandemmq.store.records.message import Destination
 
-# So every trace of ours begins, but for the header of a file (store.records.headers).
+# Prefix of all our traces, except the header of a file (store.records.headers).
 OUR_TRACES = "TANDEMMQ-"
-# Behind the end of a file that a rotation left (store.damage.report).
+# Mark behind the end of a file after a rotation (store.damage.report).
 NEXT = "TANDEMMQ-NEXT "
 _GONE = "TANDEMMQ-GONE "
 _SETTLED = "TANDEMMQ-SETTLED "
@@ -34,12 +34,12 @@ _CLOCK = "TANDEMMQ-CLOCK "
 
 
 def encode_mark(mark: str, body: object) -> bytes:
-    """The payload of a trace command: ``body`` as JSON behind the mark."""
+    """Return the payload of a trace command: ``body`` as JSON behind the mark."""
     return encode_trace(mark + json.dumps(body, separators=(",", ":")))
 
 
 def decode_mark(mark: str, payload: bytes) -> Any:
-    """What stands behind the mark in a trace command's payload; None for every other trace."""
+    """Return the value behind the mark in a trace command's payload; None for every other trace."""
     if mark.encode() not in payload[:32]:
         return None
     command = decode(payload)
@@ -48,47 +48,48 @@ def decode_mark(mark: str, payload: bytes) -> Any:
 
 
 def encode_gone(files: Iterable[int]) -> bytes:
-    """The payload of the record that precedes the removal of ``files``."""
+    """Return the payload of the record that precedes the removal of ``files``."""
     return encode_mark(_GONE, {"files": ranges(files)})
 
 
 def decode_gone(payload: bytes) -> tuple[int, ...]:
-    """The files that a trace command's payload gives up; empty for every other trace."""
+    """Return the files that a trace command's payload gives up; empty for every other trace."""
     body = decode_mark(_GONE, payload)
     return () if body is None else tuple(file for first, last in body["files"] for file in range(first, last + 1))
 
 
 def encode_settled(topic: Destination, subscription_key: str) -> bytes:
-    """The payload of the record that follows the last copy of what a moved subscription holds."""
+    """Return the payload of the record that follows the last copy of a moved subscription's messages."""
     return encode_mark(_SETTLED, {"subscription": subscription_key, "topic": topic.name})
 
 
 def decode_settled(payload: bytes) -> tuple[str | None, str] | None:
-    """The topic and the key of the subscription that a trace command's payload settles; None for every other trace.
+    """Return the topic and the key of the subscription that a trace command's payload settles; None for every other
+    trace.
 
-    The topic is None in those of before: a key stood for one subscription of one topic then.
+    The topic is None in old traces: a key was unique to one subscription of one topic then.
     """
     body = decode_mark(_SETTLED, payload)
     return None if body is None else (body.get("topic"), str(body["subscription"]))
 
 
 def encode_connections(pairs: Iterable[tuple[str, str]]) -> bytes:
-    """The payload of the record of connection ids and their users: (id, user)."""
+    """Return the payload of the record of connection ids and their users: (id, user)."""
     return encode_mark(_CONNECTIONS, list(pairs))
 
 
 def decode_connections(payload: bytes) -> list[tuple[str, str]]:
-    """(connection id, user) of what a trace command's payload says of them; nothing for every other trace."""
+    """Return (connection id, user) of a trace command's payload; empty for every other trace."""
     return [(str(id), str(user)) for id, user in decode_mark(_CONNECTIONS, payload) or ()]
 
 
 def encode_clock(milliseconds: int) -> bytes:
-    """The payload of the record that says what time it is: of wall time, since 1970."""
+    """Return the payload of the record with the wall time since 1970."""
     return encode_trace(f"{_CLOCK}{milliseconds}")
 
 
 def clock_of(text: str) -> int | None:
-    """The milliseconds that the text of a trace command shows; None for every other trace."""
+    """Return the milliseconds in the text of a trace command; None for every other trace."""
     if not text.startswith(_CLOCK):
         return None
     output_text = text[len(_CLOCK) :]

@@ -1,7 +1,7 @@
-"""A message as every room of the broker sees it, and nothing of how a protocol or the journal writes it.
+"""The message for all parts of the broker, independent of its form in protocols and journal.
 
-One value serves all protocols and the store: what a STOMP client sent, what a JMS client sent and what the
-journal kept are the same :class:`Message`. Times are milliseconds since 1970 (0: none), as in JMS.
+One value serves all protocols and the store: a message of a STOMP client, of a JMS client and of the
+journal are the same :class:`Message`. Times are milliseconds since 1970 (0: none), as in JMS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DestinationKind(IntEnum):
 
 
 class Destination(NamedTuple):
-    """Where messages go. ``name`` is the physical name, without ``queue://`` or ``/queue/``."""
+    """Destination of messages. ``name`` is the physical name, without ``queue://`` or ``/queue/``."""
 
     kind: DestinationKind
     name: str
@@ -34,7 +34,7 @@ class Destination(NamedTuple):
         return f"{SCHEMES[self.kind]}://{self.name}"
 
 
-# The words for the kinds, as ActiveMQ's qualified names have them.
+# The words for the kinds, as in ActiveMQ's qualified names.
 SCHEMES = {
     DestinationKind.QUEUE: "queue",
     DestinationKind.TOPIC: "topic",
@@ -44,7 +44,7 @@ SCHEMES = {
 
 
 class BodyKind(IntEnum):
-    """How ``Message.body`` is meant. The numbers are the OpenWire data types of the message classes."""
+    """Meaning of ``Message.body``. The numbers are the OpenWire data types of the message classes."""
 
     NONE = 23
     BYTES = 24
@@ -59,32 +59,32 @@ class BodyKind(IntEnum):
 PropertyValue = bool | int | float | str | bytes | list[Any] | dict[str, Any] | None
 
 
-# The last millisecond that a message can say.
+# The last millisecond that a message can contain.
 TIME_MAX = (1 << 63) - 1
 
-# What Python takes for a property beside the characters of its name and value.
+# Memory of a property in Python beside the characters of its name and value.
 PROPERTY_BYTES = 140
 
 
 @dataclass(slots=True, eq=False)
 class SharedBody:
-    """A body of ``size`` bytes that several messages have: how many of them are held in memory (broker.core.memory)."""
+    """A body of ``size`` bytes that several messages share; ``holders`` of them are in memory (broker.core.memory)."""
 
     size: int
     holders: int = 0
 
 
 class Message:
-    """One message.
+    """Message of any protocol.
 
     ``body`` is UTF-8 for TEXT, the plain bytes for BYTES, and the OpenWire content as it stands for all other
     kinds. ``message_id`` is the producer key ``<connection id>:<session>:<producer>:<sequence>`` of KahaDB.
     ``properties`` may be None, which means empty: most messages have none, and a dict costs more than a message.
     A message is not changed once it was handed to the engine, except ``redelivery_counter``.
     ``raw`` holds the whole OpenWire frame (loose, version 11) if it came as one: it need not be written again.
-    ``holders``, ``held_bytes`` and ``shared_body`` belong to who counts what is held in memory (broker.core.memory).
-    ``broker_sequence`` is the number that a broker gave it when it took it (0: none), which clients tell back.
-    ``sender`` is the user for whom its bytes in the store count; None: they count for no user. No client says it.
+    ``holders``, ``held_bytes`` and ``shared_body`` belong to the memory accounting (broker.core.memory).
+    ``broker_sequence`` is the number that a broker gave it when it accepted it (0: none), which clients send back.
+    ``sender`` is the user to whom its bytes in the store are charged; None: no user. It never comes from a client.
     """
 
     __slots__ = (
@@ -119,7 +119,7 @@ class Message:
         message_id: str,
         body: bytes = b"",
         body_kind: BodyKind = BodyKind.BYTES,
-        # To be given by name. They are not keyword-only: Python would look up the default of each.
+        # Pass these by name. They are not keyword-only, because Python would look up the default of each.
         persistent: bool = False,
         priority: int = 4,
         expiration: int = 0,
@@ -159,7 +159,7 @@ class Message:
         self.shared_body: SharedBody | None = None
         self.sender: str | None = None
 
-    # Properties, for messages that are opened frames decode theirs when they are asked for (frames.OpenedMessage).
+    # Properties, because messages over opened frames decode these fields on access (frames.OpenedMessage).
 
     @property
     def body(self) -> bytes:
@@ -179,7 +179,7 @@ class Message:
 
     @property
     def quick_properties(self) -> dict[str, PropertyValue] | None:
-        """``properties``, for the event loop. Raises RecordTooLarge where it would take milliseconds to decode them."""
+        """Properties for the event loop. Raises RecordTooLarge if it would take milliseconds to decode them."""
         return self._properties
 
     @property
@@ -188,8 +188,8 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds in memory, about: without what Python adds to the message itself. The same as long as it
-        lives."""
+        """Approximate bytes in memory, without Python's overhead for the message itself. The same as long as the
+        message lives."""
         size = len(self._body)
         if self.correlation_id is not None:
             size += len(self.correlation_id)
@@ -210,14 +210,14 @@ class Message:
 
     @property
     def may_have_properties(self) -> bool:
-        """Whether it is worth while to ask for ``properties``: asked without decoding anything, and no false No."""
+        """True if ``properties`` may exist: found without decoding. False is reliable."""
         return self._properties is not None
 
     def __repr__(self) -> str:
         return f"<Message {self.message_id} for {self.destination}, {self.size} bytes>"
 
 
-# The fields that the header of a frame says, by name.
+# The fields in the header of a frame, by name.
 HEADER = (
     "body_kind",
     "broker_sequence",
@@ -241,5 +241,5 @@ _NOWHERE = Destination(DestinationKind.QUEUE, "")
 
 
 def unread() -> Message:
-    """One whose fields are still to be read (fields.read_fields)."""
+    """Return a message whose fields must still be read (fields.read_fields)."""
     return Message(_NOWHERE, "")

@@ -1,4 +1,4 @@
-"""Who made a message's id: the client that numbers its messages, or a broker. Pure.
+"""The maker of a message's id: a client that numbers its messages, or a broker. Pure.
 
 A message id is ``<connection>:<session>:<producer>:<sequence>``. JMS clients make theirs, with sessions that count
 from 1, and send a message again under the same id when its receipt was lost. For clients that do not number their
@@ -22,20 +22,20 @@ _BROKER_SESSION_WITHIN = f":{_BROKER_SESSION}:"
 
 
 def broker_producer(connection_id: str) -> str:
-    """The producer of ids that a broker makes for ``connection_id``: a colon and a sequence make one of it."""
+    """Return the producer of a broker's ids for ``connection_id``: append a colon and a sequence."""
     return f"{connection_id}:{_BROKER_SESSION}:1"
 
 
 def broker_ids(connection_id: str) -> Iterator[str]:
-    """Ids that a broker makes for ``connection_id``, without end."""
+    """Yield endless ids of a broker for ``connection_id``."""
     producer = broker_producer(connection_id)
     for sequence in count(1):
         yield f"{producer}:{sequence}"
 
 
 def client_message_id(producer: str, sequence: int, user: str | None = None) -> str:
-    """The id of the message that a client calls ``sequence`` of ``producer``, a name of letters, digits, dots, hyphens
-    and underscores. Users have producers of their own: no user can use up the numbers of another."""
+    """Return the id of a client's message ``sequence`` of ``producer``, a name of letters, digits, dots, hyphens
+    and underscores. Users have separate producers: no user can use up the numbers of another."""
     if user is None:
         return f"ID:{producer}:1:1:{sequence}"
     return f"ID:{producer}@{_plain(user)}:1:1:{sequence}"
@@ -46,8 +46,8 @@ def _plain(user: str) -> str:
 
 
 def user_of_producer(producer: str, user_of_connection: Callable[[str], str | None]) -> str | None:
-    """Whose ``producer`` is, the part of a message id before its sequence: a word for the user, the same for all that
-    are his. None: unknown."""
+    """Return the user of ``producer``, the part of a message id before its sequence: a word that is the same for all
+    producers of that user. None: unknown."""
     connection_id = producer.rsplit(":", 2)[0]
     if is_of_numbered(connection_id):
         return connection_id.partition("@")[2]
@@ -56,21 +56,21 @@ def user_of_producer(producer: str, user_of_connection: Callable[[str], str | No
 
 
 def is_of_numbered(connection_id: str) -> bool:
-    """Whether ids of ``client_message_id`` with a user may begin so: no client may call its connection that."""
+    """Return whether ids of ``client_message_id`` with a user may begin so: no client may use this connection id."""
     return "@" in connection_id and ":" not in connection_id.removeprefix("ID:")
 
 
 def is_of_broker(session: int) -> bool:
-    """Whether ids of this session are a broker's, so that no client may make them."""
+    """Return whether ids of this session are a broker's, so that no client may make them."""
     return session < 0
 
 
-# The id that was taken apart last, which is asked for again, and what came of it.
+# The id that was split last, because callers repeat it, and its parts.
 _last: tuple[str, tuple[str, int]] = ("", ("", -1))
 
 
 def numbered(message_id: str) -> tuple[str, int]:
-    """(producer, sequence) of an id that ends with a number as clients write it; else the sequence is -1."""
+    """Return (producer, sequence) of an id that ends with a number in clients' form; else the sequence is -1."""
     global _last
     last = _last
     if last[0] is message_id:
@@ -90,7 +90,7 @@ def _numbered(message_id: str) -> tuple[str, int]:
 
 
 def is_made_by_broker(message_id: str) -> bool:
-    """Whether a broker made this id: no client ever sends a message under it again."""
+    """Return whether a broker made this id: no client ever sends a message under it again."""
     if _BROKER_SESSION_WITHIN not in message_id:
         return False
     parts = message_id.rsplit(":", 3)

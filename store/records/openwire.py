@@ -1,8 +1,9 @@
-"""Messages as OpenWire frames: loose, version 11, as KahaDB keeps them; read also in versions 1 to 12.
+"""Messages as OpenWire frames: loose, version 11, as in KahaDB; also read in versions 1 to 12.
 
-The layout is drawn in :mod:`store.records.fields`; :mod:`store.records.frames` reads no more of a frame than it must.
+The layout is drawn in :mod:`store.records.fields`; :mod:`store.records.frames` reads only the necessary parts of a
+frame.
 
-A message keeps what a receiver sees. Left behind, unless the frame itself is kept (``Message.raw``), are transaction
+A message keeps what a receiver sees. Unless the frame itself is kept (``Message.raw``), it loses transaction
 ids (the journal's commands carry them), the path through a network of brokers, target consumer and data structure.
 """
 
@@ -43,9 +44,9 @@ _BLOB = int(BodyKind.BLOB)
 
 
 def encode_message(message: Message) -> bytes:
-    """The frame that ActiveMQ finds in its store: ``message.raw``, if it has one. It is not kept.
+    """Return the frame in ActiveMQ's form: ``message.raw``, if it has one. The frame is not kept.
 
-    Raises Unencodable for what OpenWire has no room for. Responses are not required and broker-in time is the
+    Raises Unencodable if a value does not fit into OpenWire. Responses are not required and broker-in time is the
     timestamp. The broker sequence, if the message has none, is the producer's: ActiveMQ compares it only within a
     consumer's unacknowledged messages.
     """
@@ -100,7 +101,7 @@ def encode_message(message: Message) -> bytes:
             _END.pack(timestamp, 0),
             extra if kind == _BLOB else b"",
         )
-        if len(body) > _LONG_BYTES_MIN:  # it is not copied twice
+        if len(body) > _LONG_BYTES_MIN:  # avoids a second copy
             return b"".join((_SIZE.pack(sum(map(len, parts))), *parts))
         frame = b"".join(parts)
         return _SIZE.pack(len(frame)) + frame
@@ -109,10 +110,10 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(data: bytes, version: int = OPENWIRE_VERSION) -> Message:
-    """The message of a frame that fills ``data``, without ``raw``; compressed bodies come inflated.
+    """Return the message of a frame that fills ``data``, without ``raw``; compressed bodies are inflated.
 
-    Raises RecordDamaged unless the frame is whole, has the layout of ``version``, ends where it says, and can be read
-    down to the last property.
+    Raises RecordDamaged unless the frame is whole, has the layout of ``version``, ends at its stated size, and is
+    readable down to the last property.
     """
     message = unread()
     try:
@@ -130,10 +131,10 @@ def decode_message(data: bytes, version: int = OPENWIRE_VERSION) -> Message:
 
 
 def detect_version(frames: Iterable[bytes], versions: Iterable[int] = VERSIONS_TRIED) -> int | None:
-    """The version (one of 11, 6, 2, 1, standing for its layout) in which all ``frames`` are sound; None if in none.
+    """Return the version (11, 6, 2 or 1, for its layout) in which all ``frames`` are valid; None if in none.
 
-    KahaDB keeps its store's version in the index only: who lost the index has to try. Versions 3 to 9 are alike, and
-    10 to 12.
+    KahaDB keeps its store's version only in the index: without the index it must be tried. Versions 3 to 9 are equal,
+    and 10 to 12.
     """
     samples = list(frames)
     for version in versions:
@@ -147,7 +148,7 @@ def detect_version(frames: Iterable[bytes], versions: Iterable[int] = VERSIONS_T
 
 
 def decode_any(data: bytes) -> Message:
-    """As ``decode_message``, of a frame whose version is not known."""
+    """Do ``decode_message`` for a frame of unknown version."""
     version = detect_version([data])
     if version is None:
         raise RecordDamaged("the message is sound in no version of OpenWire")
@@ -155,7 +156,7 @@ def decode_any(data: bytes) -> Message:
 
 
 def current_frame(data: bytes, version: int) -> bytes:
-    """A frame of that version in the one that we write."""
+    """Return a frame of that version in the version that we write."""
     return data if version == OPENWIRE_VERSION else encode_message(decode_message(data, version))
 
 
@@ -167,9 +168,9 @@ def read_body(
     is_compressed: bool,
     inflated_bytes_max: int = INFLATED_BYTES_MAX,
 ) -> bytes:
-    """``Message.body`` of the content at ``content_at``. Raises RecordDamaged, IndexError or struct.error.
+    """Return ``Message.body`` of the content at ``content_at``. Raises RecordDamaged, IndexError or struct.error.
 
-    What is longer than ``inflated_bytes_max`` is damaged; nothing beyond that is inflated.
+    A body longer than ``inflated_bytes_max`` counts as damaged; nothing beyond that is inflated.
     """
     stop = loose.skip_blob(data, content_at)
     if not data[content_at]:
@@ -182,7 +183,7 @@ def read_body(
 
 
 def read_properties(data: bytes, position: int) -> dict[str, PropertyValue] | None:
-    """``Message.properties`` of the map at ``position``. Raises RecordDamaged, IndexError or struct.error."""
+    """Return ``Message.properties`` of the map at ``position``. Raises RecordDamaged, IndexError or struct.error."""
     marshalled, _ = loose.read_blob(data, position)
     return None if marshalled is None else decode_properties(marshalled) or None
 
@@ -199,7 +200,8 @@ def _inflate(content: bytes, kind: BodyKind, bytes_max: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
         if kind is BodyKind.BYTES:
-            # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: what is behind it is noise.
+            # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: the bytes behind it are
+            # noise.
             (length,) = loose.I32.unpack_from(content)
             if length < 0:
                 raise RecordDamaged(f"a compressed body claims {length} bytes")

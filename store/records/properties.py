@@ -3,7 +3,7 @@
     i4 count, count x { utf key, typed value }        -1: no map
     typed value = i1 code + payload                   codes in the tables below
 
-Types are kept: what Java wrote as a short comes back as a Short, and is written as a short again. Plain Python
+Types are kept: a Java short comes back as a Short, and is written as a short again. Plain Python
 values stand for the widest use: int is an int or, if it needs to be, a long; float is a double.
 """
 
@@ -65,12 +65,12 @@ class Char(str):
     __slots__ = ()
 
 
-# Maps with a whole number and nothing else, as every message from an MQTT client has one -> their bytes
+# Maps with one integer and nothing else, as in every message from an MQTT client -> their bytes
 _of_one: dict[tuple[str, int], bytes] = {}
 
 
 def encode_properties(properties: dict[str, Any]) -> bytes:
-    """The map as bytes. Raises Unencodable for values that Java has no type for."""
+    """Return the map as bytes. Raises Unencodable for values that Java has no type for."""
     if len(properties) == 1:
         for one in properties.items():
             if type(one[1]) is int:  # True is equal to 1, and another type
@@ -88,7 +88,7 @@ def _encoded(properties: dict[str, Any]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, Any]:
-    """The inverse of :func:`encode_properties`. Raises RecordDamaged."""
+    """Decode the bytes of :func:`encode_properties`. Raises RecordDamaged."""
     try:
         found, position = _read_map(data, 0, 0)
     except (IndexError, struct.error):
@@ -99,7 +99,8 @@ def decode_properties(data: bytes) -> dict[str, Any]:
 
 
 def without(data: bytes, names: Collection[str]) -> bytes:
-    """The map without the values of those names; all others keep their bytes. ``decode_properties`` reads ``data``."""
+    """Return the map without the values of those names; all others keep their bytes. ``decode_properties`` reads
+    ``data``."""
     (count,) = _I32.unpack_from(data)
     kept: list[bytes] = []
     position = 4
@@ -113,11 +114,11 @@ def without(data: bytes, names: Collection[str]) -> bytes:
 
 
 def has_at_most(data: bytes, count: int) -> bool:
-    """Whether the map has no more than ``count`` values, those within others included, by what it claims. Looks at no
-    more than these. Raises RecordDamaged, IndexError or struct.error where it meets what is no map."""
+    """Return whether the map has at most ``count`` values, with nested ones, according to its counts. Reads only these
+    values. Raises RecordDamaged, IndexError or struct.error if it meets bytes that are no map."""
     if _I32.unpack_from(data)[0] > count:
         return False
-    opened = [(_I32.unpack_from(data)[0], True)]  # left in each that is open; is it a map?
+    opened = [(_I32.unpack_from(data)[0], True)]  # values left in each open container; whether it is a map
     position = 4
     while opened:
         left, is_map = opened.pop()
@@ -188,7 +189,7 @@ def _write_value(parts: list[bytes], value: Any, depth: int) -> None:
 
 
 def _string(value: str, depth: int) -> bytes:
-    # Java reads these as plain UTF-8, though it writes modified (measured with 5.17.2); but a big string inside a
+    # Java reads these as plain UTF-8, though it writes modified UTF-8 (measured with 5.17.2); but a big string inside a
     # nested map goes through its strict reader of modified UTF-8.
     data = value.encode() if value.isascii() else value.encode("utf-8", "surrogatepass")
     if len(value) < _SHORT_STRING_CHARS:  # at most four bytes each: the length fits

@@ -2,7 +2,7 @@
 
     field = tag varint (number << 3 | wire type) + value        wire type 0: varint        2: varint length + bytes
 
-Unlike elsewhere fields stand in order, and there are no unknown ones: ActiveMQ's reader takes their bytes for tags.
+Other than in standard protobuf, fields are in order, and none is unknown: ActiveMQ's reader takes their bytes for tags.
 So an unknown or repeated tag is damage here. All field numbers are below 16: a tag is one byte.
 """
 
@@ -19,7 +19,7 @@ _SIGN = 1 << (_VARINT_BITS - 1)
 
 
 def encode_varint(value: int) -> bytes:
-    """A varint. Negative numbers are sign-extended to 64 bits and take ten bytes."""
+    """Return a varint. Negative numbers are sign-extended to 64 bits and take ten bytes."""
     value &= _MASK
     out = bytearray()
     while value > 0x7F:
@@ -30,17 +30,17 @@ def encode_varint(value: int) -> bytes:
 
 
 _TABLE = tuple(encode_varint(value) for value in range(_TABLE_SIZE))
-# Those of 0 to 127, for who writes them for each message.
+# Varints of 0 to 127, for writers on the path of each message.
 SHORT = _TABLE[:128]
 
 
 def varint(value: int) -> bytes:
-    """:func:`encode_varint`, by a table for what is common."""
+    """Return :func:`encode_varint`, from a table for common values."""
     return _TABLE[value] if 0 <= value < _TABLE_SIZE else encode_varint(value)
 
 
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The unsigned value at ``position``, and where it ends. IndexError when the bytes end first."""
+    """Return the unsigned value at ``position``, and its end. IndexError if the bytes end first."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -54,25 +54,25 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """An int32 or int64 as it was meant: varints carry two's complement."""
+    """Return an int32 or int64 of its two's complement in a varint."""
     return value - (1 << _VARINT_BITS) if value & _SIGN else value
 
 
 def varint_field(tag: int, value: int) -> bytes:
-    """A field of wire type 0."""
+    """Return a field of wire type 0."""
     return _TABLE[tag] + varint(value)
 
 
 def bytes_field(tag: int, value: bytes) -> bytes:
-    """A field of wire type 2."""
+    """Return a field of wire type 2."""
     return _TABLE[tag] + varint(len(value)) + value
 
 
 def read_fields(data: bytes, position: int, end: int, known: frozenset[int]) -> dict[int, Any]:
-    """All fields between ``position`` and ``end`` by tag: int (unsigned) for wire type 0, bytes for wire type 2.
+    """Return all fields between ``position`` and ``end`` by tag: int (unsigned) for wire type 0, bytes for wire type 2.
 
     Raises RecordDamaged for a tag not in ``known``, a repeated one, or a field that reaches over ``end``;
-    IndexError when ``data`` ends before.
+    IndexError if ``data`` ends before.
     """
     found: dict[int, Any] = {}
     while position < end:

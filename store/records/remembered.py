@@ -1,4 +1,5 @@
-"""Caches for what most records repeat: ids of producers, names of destinations. Safe to share between threads."""
+"""Caches for values that most records repeat: ids of producers, names of destinations. Safe to share between
+threads."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ V = TypeVar("V")
 
 
 def remember(cache: dict[K, V], key: K, value: V, size: int) -> V:
-    """Keeps ``value``, unless its ``size`` in bytes is unusual, and returns it. A full cache starts anew."""
+    """Return ``value``; cache it, unless its ``size`` in bytes is unusual. A full cache is emptied."""
     if size <= CACHED_BYTES_MAX:
         if len(cache) >= CACHE_ENTRIES_MAX:
             cache.clear()

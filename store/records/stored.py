@@ -1,4 +1,4 @@
-"""A message to the record that stores it: its frame (openwire), and what is around that (commands)."""
+"""Encode the record that stores a message: its frame (openwire) in its command (commands)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ImportError:  # not compiled
 
 _TEXT = int(BodyKind.TEXT)
 _BYTES = int(BodyKind.BYTES)
-# The fields of a frame (fields.py) between what differs in length; x: absent, or 0.
+# The fields of a frame (fields.py) between those of variable length; x: absent, or 0.
 _HEAD = struct.Struct(">iBxxxxx")  # size, type; command id, response required
 _BETWEEN_PRODUCERS = b"\0\0\1\x6e\0"  # transaction, original destination; message id without a text
 # sequence, broker sequence; original transaction, group, its sequence, correlation; persistent, expiration, priority;
@@ -36,7 +36,7 @@ _FIXED = _HEAD.size - 4 + len(_BETWEEN_PRODUCERS) + _MIDDLE.size + _END.size
 
 
 def encode_stored(message: Message, transaction: TransactionId | None = None) -> bytes:
-    """The payload that stores ``message``; with a transaction it waits for the Commit. Raises Unencodable."""
+    """Return the payload that stores ``message``; with a transaction it waits for the Commit. Raises Unencodable."""
     payload = _encode_plain(message, transaction)
     if payload is None:
         payload = encode_add(message, encode_message(message), transaction)
@@ -44,11 +44,11 @@ def encode_stored(message: Message, transaction: TransactionId | None = None) ->
 
 
 def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes | None:
-    """The same of a message with nothing but what nearly all have, and properties; None: of any other."""
+    """Return the payload of a message with only the usual fields, and properties; None for any other message."""
     kind = message.body_kind
     if (
         (kind != _TEXT and kind != _BYTES)
-        or type(message) is not Message  # its fields are asked for without a call, as it is no opened frame
+        or type(message) is not Message  # its fields are read without a call, because it is no opened frame
         or message._raw is not None
         or message.correlation_id is not None
         or message.reply_to is not None
@@ -66,7 +66,7 @@ def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes 
     producer = loose.producers.get(prefix)
     destination = loose.destinations.get(message.destination)
     if producer is None or destination is None or not loose.is_plain_sequence(last):
-        return None  # they are known by the next
+        return None  # the next message finds them cached
     sequence = int(last)
     field = destination_field(message.destination)
     if transaction is not None:
@@ -108,8 +108,8 @@ def _plain_add(
     key: bytes,
     tail: bytes,
 ) -> bytes | None:
-    """``native.plain_add``, which native.pyi describes, in Python. Raises struct.error for a number that its field has
-    no room for."""
+    """Do ``native.plain_add``, which native.pyi describes, in Python. Raises struct.error for a number that does not
+    fit into its field."""
     length = len(body)
     if kind == _TEXT:
         if not body.isascii() or b"\0" in body:

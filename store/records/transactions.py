@@ -9,14 +9,14 @@ from tandemmq.store.records.errors import RecordDamaged
 
 
 class LocalTransactionId(NamedTuple):
-    """A transaction of one connection; ``value`` is that connection's own number for it."""
+    """A transaction of one connection; ``value`` is the connection's number for it."""
 
     connection_id: str
     value: int
 
     @property
     def key(self) -> str:
-        """The id as text, in ActiveMQ's form; :func:`transaction_of_key` is the inverse."""
+        """Id as text, in ActiveMQ's form; :func:`transaction_of_key` is the inverse."""
         return f"TX:{self.connection_id}:{self.value}"
 
 
@@ -29,7 +29,7 @@ class XaTransactionId(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The id as text, two digits for each byte; :func:`transaction_of_key` is the inverse."""
+        """Id as text, two digits for each byte; :func:`transaction_of_key` is the inverse."""
         return f"XID:[{self.format_id},globalId={self.global_id.hex()},branchId={self.branch.hex()}]"
 
 
@@ -40,7 +40,7 @@ _XA_KEY = re.compile(r"XID:\[(-?\d+),globalId=((?:[0-9a-f]{2})*),branchId=((?:[0
 
 
 def transaction_of_key(key: str) -> TransactionId:
-    """The id whose ``key`` this is. Raises RecordDamaged for any other text."""
+    """Return the id with that ``key``. Raises RecordDamaged for any other text."""
     if local := _LOCAL_KEY.fullmatch(key):
         return LocalTransactionId(local[1], int(local[2]))
     if xa := _XA_KEY.fullmatch(key):

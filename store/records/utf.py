@@ -4,7 +4,7 @@
     above U+FFFF    the two surrogates, three bytes each
     all else        UTF-8
 
-Reading is generous (plain UTF-8 is accepted too, old brokers wrote it); writing is exact, for Java's reader is not.
+The reader also accepts plain UTF-8, which old brokers wrote; the writer is exact, because Java's reader is strict.
 """
 
 from __future__ import annotations
@@ -21,57 +21,57 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _PAIR = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
 _NUL = b"\0"
 _JAVA_NUL = b"\xc0\x80"
-# The first byte of a surrogate, and of some Hangul.
+# The first byte of a surrogate, and of some Hangul characters.
 SURROGATE_LEAD = b"\xed"
 _NUL_LEAD = b"\xc0"
 _LOW_LEAD = b"\xed\xb0"
 _HIGH_LEADS = frozenset(bytes((0xED, byte)) for byte in range(0xA0, 0xB0))
 
-# What is read in some milliseconds: so many bytes, and so many that may begin a surrogate.
+# Limits for a read in some milliseconds: bytes, and bytes that may begin a surrogate.
 QUICK_BYTES_MAX = 1 << 20
 QUICK_SURROGATES_MAX = 10_000
-# What is written in as much time: so many bytes of any characters, or QUICK_BYTES_MAX with no more beyond U+FFFF than
-# these can have.
+# Limits for a write in the same time: bytes of any characters; or QUICK_BYTES_MAX, with at most as many characters
+# beyond U+FFFF as these bytes can hold.
 QUICK_WRITTEN_BYTES_MAX = 32 * 1024
 _QUICK_ASTRAL_MAX = QUICK_WRITTEN_BYTES_MAX // 4
 # The first bytes of characters beyond U+FFFF, in plain UTF-8.
 _ASTRAL_LEADS = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
-# So much of a long text is read or written without a rest.
+# Bytes of a long text that are read or written without a pause.
 _PIECE_BYTES = 4096
 
 
 def is_quick(data: bytes) -> bool:
-    """Whether the event loop can read a text within ``data`` in a few milliseconds."""
+    """Return whether the event loop can read a text within ``data`` in a few milliseconds."""
     return len(data) <= QUICK_BYTES_MAX and data.count(SURROGATE_LEAD) <= QUICK_SURROGATES_MAX
 
 
 def is_quickly_written(body: bytes) -> bool:
-    """Whether the event loop can write the text ``body`` for Java in a few milliseconds."""
+    """Return whether the event loop can write the text ``body`` for Java in a few milliseconds."""
     if len(body) <= QUICK_WRITTEN_BYTES_MAX:
         return True
     return len(body) <= QUICK_BYTES_MAX and sum([body.count(lead) for lead in _ASTRAL_LEADS]) <= _QUICK_ASTRAL_MAX
 
 
 def encode_modified(text: str) -> bytes:
-    """Modified UTF-8. Lone surrogates are kept: Java's strings may hold them."""
+    """Return modified UTF-8. Lone surrogates are kept: Java's strings may hold them."""
     data = text.encode() if text.isascii() else _ASTRAL.sub(_surrogates, text).encode("utf-8", "surrogatepass")
     return data.replace(_NUL, _JAVA_NUL) if _NUL in data else data
 
 
 def decode_modified(data: bytes) -> str:
-    """The text of modified or plain UTF-8. Raises RecordDamaged for bytes that are neither."""
+    """Return the text of modified or plain UTF-8. Raises RecordDamaged for bytes that are neither."""
     try:
         if data.isascii():
             return data.decode("ascii")
         if SURROGATE_LEAD in data:
-            data = _PAIR.sub(_joined, data)  # the codec takes many times as long for them
+            data = _PAIR.sub(_joined, data)  # the codec is many times slower for them
         return data.replace(_JAVA_NUL, _NUL).decode("utf-8", "surrogatepass")
     except UnicodeError as error:
         raise RecordDamaged(f"a string is not UTF-8: {error}") from None
 
 
 def is_utf8(body: bytes) -> bool:
-    """Whether it is plain UTF-8. For a long text on any other thread than the loop's, as the two below."""
+    """Return whether a body is plain UTF-8. For a long text not on the event loop, like the two functions below."""
     try:
         for piece in pieces(body, 0, len(body)):
             piece.decode()
@@ -81,22 +81,22 @@ def is_utf8(body: bytes) -> bool:
 
 
 def modified_of_utf8(body: bytes) -> bytes:
-    """A text body for Java. Bytes that are no UTF-8 travel as lone surrogates (PEP 383), so that they come back."""
+    """Return a text body for Java. Bytes that are no UTF-8 become lone surrogates (PEP 383), so that they come back."""
     if body.isascii() and _NUL not in body:
         return body
-    if is_quickly_written(body):  # on the loop, too, which rests nowhere: threads that work would hold it up
+    if is_quickly_written(body):  # on the loop, too, which must not pause: working threads would block it
         return encode_modified(body.decode("utf-8", "surrogateescape"))
-    out = BytesIO()  # pieces in a list would be there beside the whole
+    out = BytesIO()  # pieces in a list would exist beside the whole
     for piece in pieces(body, 0, len(body)):
         out.write(encode_modified(piece.decode("utf-8", "surrogateescape")))
     return out.getvalue()
 
 
 def utf8_of_modified(data: bytes, start: int, stop: int) -> bytes:
-    """The inverse of :func:`modified_of_utf8`, of a part of ``data``. Surrogates that stand for no byte become ``?``,
-    as in Java."""
+    """Reverse :func:`modified_of_utf8` for a part of ``data``. Surrogates that stand for no byte become ``?``, as in
+    Java."""
     if stop - start <= _PIECE_BYTES and (content := data[start:stop]).isascii():
-        return content  # most texts, and quicker than what follows
+        return content  # most texts, and quicker than the rest
     if data.find(SURROGATE_LEAD, start, stop) < 0 and data.find(_NUL_LEAD, start, stop) < 0:
         return data[start:stop]
     try:
@@ -115,9 +115,9 @@ def _utf8_of_modified(data: bytes, start: int, stop: int, errors: str) -> bytes:
 
 
 def pieces(data: bytes, start: int, stop: int) -> Generator[bytes, None, None]:
-    """A part of ``data`` in pieces that are read and written each by itself: no character is cut, nor a pair of
-    surrogates, and bytes that are no UTF-8 in the whole are none in a piece. Other threads have their turn between two
-    pieces: what is compiled gives them none."""
+    """Yield a part of ``data`` in pieces that can be converted separately: no character is cut, nor a pair of
+    surrogates, and bytes that are no UTF-8 in the whole are none in a piece. Other threads run between two pieces:
+    compiled code would not let them."""
     while stop - start > _PIECE_BYTES:
         end = _boundary(data, start + _PIECE_BYTES)
         yield data[start:end]
@@ -127,7 +127,7 @@ def pieces(data: bytes, start: int, stop: int) -> Generator[bytes, None, None]:
 
 
 def _boundary(data: bytes, at: int) -> int:
-    """Where a piece ends, at ``at`` or some bytes before."""
+    """Return the end of a piece, at ``at`` or some bytes before."""
     begin = at
     while data[begin] & 0xC0 == 0x80:
         begin -= 1
@@ -138,7 +138,7 @@ def _boundary(data: bytes, at: int) -> int:
     return begin
 
 
-# pairs of surrogates -> the character in plain UTF-8, and characters -> the two
+# pairs of surrogates -> character in plain UTF-8; characters -> pair of surrogates
 _plain: dict[bytes, bytes] = {}
 _split: dict[str, str] = {}
 
