@@ -32,7 +32,7 @@ PATIENCE_SECONDS: Final = 0.1
 
 
 class Authority(Protocol):
-    """One for each store of a process, for all its epochs. The storage thread calls it, or that of the promotion before
+    """Authority of one store of a process, for all its epochs. The storage thread calls it, or that of the promotion before
     it; any thread may read ``horizon``."""
 
     def first_file(self, last: int) -> int:

@@ -14,7 +14,7 @@ PROMISE_FILE: Final = "replication.promise"
 
 
 class BelongsToSet(Exception):
-    """This directory belongs to a member of a set; the message names the remedy."""
+    """Raised if a directory belongs to a member of a set; the message names the remedy."""
 
 
 def demand_no_set(directory: str) -> None:

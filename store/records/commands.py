@@ -45,7 +45,7 @@ class Trace(NamedTuple):
 
 class AddMessage(NamedTuple):
     """KahaAddMessageCommand. ``message`` is the OpenWire frame. ``sender`` stands behind the command, only for us: the
-    user to whom the record's bytes are charged (docs/formats/store.md)."""
+    user that is charged for the record's bytes (docs/formats/store.md)."""
 
     destination: Destination
     message_id: str
@@ -347,7 +347,7 @@ SENDER_BYTES_MAX = (1 << 16) - 1
 
 
 def with_sender(payload: bytes, sender: str | None) -> bytes:
-    """Return ``payload``, which stores a message, with the user to whom its bytes are charged; None: no user. A name
+    """Return ``payload``, which stores a message, with the user charged for its bytes; None: no user. A name
     that is too long is left out."""
     if sender is None:
         return payload
@@ -366,7 +366,7 @@ def sender_end(rest: bytes) -> int:
 
 
 def sender_in(payload: bytes) -> str | None:
-    """Return the user to whom the bytes of a record with that payload are charged, or None."""
+    """Return the user charged for the bytes of a record with that payload, or None."""
     rest = trailing(payload)
     end = sender_end(rest)
     try:

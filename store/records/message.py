@@ -84,7 +84,7 @@ class Message:
     ``raw`` holds the whole OpenWire frame (loose, version 11) if it came as one: it need not be written again.
     ``holders``, ``held_bytes`` and ``shared_body`` belong to the memory accounting (broker.core.memory).
     ``broker_sequence`` is the number that a broker gave it when it accepted it (0: none), which clients send back.
-    ``sender`` is the user to whom its bytes in the store are charged; None: no user. It never comes from a client.
+    ``sender`` is the user charged for its bytes in the store; None: no user. It never comes from a client.
     """
 
     __slots__ = (

@@ -2,7 +2,7 @@
 
 A checkpoint is written only when the journal is on the disk up to its position (safety.md 4). So an index that stands
 behind the last good batch is either of another journal (another epoch, a restored backup), or proves that the journal
-lost records. The two cases are told apart so:
+lost records. The two cases differ so:
 
     the headers name another epoch, or an end before it; a good batch reads differently           another journal
     the journal ends before it, cleanly, with an end record behind its last batch                 another: a backup

@@ -44,7 +44,7 @@ class Rebuilt:
 
 
 class Rebuild:
-    """One rebuild: call ``run`` once. Any thread may read ``records`` and ``bytes_read`` meanwhile."""
+    """Rebuild of an index: call ``run`` once. Any thread may read ``records`` and ``bytes_read`` meanwhile."""
 
     def __init__(self, directory: str, index_root: str, name: str, settings: StoreSettings) -> None:
         depth, producers = settings.failover_producers_audit_depth, settings.max_failover_producers_to_track

@@ -166,7 +166,7 @@ class Member:
 
     def ask(self, step: PrepareTransaction | EndTransaction) -> None:
         """Hand over a step of a joint operation: its context is a Completion."""
-        assert self.store is not None, "only an open store is asked"
+        assert self.store is not None, "only an open store takes steps"
         self.steps += 1
         self.store.append(step)
 

@@ -21,7 +21,7 @@
 An order key is the place where a message took effect: file u32, offset u32, number of the operation in its commit u32.
 The highest bit of a size says that another owner counts the record's bytes (a topic's message is held by several
 subscriptions, and is on the disk once). Flags: bit 0, the location is given, because it is not that of the order key;
-bits 1 to 4, if the message has a rank, 1 + rank; bit 5, the number of the user follows to whom the record is charged
+bits 1 to 4, if the message has a rank, 1 + rank; bit 5, the number of the user charged for the record follows
 (store.state.user_bytes). With a rank or a user the location is always given.
 
 A rank is 9 - priority, so that the highest priority comes first. As long as all messages of an owner have the default
@@ -68,7 +68,7 @@ TRANSACTIONS = b"X"
 # Set in a stored size: another owner of the same record counts its bytes.
 SHARED = 1 << 31
 SIZE_MASK = SHARED - 1
-# Above it, in memory: the number of the user to whom the record is charged; 0: no user.
+# Above it, in memory: the number of the user charged for the record; 0: no user.
 MARK_SHIFT = 32
 
 PRIORITY_MAX = 9

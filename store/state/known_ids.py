@@ -13,7 +13,7 @@ Place = tuple[int, str]
 
 @dataclass(slots=True, eq=False)
 class KnownIds:
-    """One set for each tail: call ``freeze`` and ``thaw`` with those of the state."""
+    """Sets of ids, for each tail: call ``freeze`` and ``thaw`` with those of the state."""
 
     _live: set[Place] = field(default_factory=set)
     _frozen: set[Place] = field(default_factory=set)

@@ -31,7 +31,7 @@ class PendingOperation(NamedTuple):
     owner: int = 0
     order_key: int = 0
     priority: int = DEFAULT_PRIORITY  # of an added message
-    sender: str | None = None  # the user to whom an added message is charged
+    sender: str | None = None  # the user charged for an added message
 
 
 def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMessage) -> PendingOperation:

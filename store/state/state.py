@@ -355,8 +355,8 @@ class State:
     ) -> None:
         """Add a message to ``owner``; its record of ``size`` bytes stands at ``location``.
 
-        ``is_shared``: another owner holds the same record, and counts its bytes. ``user``: the user to whom they are
-        charged.
+        ``is_shared``: another owner holds the same record, and counts its bytes. ``user``: the user charged for
+        them.
         """
         tail = self.tail
         file = location >> 32

@@ -1,4 +1,4 @@
-"""One write: operations, their payloads, and their effect on the state once the write is durable.
+"""Batch of one write: operations, their payloads, and their effect on the state once the write is durable.
 
 The locations of records are known only after the write; so a batch is formed first, and applied with the locations.
 Each kind of operation is formed and applied here, in the order of its records.
