@@ -32,8 +32,8 @@ PATIENCE_SECONDS: Final = 0.1
 
 
 class Authority(Protocol):
-    """Authority of one store of a process, for all its epochs. The storage thread calls it, or that of the promotion before
-    it; any thread may read ``horizon``."""
+    """Authority of one store of a process, for all its epochs. The storage thread calls it, or that of the promotion
+    before it; any thread may read ``horizon``."""
 
     def first_file(self, last: int) -> int:
         """Return the number of the file that begins the epoch; ``last`` is the highest there is (0: none). It exceeds

@@ -202,8 +202,8 @@ _RULES: Final = (
           "an object store as a file system has no links, no locks and no syncs",
           "use a block device, or NFS version 4"),
     _rule("fuse", None, _is_unnamed_fuse, _FENCE, _HINT,
-          "FUSE: what its server does about locks, caches and syncs is its own affair",
-          "trust what the tests below say, and prove it by --peer for a pair on two hosts"),
+          "FUSE: the server decides how locks, caches and syncs work",
+          "trust the tests below, and prove it by --peer for a pair on two hosts"),
     _rule("no-links", _NO_LINKS, _any, _FENCE, _GRAVE,
           "FAT has no hard links, and link(2) is what fences a master off", "use ext4 or XFS"),
     _rule("read-only", None, _bare("ro"), _FENCE, _GRAVE,
@@ -308,7 +308,7 @@ def demand_safe(
     if refused:
         text = ". ".join(f"{objection.reason}; {objection.remedy}" for objection in refused)
         names = ", ".join(f'"{objection.name}"' for objection in refused)
-        raise UnsafeVolume(f"{place}. {text}. To start all the same: store.ignore_unsafe_volume = [{names}]")
+        raise UnsafeVolume(f"{place}. {text}. To start nevertheless: store.ignore_unsafe_volume = [{names}]")
     return [
         f"unsafe: {place}: {objection.reason} (overridden by name)" if objection.is_refused else f"{place}: {objection}"
         for objection in against

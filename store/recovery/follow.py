@@ -328,7 +328,7 @@ class Follower:
         state.passed.intersection_update(named)
         state.passed.difference_update(state.given_up)
         if back := state.passed.intersection(ids):  # prove: passed-file-that-is-back-is-read
-            raise IndexNotOfThisJournal(f"db-{min(back)}.log was not there when what stands behind it was read")
+            raise IndexNotOfThisJournal(f"db-{min(back)}.log was missing when the files behind it were read")
         away = named.difference(ids, state.files, state.given_up)
         # Those before the position were there, or were given up, when what is in the index was read.
         first, ends = 0 if state.position is None else state.position.file, self.epoch_history.ends
@@ -373,7 +373,7 @@ class Follower:
         end = self._end_of(file)
         went_on = any(self._headers.has_batches(other) for other in ids if other > file)
         if end and not went_on:  # prove: end-never-on-disk " and not went_on" -> " and False"
-            raise IndexNotOfThisJournal(f"it went on from db-{file}.log, and no header names the end of that")
+            raise IndexNotOfThisJournal(f"it continued after db-{file}.log, whose end no header names")
         return end
 
     def _end_of(self, file: int) -> int:
@@ -412,7 +412,7 @@ class Follower:
             if not self._settle_all(file, batches, is_settled, is_final):
                 return False
         except _Hole as hole:
-            self._ledger.forget(file, hole.offset, "it was never synced; that and what stands behind it is forgotten")
+            self._ledger.forget(file, hole.offset, "it was never synced; it and the bytes behind it are dropped")
         else:
             if is_final and end is None:
                 self._check_end(file, batches.ending.offset, batches.ending.kind)
@@ -659,7 +659,7 @@ class Follower:
             (damage.file, damage.start) >= (self._began_at.file, self._began_at.offset) for damage in self.damages
         ):
             return  # the index has no more of the damaged range than the replay
-        log.warning("the journal is replayed as a whole, to see what its damage hides from a replay")
+        log.warning("the whole journal is replayed, to find records that the damage hides")
         with (
             scratch_directory(self._disk, "tandemmq-replay-") as scratch,
             Index.open(scratch, self._disk) as index,

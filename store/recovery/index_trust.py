@@ -114,8 +114,8 @@ def is_gone(files: JournalFiles, ids: Iterable[int]) -> bool:
 def gone(files: JournalFiles, expected: Iterable[int], extent: str) -> list[Damage]:
     """Return the damage of a journal that is gone: an index says that it had these files and reached to ``extent``."""
     reason = (
-        f"nothing of this journal is left, and an index expects it {extent}. Bring its files back; or give up what "
-        f"they held, and start afresh: `tandemmq store afresh {files.directory}`"
+        f"nothing of this journal is left, and an index expects it {extent}. Restore its files; or give up their "
+        f"contents, and start afresh: `tandemmq store afresh {files.directory}`"
     )
     # ActiveMQ never collects the file that it writes.
     return [Damage(file, 0, WHOLE_FILE, reason, is_lost=True, may_be_collected=False) for file in expected]
@@ -125,7 +125,7 @@ def _behind_the_last(files: JournalFiles, present: list[int], state: State, posi
     last = present[-1] if present else 0
     if not any(file in state.files for file in present) or is_of_another_journal(files, present, state):
         raise IndexNotOfThisJournal(f"it stands in file {position.file}, the journal ends with file {last}")
-    reason = f"an index was made when the journal reached to byte {position.offset} of db-{position.file}.log"
+    reason = f"an index was written when the journal reached byte {position.offset} of db-{position.file}.log"
     gone = [file for file in sorted({*state.files, position.file}) if file > last]
     damages = [Damage(file, 0, WHOLE_FILE, reason, is_lost=True) for file in gone]
     end = Position(last, 0)
@@ -137,7 +137,7 @@ def _behind_the_last(files: JournalFiles, present: list[int], state: State, posi
 def _batch_is_gone(files: JournalFiles, epoch_history: EpochHistory, state: State, position: Position) -> Standing:
     """Judge a journal that has the file, but not the batch at the position of the index."""
     file = position.file
-    differs = f"its last batch, file {file} bytes {position.batch} to {position.offset}, reads differently"
+    differs = f"its last batch, file {file} bytes {position.batch} to {position.offset}, has other contents"
     damages: list[Damage] = []
 
     def note(damage: JournalCorrupt) -> None:
@@ -159,7 +159,7 @@ def _batch_is_gone(files: JournalFiles, epoch_history: EpochHistory, state: Stat
                 f"it stands at byte {position.offset} of file {file}, which ends at {end.offset}"
             )
         if not any(damage.start <= position.batch < damage.stop for damage in damages):
-            reason = f"an index was made when this file reached to {position.offset}; {_what_is(end.kind)}"
+            reason = f"an index was written when this file reached {position.offset}; {_what_is(end.kind)}"
             damages.append(Damage(file, last.offset, position.offset, reason))
     if is_of_another_journal(files, [file], state):
         raise IndexNotOfThisJournal(differs)
@@ -168,8 +168,8 @@ def _batch_is_gone(files: JournalFiles, epoch_history: EpochHistory, state: Stat
 
 def _what_is(kind: EndingKind) -> str:
     if kind is EndingKind.TORN:
-        return "its last batches are not whole now"
-    return "now it is shorter" if kind is EndingKind.FILE_END else "now nothing is there"
+        return "now its last batches are incomplete"
+    return "now it is shorter" if kind is EndingKind.FILE_END else "now it is empty there"
 
 
 def _end_of(batch: Batch) -> Position:

@@ -47,7 +47,7 @@ class Report:
         )
         if self.corrections:
             counts = ", ".join(f"{count} {kind}" for kind, count in self.corrected.items() if count)
-            yield f"the journal alone would have got wrong, and says now: {counts}"
+            yield f"corrected in the journal: {counts}"
         if self.prepared:
             yield f"{len(self.prepared)} prepared transactions wait for their outcome: {', '.join(self.prepared)}"
         for jobs in self.scheduled:

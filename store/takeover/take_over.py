@@ -340,7 +340,7 @@ def _openwire_version(work: _Work, foreign: Sequence[int], kaha: KahaIndex | Non
         log.warning("messages of ActiveMQ are in no known OpenWire version; %d is assumed", told)
         return told
     if kaha is not None and found != told:
-        log.warning("the index says that bodies are in OpenWire %d; they are in %d", told, found)
+        log.warning("the index names OpenWire %d for bodies; they are in %d", told, found)
     return found
 
 

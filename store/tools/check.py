@@ -162,7 +162,7 @@ def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps:
         ids = listed(torn.message_ids) or "no message"
         report.notes.append(
             f"db-{torn.file}.log is torn at offset {torn.start}: {torn.reason}; its bytes show {ids}. The next start "
-            f"forgets them, and leaves them where they are"
+            f"ignores them, and leaves them in place"
         )
     _check_fences(files, follower, report)
     report.bytes = sum({**ends, **follower.epoch_history.ends}.get(file, 0) for file in files.list())
@@ -179,7 +179,7 @@ def _check_fences(files: JournalFiles, follower: Follower, report: Report) -> No
     for file in existing:
         if epoch_history.ends.get(file) == 0:
             report.notes.append(
-                f"db-{file}.log has no header that counts: a promotion or rotation came to nothing there. It is a "
+                f"db-{file}.log has no header that counts: a promotion or rotation failed there. It is a "
                 f"fence, and stays until all files before it are gone"
             )
     # A file that was given up, and exists, is removed soon, or is the fence of a broker that was deposed at once.
@@ -190,7 +190,7 @@ def _check_fences(files: JournalFiles, follower: Follower, report: Report) -> No
         if not there.intersection(other for other in epoch_history.headers[found].files if other < file):
             continue
         report.problem(
-            f"db-{file}.log which had no header, is gone, though files before it stay: a broker that still sleeps as "
+            f"db-{file}.log, which had no header, is gone, though files before it stay: a broker that still sleeps as "
             f"master of one of those does not see that it was deposed"
         )
 
@@ -293,7 +293,7 @@ def _compare_messages(path: str, state: State, replayed: State, report: Report) 
         if [m for m in has if m in should] != [m for m in should if m in has]:
             report.problem(f"{path}: {name}: another order than the journal's")
         if len(report.problems) == before:
-            report.problem(f"{path}: {name}: a message's record stands elsewhere in the journal")
+            report.problem(f"{path}: {name}: a message's record is at another place in the journal")
     for key in sorted(state.subscriptions.keys() ^ replayed.subscriptions.keys()):
         what = "has" if key in state.subscriptions else "lacks"
         report.problem(f"{path}: {what} the subscription {key[1]} of {key[0]}, unlike the journal")
@@ -369,7 +369,7 @@ def _compare_files(files: JournalFiles, path: str, state: State, replayed: State
         # A file that was given up exists until its unlink, and goes before all others.
         for pin in sorted(((should.pins - has.pins) & existing) - replayed.given_up):
             if file not in _staying_with(state, pin):
-                report.problem(f"{path}: db-{file}.log does not pin db-{pin}.log, though it removes what stands there")
+                report.problem(f"{path}: db-{file}.log does not pin db-{pin}.log, though it removes records there")
 
 
 def _staying_with(state: State, file: int) -> Set[int]:

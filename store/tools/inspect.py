@@ -233,7 +233,7 @@ def _mark_says(payload: bytes, text: str) -> str | None:
         return f"the clock showed {shown:%Y-%m-%d %H:%M:%S}.{clock % 1000:03} UTC"
     pairs = decode_connections(payload)
     if pairs:
-        return f"whose connections are: {', '.join(f'{id} of {user}' for id, user in pairs)}"
+        return f"users of connections: {', '.join(f'{id} of {user}' for id, user in pairs)}"
     gone = decode_gone(payload)
     if gone:
         return f"gives up {_files(gone)}"
@@ -241,7 +241,7 @@ def _mark_says(payload: bytes, text: str) -> str | None:
     if settled is not None:
         topic, key = settled
         of = "" if topic is None else f" of topic {topic}"
-        return f"all that {key}{of} holds stands behind its newest record"
+        return f"all messages of {key}{of} are behind its newest record"
     following = decode_next(payload)
     if following is not None:
         return f"db-{following}.log follows, and has its header"

@@ -66,7 +66,7 @@ def test_they_are_shown(tmp_path: Path) -> None:
     files = JournalFiles(str(tmp_path))
     epoch_history = read_headers(files)
     lines = [item.says for file in files.list() for item in walk(files, epoch_history, file) if isinstance(item, Seen)]
-    assert "whose connections are: ID:b:1 of böb" in lines
+    assert "users of connections: ID:b:1 of böb" in lines
 
 
 @pytest.mark.parametrize("is_index_lost", [False, True])
