@@ -73,8 +73,8 @@ _Item = list[Operation | NewQueue] | _Stop | _Question | CheckpointDone | Failed
 class StorageThread:
     """Writes and syncs in batches. ``report_durable`` and ``failed`` are called on this thread, and must not block.
 
-    ``has_proof`` is called before each report: is the locker's last proof of ownership young enough?
-    ``error`` is the error that ended the thread, if there was one.
+    ``has_proof`` is called before each report: is the locker's last proof of ownership young enough? ``error`` is the
+    error that ended the thread, if there was one.
     """
 
     def __init__(

@@ -6,8 +6,8 @@ does not name, tested behaviour decides, and the doctor runs that test.
 A volume must provide three things. The LOCK: a POSIX record lock excludes the other host, and ends with its holder. The
 FENCE: a name that one host linked is seen by the next stat of the other; a master that does not see its successor's
 file goes on sending receipts that do not count. DURABILITY: synced data survives a power cut. An objection against the
-first two may mean two masters, so it is refused at start unless it is overridden by its name; one against
-the third, which harms only this store, is only reported.
+first two may mean two masters, so it is refused at start unless it is overridden by its name; one against the third,
+which harms only this store, is only reported.
 
 Pure, except for one read of /proc/self/mountinfo.
 """
@@ -236,7 +236,7 @@ def objections(mount: Mount) -> list[Objection]:
     return sorted(found, key=lambda objection: not objection.is_grave)
 
 
-# -- what is mounted where ---------------------------------------------------------------------------------------------
+# -- mounts ------------------------------------------------------------------------------------------------------------
 
 
 def mount_of(path: str, mountinfo: str) -> Mount | None:
@@ -293,9 +293,9 @@ def demand_safe(
 ) -> list[str]:
     """Raise UnsafeVolume if a broker must not start on ``directory``; else return the warnings, one a sentence.
 
-    ``ignored`` names objections that an operator accepts: they are warnings then, marked as unsafe. A name
-    that the table does not have raises UnsafeVolume too: the override is probably misspelled.
-    ``concerns`` leaves out irrelevant concerns: LOCK where the lock is no file in ``directory``.
+    ``ignored`` names objections that an operator accepts: they are warnings then, marked as unsafe. A name that the
+    table does not have raises UnsafeVolume too: the override is probably misspelled. ``concerns`` leaves out irrelevant
+    concerns: LOCK where the lock is no file in ``directory``.
     """
     if strange := sorted(set(ignored) - set(NAMES)):
         raise UnsafeVolume(f"store.ignore_unsafe_volume names {strange[0]!r}; there is {', '.join(sorted(NAMES))}")

@@ -5,8 +5,8 @@ Damage stops a start, unless the operator declared that it must be stepped over.
 
     TANDEMMQ-LOST {"file": 7, "start": 1042, "stop": 2048}
 
-Every later reader of that range steps over it silently. Nothing is ever deleted. Another trace proves that
-a file is lost, when it was the last one and nothing else names it; behind the end of each file that a rotation left:
+Every later reader of that range steps over it silently. Nothing is ever deleted. Another trace proves that a file is
+lost, when it was the last one and nothing else names it; behind the end of each file that a rotation left:
 
     TANDEMMQ-NEXT {"file": 8}
 """

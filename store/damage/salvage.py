@@ -1,7 +1,7 @@
 """Find message ids in damaged bytes of a journal file. Pure.
 
-The results are not trusted: they only show an operator which messages the damage concerns. Records are
-followed by their sizes while these are plausible; otherwise the next place that could be a record is tried.
+The results are not trusted: they only show an operator which messages the damage concerns. Records are followed by
+their sizes while these are plausible; otherwise the next place that could be a record is tried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ActiveMQ's index db.data, read: what it knew of a journal at its last checkpoint (MessageDatabase; kahadb.md 4).
+"""ActiveMQ's index db.data, read: its knowledge of a journal at the last checkpoint (MessageDatabase; kahadb.md 4).
 
 For stores that ActiveMQ wrote the index knows things that the journal alone does not: deletions, unsubscribes and
 updates whose records were collected, and the version of OpenWire in which bodies are stored. All index versions
@@ -163,7 +163,7 @@ class KahaDestination:
 
     def _pending(self, acknowledged: dict[str, int]) -> dict[str, SequenceSet]:
         root = self._roots.pending
-        if root is None:  # up to version 2: all behind what was acknowledged last
+        if root is None:  # up to version 2: all behind the last acknowledged message
             last = max((entry.sequence for entry in self.by_sequence()), default=-1)
             return {key: SequenceSet([(done + 1, last)] if done < last else []) for key, done in acknowledged.items()}
         if self._version >= 4:

@@ -1,7 +1,7 @@
 """Trace commands by which a master records its actions on whole files for its successors. Pure.
 
-`TANDEMMQ-GONE {"files": [[first, last], ...]}` is written and synced before the named files are unlinked:
-so a reclaimed file always differs from a lost one (safety.md 4).
+`TANDEMMQ-GONE {"files": [[first, last], ...]}` is written and synced before the named files are unlinked: so a
+reclaimed file always differs from a lost one (safety.md 4).
 
 `TANDEMMQ-SETTLED {"subscription": key, "topic": name}` ends the move of a durable subscription: all that it
 holds stands behind its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.

@@ -77,7 +77,7 @@ class SharedBody:
 class Message:
     """Message of any protocol.
 
-    ``body`` is UTF-8 for TEXT, the plain bytes for BYTES, and the OpenWire content as it stands for all other
+    ``body`` is UTF-8 for TEXT, the plain bytes for BYTES, and the unchanged OpenWire content for all other
     kinds. ``message_id`` is the producer key ``<connection id>:<session>:<producer>:<sequence>`` of KahaDB.
     ``properties`` may be None, which means empty: most messages have none, and a dict costs more than a message.
     A message is not changed once it was handed to the engine, except ``redelivery_counter``.

@@ -3,8 +3,8 @@
     i4 count, count x { utf key, typed value }        -1: no map
     typed value = i1 code + payload                   codes in the tables below
 
-Types are kept: a Java short comes back as a Short, and is written as a short again. Plain Python
-values stand for the widest use: int is an int or, if it needs to be, a long; float is a double.
+Types are kept: a Java short comes back as a Short, and is written as a short again. Plain Python values stand for the
+widest use: int is an int or, if it needs to be, a long; float is a double.
 """
 
 from __future__ import annotations

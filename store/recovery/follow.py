@@ -1,6 +1,6 @@
 """Reading the journal into the state: a standby follows the master with it, a promotion finishes with it.
 
-It writes nothing but its own index, and copies of what is damaged where that was declared. A standby settles a batch
+It writes only its own index, and copies of damaged bytes where damage was declared. A standby settles a batch
 only when a later batch of that file, or an end that a header names, covers it: the last batch of a live file may yet
 turn out not to count (safety.md 4). With a horizon, up to which everything is final, it reads no further than that, and
 settles all of it at once. When this broker owns the lock and has put up its fence, the journal cannot change any more,
@@ -67,7 +67,7 @@ TAILS_MAX_FINAL = 3
 
 
 class _Hole(Exception):
-    """Damage in what was never synced: the file ends before it, at ``offset``."""
+    """Damage in bytes that were never synced: the file ends before it, at ``offset``."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -81,15 +81,14 @@ def _no_horizon() -> None:
 class Follower:
     """A state that keeps up with a journal directory. One thread at a time may use it.
 
-    A checkpoint begins after ``records_per_checkpoint`` records; its initial value bounds the memory. Between
-    two calls of ``advance`` its owner lets a checkpoint go on (``work_on_checkpoint``).
-    ``ignores_missing`` and ``checks_all`` are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles;
-    they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may know batches
-    that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
-    ``on_read`` is called after each batch with how far the journal was read. ``horizon`` says how far a standby may
-    read (``store.authority``); it bounds no promotion. ``mend`` is called, repeatedly, with each file that a standby
-    cannot read; it does not wait. While ``has_room`` is false, a standby defers its checkpoints, and then its reading.
-    Raises IndexNotOfThisJournal.
+    A checkpoint begins after ``records_per_checkpoint`` records; its initial value bounds the memory. Between two calls
+    of ``advance`` its owner lets a checkpoint go on (``work_on_checkpoint``). ``ignores_missing`` and ``checks_all``
+    are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles; they matter to ``advance(is_final=True)``
+    only. ``index_root`` is where other brokers' indexes may know batches that are not there any more. ``is_trial``:
+    nothing is copied into quarantine, and no repairs are worked out. ``on_read`` is called after each batch with how
+    far the journal was read. ``horizon`` says how far a standby may read (``store.authority``); it bounds no promotion.
+    ``mend`` is called, repeatedly, with each file that a standby cannot read; it does not wait. While ``has_room`` is
+    false, a standby defers its checkpoints, and then its reading. Raises IndexNotOfThisJournal.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class Follower:
             is_trial=is_trial,
             has_foreign_index=has_foreign_index,
         )
-        self.damages = self._ledger.damages  # what was stepped over
+        self.damages = self._ledger.damages  # damage that was stepped over
         self.torn = self._ledger.torn  # tails without a receipt, which are dropped
         self.repairs: list[bytes] = []
         self._repairs_pin: set[int] = set()
@@ -219,7 +218,7 @@ class Follower:
 
         Returns the ends found of files whose end no header names (only with ``is_final``). When final, raises
         StoreCorrupt for damage and JournalLost for a missing file, unless they are to be ignored; a standby waits
-        instead, for it may be reading what is being written. Raises IndexNotOfThisJournal.
+        instead, because the batch may be half written. Raises IndexNotOfThisJournal.
         """
         try:
             return self._advance(is_final)
@@ -296,7 +295,7 @@ class Follower:
             following = self._gone_on(ids[number + 1 :], unnamed)
             is_settled = is_final or end is not None or following is not None
             if following is not None and end is None and not is_final and not self._headers.has_read(following):
-                # It may have got its header since: what stands behind the end that it names does not count.
+                # The file may have got its header since: bytes behind the end that it names do not count.
                 self.read_headers(horizon)  # prove: gone-on-may-name-the-end
                 end = self.epoch_history.ends.get(file)
             if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
@@ -330,7 +329,7 @@ class Follower:
         if back := state.passed.intersection(ids):  # prove: passed-file-that-is-back-is-read
             raise IndexNotOfThisJournal(f"db-{min(back)}.log was missing when the files behind it were read")
         away = named.difference(ids, state.files, state.given_up)
-        # Those before the position were there, or were given up, when what is in the index was read.
+        # Files before the position were there, or were given up, when the index was written.
         first, ends = 0 if state.position is None else state.position.file, self.epoch_history.ends
         state.passed.update(file for file in away if first <= file < newest and ends.get(file) != 0)
 
@@ -407,7 +406,7 @@ class Follower:
         )
         try:
             if is_final and end is None and not self._is_trial:
-                # A checkpoint of this index may come in the middle: what it covers must be on the disk.
+                # A checkpoint of this index may come in the middle: its records must be on the disk.
                 self.files.sync(file)  # prove: sync-before-reading
             if not self._settle_all(file, batches, is_settled, is_final):
                 return False

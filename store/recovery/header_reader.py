@@ -1,9 +1,9 @@
 """The files of a journal directory and their headers, polled by a follower.
 
 A good first batch does not change any more, except that of a file whose end no header names: it may never have been
-synced. So it is read once for each file, which is known by its inode and not by its name: a late broker can link a
-file in the place of one that was reclaimed. A refresh of a journal of thousands of files costs the listing
-of its directory. A promotion reads again all headers that may have been in this host's cache only.
+synced. So it is read once for each file, which is known by its inode and not by its name: a late broker can link a file
+in the place of one that was reclaimed. A refresh of a journal of thousands of files costs the listing of its directory.
+A promotion reads again all headers that may have been in this host's cache only.
 """
 
 # proofs: journal-reading
@@ -113,7 +113,7 @@ class HeaderReader:
             if payload is None:
                 return None
             header = decode_header(payload)
-            if header is not None or file != self.ids[-1]:  # of the last one, what is there may be half of it
+            if header is not None or file != self.ids[-1]:  # the last header may be half written
                 self._first[file] = header
         else:
             header = self._first[file]

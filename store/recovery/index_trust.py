@@ -76,7 +76,7 @@ def judge(
         return Standing(damages, Position(ids[0] if ids else 0, 0))
     present = list(ids)
     while present and present[-1] >= position.file and position.offset and is_blank(files, present[-1]):
-        present.pop()  # the fence of a promotion that came to nothing
+        present.pop()  # the fence of a failed promotion
     if position.file not in present:
         if present and position.file < present[-1]:
             return None  # reclaimed since (an index of any age catches up), or lost: the headers will tell

@@ -49,8 +49,8 @@ class DestinationInTwoStores(StoresClash):
 class SeveralStandbys:
     """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, except for ``halt``.
 
-    ``settings`` are for every store whose entry of ``filters`` has none. ``index_directory`` is where
-    indexes go, each in a directory of its store's name; None: beside each journal. Raises OSError, and TooManyStores.
+    ``settings`` are for every store whose entry of ``filters`` has none. ``index_directory`` is where indexes go, each
+    in a directory of its store's name; None: beside each journal. Raises OSError, and TooManyStores.
     """
 
     def __init__(
@@ -285,6 +285,6 @@ def _prepared(states: dict[str, State]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name, state in states.items():
         for key in state.transactions:
-            assert not is_joint(transaction_of_key(key)), "what was made here was ended"
+            assert not is_joint(transaction_of_key(key)), "transactions made here were ended"
             found[key] = (*found.get(key, ()), name)
     return found

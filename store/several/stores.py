@@ -116,7 +116,7 @@ class SeveralStores:
         self._members[member.name] = member
         self._by_number[member.first_owner >> OWNER_BITS] = member
 
-    # ---- what they are
+    # ---- the stores
 
     def members(self) -> dict[str, Store]:
         """Return the stores that are there, by the name of their directory, without txStore."""

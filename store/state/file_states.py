@@ -81,9 +81,9 @@ def reclaimable(
 ) -> tuple[int, ...]:
     """Return the files below ``before`` that nothing needs, oldest first.
 
-    A file stays while it holds a live message, a subscription's record or an operation of an open transaction;
-    while its records shadow records in a file that stays; and, if it fenced off an epoch, while any file
-    before it stays. ``emptied``: files that are treated as empty.
+    A file stays while it holds a live message, a subscription's record or an operation of an open transaction; while
+    its records shadow records in a file that stays; and, if it fenced off an epoch, while any file before it stays.
+    ``emptied``: files that are treated as empty.
     """
     going: list[int] = []
     gone: set[int] = set()

@@ -1,9 +1,9 @@
 """Bytes of the store that are charged to each user: those of stored messages, and of the additions of prepared
 transactions. Pure.
 
-The size of an entry carries a *mark* above its 32 bits: this index's number of the user charged for the
-record, 0 for no user. A record that several owners hold is charged once: the mark counts where the bit ``SHARED`` is
-not set, as the live bytes of a file do.
+The size of an entry carries a *mark* above its 32 bits: this index's number of the user charged for the record, 0 for
+no user. A record that several owners hold is charged once: the mark counts where the bit ``SHARED`` is not set, as the
+live bytes of a file do.
 """
 
 from __future__ import annotations

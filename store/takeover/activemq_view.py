@@ -230,7 +230,7 @@ class ActiveMQView:
                 for offset, payload in batch.records:
                     yield base + offset, payload
         except JournalCorrupt:
-            # No receipt was sent for what was never synced; the reading before this one has reported it.
+            # No receipt was sent for bytes that were never synced; the previous read has reported them.
             if end is not None or not self._epoch_history.may_have_holes(file):
                 raise
 

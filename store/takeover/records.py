@@ -7,7 +7,7 @@
     Subscription        those that the journal lost
     ...                 unchanged records that ActiveMQ itself would not read again
     Remove              messages that are gone, of a queue or of one subscription
-    Update, [Remove]    messages that the journal lost, or that stand elsewhere; each with a hint that carries its
+    Update, [Remove]    messages that the journal lost, or has elsewhere; each with a hint that carries its
                         place, and a Remove for each subscription of its topic that does not have it pending
     end mark
 

@@ -168,7 +168,7 @@ def _give_names(there: Mapping[str, JournalFiles], entries: Sequence[tuple[str, 
         ) from error
 
 
-# ---- what is there
+# ---- the directories
 
 
 def _names(directory: str) -> list[str]:

@@ -34,9 +34,9 @@ class OfflineStore:
     unchanged when an exception leaves the block.
 
     ``index_root`` defaults to ``index/`` in the directory, ``broker_name`` names the index below it and the holder in
-    the headers. ``has_proof`` is called before anything is reported durable: is the lock still ours?
-    Opening raises BelongsToSet, and the errors of ``Standby.promote``; any later call raises the error that ended the
-    store, if there was one.
+    the headers. ``has_proof`` is called before anything is reported durable: is the lock still ours? Opening raises
+    BelongsToSet, and the errors of ``Standby.promote``; any later call raises the error that ended the store, if there
+    was one.
     """
 
     def __init__(

@@ -158,7 +158,7 @@ class Space:
         for directory in self._volumes:
             found = self._disk.statvfs(directory)
             free = found.f_bavail * found.f_frsize
-            # A file system that counts no blocks (some of FUSE) does not know what is free.
+            # A file system that counts no blocks (some of FUSE) does not know its free space.
             if found.f_blocks and free < least:
                 least, where = free, directory
         elsewhere = self._others()

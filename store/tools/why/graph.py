@@ -43,7 +43,7 @@ class Graph:
         """Return the files that go when ``emptied`` have no contents any more, besides those that go anyway."""
         gone: set[int] = set()
         seen: set[int] = set()
-        waiting = sorted(emptied)  # ascending: whatever a file waits for comes before it
+        waiting = sorted(emptied)  # ascending: a file comes after those it waits for
         while waiting:
             file = heapq.heappop(waiting)
             if file in seen or file >= self._facts.tail or file not in self.waits_for:
