@@ -119,7 +119,7 @@ class Authority(Protocol):
 
 
 class SharedVolume:
-    """The fence decides, through the files: every method returns at once and does nothing."""
+    """The fence decides, through the files: no method waits, or contacts another node."""
 
     __slots__ = ()
 

@@ -102,8 +102,8 @@ SHARED_BYTES_MIN = 4 * 1024
 
 
 class PartMessage(OpenedMessage):
-    """A copy of an opened message for another destination. It holds no frame: each call makes it of ``whole``, and does
-    not keep it."""
+    """A copy of an opened message for another destination. It holds no frame: each access to ``raw`` makes one
+    of ``whole``."""
 
     __slots__ = ("_size", "whole")
 

@@ -329,7 +329,7 @@ class Follower:
         if back := state.passed.intersection(ids):  # prove: passed-file-that-is-back-is-read
             raise IndexNotOfThisJournal(f"db-{min(back)}.log was missing when the files behind it were read")
         away = named.difference(ids, state.files, state.given_up)
-        # Files before the position were there, or were given up, when the index was written.
+        # Files before the position were there, or were given up, when the records in the index were read.
         first, ends = 0 if state.position is None else state.position.file, self.epoch_history.ends
         state.passed.update(file for file in away if first <= file < newest and ends.get(file) != 0)
 

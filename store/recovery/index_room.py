@@ -44,7 +44,7 @@ class IndexRoom:
             had_room, self._has_room = self._has_room, self._ask()
             if had_room and not self._has_room:
                 log.warning(
-                    "the index in %s waits: only the reserve of %d bytes is free, which is for the master",
+                    "the index in %s waits: at most the reserve of %d bytes is free, which is for the master",
                     self._path,
                     self._reserve_bytes,
                     extra=log_events.STANDBY_WAITS,
