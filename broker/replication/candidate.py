@@ -14,8 +14,8 @@ from tandemmq.broker.replication.leader import Leader
 from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.messages import Promise, PromiseAnswer, Resign, Would, WouldAnswer
 from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.quorum import Founding, Voters
 from tandemmq.broker.replication.state import NodeState
-from tandemmq.broker.replication.voters import Founding, Voters
 
 log = logging.getLogger(__name__)
 

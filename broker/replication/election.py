@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tandemmq.broker.replication.positions import BEFORE_ALL, Position
-from tandemmq.broker.replication.voters import Founding
+from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Position
 
 #: Parts of T, the session time-out: the lease of a master, which it counts from before its question; the longest random
 #: wait of a candidate, beyond T; the interval of ALIVE.

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tandemmq.broker.replication.marks import NOWHERE, Place
+from tandemmq.broker.replication.quorum import NOWHERE, Place
 from tandemmq.disk import open_regular, read_fully
 
 FILE_NAME: Final = "replication.known"

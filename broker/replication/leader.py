@@ -12,18 +12,15 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tandemmq.broker.replication.errors import NotMaster
 from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.links import Links
-from tandemmq.broker.replication.marks import NOWHERE
 from tandemmq.broker.replication.messages import Begin, Follow, NotLeading, Resign
 from tandemmq.broker.replication.network import Link
-from tandemmq.broker.replication.positions import common_point
+from tandemmq.broker.replication.quorum import NOWHERE, NotMaster, Voters, common_point
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.broker.replication.stream import Stream
 from tandemmq.broker.replication.term import Term, header_of_term
 from tandemmq.broker.replication.voter_change import next_leader, with_voter, without_voter
-from tandemmq.broker.replication.voters import Voters
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tandemmq.broker.replication.directory import Directory, Entry
 from tandemmq.broker.replication.messages import Message
 from tandemmq.broker.replication.network import Link, Listener, Network
-from tandemmq.broker.replication.positions import BEFORE_ALL
+from tandemmq.broker.replication.quorum import BEFORE_ALL
 from tandemmq.broker.replication.state import NodeState
 
 #: Fields of an entry that change: set, has_journal, is_master, epoch.

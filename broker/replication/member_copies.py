@@ -15,7 +15,7 @@ from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.messages import Fetch, Piece
 from tandemmq.broker.replication.network import Link
-from tandemmq.broker.replication.positions import Lineage, common_point
+from tandemmq.broker.replication.quorum import Lineage, common_point
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.broker.replication.stream import CHUNK_BYTES
 from tandemmq.journal.errors import JournalMissing

@@ -14,7 +14,7 @@ from typing import Final
 
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.member_copies import MemberCopies
-from tandemmq.broker.replication.positions import Lineage, common_point
+from tandemmq.broker.replication.quorum import Lineage, common_point
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.disk import has_name, identity_of, open_with_status, opened, unlink_if_there, write_fully
 from tandemmq.journal.format import END_RECORD

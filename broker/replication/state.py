@@ -15,12 +15,10 @@ from typing import Final
 
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.election_timer import ElectionTimer
-from tandemmq.broker.replication.errors import NotStarted
-from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage, Position
 from tandemmq.broker.replication.promise import Origin, Promise, PromiseFile
+from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Lineage, Position, Voters
 from tandemmq.broker.replication.settings import ReplicaSettings
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voters import Founding, Voters
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.records.headers import SetHeader
 from tandemmq.store.threads import Threads
@@ -28,6 +26,10 @@ from tandemmq.store.threads import Threads
 log = logging.getLogger(__name__)
 
 PROMISE_LOST: Final = "the promise file could not be written: this node takes no part until it can be"
+
+
+class NotStarted(Exception):
+    """The node waits for free space on its volume, or for the volume."""
 
 
 class NodeState:

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from tandemmq.broker.replication.marks import NOWHERE, Place
 from tandemmq.broker.replication.messages import Bytes, Sealed, Skipped
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.pace import Pace
+from tandemmq.broker.replication.quorum import NOWHERE, Place
 from tandemmq.disk import open_regular, read_fully
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import Threads

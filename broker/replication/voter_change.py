@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tandemmq.broker.replication.errors import ChangeRefused
 from tandemmq.broker.replication.known import Known
+from tandemmq.broker.replication.quorum import ChangeRefused, Voters
 from tandemmq.broker.replication.stream import Stream
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voters import Voters
 
 
 def with_voter(term: Term, wanted: str) -> Voters:
