@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.election_timer import ElectionTimer
+from tandemmq.broker.replication.election import ElectionTimer
 from tandemmq.broker.replication.promise import Origin, Promise, PromiseFile
 from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Lineage, Position, Voters
 from tandemmq.broker.replication.settings import ReplicaSettings
