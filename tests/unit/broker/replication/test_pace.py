@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.replication.pace import (
+from tandemmq.broker.replication.stream import (
     BATCHES_MIN,
     BLOCK_BATCHES,
     LATE_OF_SECONDS,

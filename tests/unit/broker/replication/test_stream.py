@@ -11,8 +11,7 @@ import pytest
 
 from tandemmq.broker.replication import stream as stream_module
 from tandemmq.broker.replication.messages import Bytes, Sealed, Skipped
-from tandemmq.broker.replication.pace import BATCHES_MIN, LOOK_SECONDS, RATE_MIN, Pace
-from tandemmq.broker.replication.stream import WAITING_BYTES_MAX, Stream
+from tandemmq.broker.replication.stream import BATCHES_MIN, LOOK_SECONDS, RATE_MIN, WAITING_BYTES_MAX, Pace, Stream
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import OS_THREADS, Threads
 from tests.support.replication.noted_link import NotedLink

@@ -13,9 +13,8 @@ import pytest
 
 from tandemmq.broker.replication.authority import SetAuthority
 from tandemmq.broker.replication.messages import Alive, Bytes, FinalUpTo, Have
-from tandemmq.broker.replication.pace import BATCHES_MIN
 from tandemmq.broker.replication.quorum import NOWHERE, ChangeRefused, Voters
-from tandemmq.broker.replication.stream import CHUNK_BYTES, Stream
+from tandemmq.broker.replication.stream import BATCHES_MIN, CHUNK_BYTES, Stream
 from tandemmq.broker.replication.term import LINEAGE_MAX, Term, header_of_term
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.errors import Deposed
