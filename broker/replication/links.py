@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tandemmq.broker.replication.directory import Directory, Entry
 from tandemmq.broker.replication.messages import Message
-from tandemmq.broker.replication.network import Link, Listener, Network
+from tandemmq.broker.replication.network import Directory, Entry, Link, Listener, Network
 from tandemmq.broker.replication.quorum import BEFORE_ALL
 from tandemmq.broker.replication.state import NodeState
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.network import Entry
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proof
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.network import Entry
 from tandemmq.locker.contract import BootClock, LockRefused, LockUnavailable
 from tandemmq.locker.zookeeper.session import ZooKeeperSession
 from tandemmq.store.threads import OS_THREADS, Threads
