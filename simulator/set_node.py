@@ -12,7 +12,7 @@ from tandemmq.broker.replication.locker import SetLocker
 from tandemmq.broker.replication.member import set_settings
 from tandemmq.broker.replication.promise import FILE_NAME, SLOT_BYTES, Promise, PromiseFile, decode_slot
 from tandemmq.broker.replication.replica import Replica
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.config.replication import Sync
 from tandemmq.journal.files import JournalFiles
 from tandemmq.locker.contract import Locker, LockRequest

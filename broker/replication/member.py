@@ -12,7 +12,7 @@ import tandemmq
 from tandemmq.broker.replication.known import write_known
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.replica import Replica
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls
 from tandemmq.broker.replication.zookeeper import ZooKeeperDirectory, ZooKeeperPlace
 from tandemmq.broker.settings.replication import security_token, zk_password

@@ -58,8 +58,7 @@ from tandemmq.broker.replication.network import Directory, Link, Network
 from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
 from tandemmq.broker.replication.quorum import NOWHERE, Place, Position, Voters
 from tandemmq.broker.replication.repair import OwnCopy
-from tandemmq.broker.replication.settings import ReplicaSettings
-from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted
+from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
 from tandemmq.broker.replication.status import StatusReport
 from tandemmq.broker.replication.term import Term
 from tandemmq.broker.replication.twins import Twins

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tandemmq.broker.replication.authority import SetAuthority
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.replica import Replica
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles

@@ -34,7 +34,7 @@ from tandemmq.broker.replication.messages import (
 from tandemmq.broker.replication.promise import LIVES_MAX, PromiseFile
 from tandemmq.broker.replication.quorum import BEFORE_ALL, ChangeRefused, Position
 from tandemmq.broker.replication.replica import PAUSE_SECONDS, Replica
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.broker.replication.term import Term
 from tandemmq.broker.replication.voter_change import without_voter
 from tandemmq.config.replication import sync_of
