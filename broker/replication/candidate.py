@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from tandemmq.broker.replication.fields import ID_BYTES
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.messages import Promise, PromiseAnswer, Resign, Would, WouldAnswer
 from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.peers import Links
 from tandemmq.broker.replication.quorum import Founding, Voters
 from tandemmq.broker.replication.state import NodeState
 

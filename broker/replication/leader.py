@@ -12,10 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tandemmq.broker.replication.known import Known
-from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.messages import Begin, Follow, NotLeading, Resign
 from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.peers import Known, Links
 from tandemmq.broker.replication.quorum import NOWHERE, NotMaster, Voters, common_point
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.broker.replication.stream import Stream

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.known import place_of, read_known
+from tandemmq.broker.replication.peers import place_of, read_known
 from tandemmq.broker.replication.promise import SLOT_BYTES, SLOT_COUNT, Promise, PromiseFileInUse, decode_slot
 from tandemmq.broker.replication.quorum import Place, Position
 from tandemmq.disk import has_name, open_regular, read_fully, sync_directory

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import tandemmq
-from tandemmq.broker.replication.known import write_known
+from tandemmq.broker.replication.peers import write_known
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.broker.replication.state import ReplicaSettings

@@ -11,10 +11,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from tandemmq.broker.replication.known import Known
-from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.messages import Fetch, Piece
 from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.peers import Known, Links
 from tandemmq.broker.replication.quorum import Lineage, common_point
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.broker.replication.stream import CHUNK_BYTES

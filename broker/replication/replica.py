@@ -27,9 +27,7 @@ from tandemmq.broker.replication.candidate import Candidate
 from tandemmq.broker.replication.copy import Forked
 from tandemmq.broker.replication.election import ALIVE
 from tandemmq.broker.replication.follower import Follower
-from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.links import Links
 from tandemmq.broker.replication.member_copies import MemberCopies
 from tandemmq.broker.replication.messages import (
     Alive,
@@ -55,13 +53,13 @@ from tandemmq.broker.replication.messages import (
     WouldAnswer,
 )
 from tandemmq.broker.replication.network import Directory, Link, Network
+from tandemmq.broker.replication.peers import Known, Links, Twins
 from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
 from tandemmq.broker.replication.quorum import NOWHERE, Place, Position, Voters
 from tandemmq.broker.replication.repair import OwnCopy
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
 from tandemmq.broker.replication.status import StatusReport
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.twins import Twins
 from tandemmq.broker.replication.voter import Voter
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.scrubber import Scrubber

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tandemmq.broker.replication.known import Known
+from tandemmq.broker.replication.peers import Known
 from tandemmq.broker.replication.quorum import ChangeRefused, Voters
 from tandemmq.broker.replication.stream import Stream
 from tandemmq.broker.replication.term import Term
