@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from tandemmq.broker.replication.leader import without_voter
 from tandemmq.broker.replication.messages import (
     Alive,
     AliveAnswer,
@@ -36,7 +37,6 @@ from tandemmq.broker.replication.quorum import BEFORE_ALL, ChangeRefused, Positi
 from tandemmq.broker.replication.replica import PAUSE_SECONDS, Replica
 from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voter_change import without_voter
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import Thread
