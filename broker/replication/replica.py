@@ -28,7 +28,6 @@ from tandemmq.broker.replication.copy import Forked
 from tandemmq.broker.replication.election import ALIVE
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.member_copies import MemberCopies
 from tandemmq.broker.replication.messages import (
     Alive,
     AliveAnswer,
@@ -56,7 +55,7 @@ from tandemmq.broker.replication.network import Directory, Link, Network
 from tandemmq.broker.replication.peers import Known, Links, Twins
 from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
 from tandemmq.broker.replication.quorum import NOWHERE, Place, Position, Voters
-from tandemmq.broker.replication.repair import OwnCopy
+from tandemmq.broker.replication.repair import MemberCopies, OwnCopy
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
 from tandemmq.broker.replication.status import StatusReport
 from tandemmq.broker.replication.term import Term

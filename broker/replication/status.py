@@ -11,10 +11,10 @@ from typing import Any
 
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.member_copies import KNOWS_FETCH
 from tandemmq.broker.replication.network import Entry
 from tandemmq.broker.replication.peers import Known, Links, Twins
 from tandemmq.broker.replication.quorum import NOWHERE
+from tandemmq.broker.replication.repair import KNOWS_FETCH
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.store.maintenance.scrubber import Scrubber
 
