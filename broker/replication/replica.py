@@ -23,7 +23,6 @@ from dataclasses import replace
 from queue import Empty
 from typing import Any, Final
 
-from tandemmq.broker.replication.candidate import Candidate
 from tandemmq.broker.replication.copy import Forked
 from tandemmq.broker.replication.election import ALIVE
 from tandemmq.broker.replication.follower import Follower
@@ -59,7 +58,7 @@ from tandemmq.broker.replication.repair import MemberCopies, OwnCopy
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
 from tandemmq.broker.replication.status import StatusReport
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voter import Voter
+from tandemmq.broker.replication.voting import Candidate, Voter
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.scrubber import Scrubber
 from tandemmq.store.threads import Threads

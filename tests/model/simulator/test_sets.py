@@ -22,7 +22,7 @@ from tandemmq.broker.replication.election import ElectionTimer
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.quorum import Marks, Voters
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voter import Voter
+from tandemmq.broker.replication.voting import Voter
 from tandemmq.config.load import load
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.writer import JournalWriter
