@@ -142,7 +142,7 @@ class Parts:
         self.replica = self._make_replica()
         self._volumes: dict[str, OwnVolume] = {}
         if self.replica is not None:
-            from tandemmq.broker.replication.locker import SetLocker
+            from tandemmq.broker.replication.member import SetLocker
 
             self.locker: Locker = SetLocker(
                 LockRequest(self.directory, Holder(self.replica.settings.node)), self.replica
@@ -362,8 +362,7 @@ class Parts:
         if self._filters.entries or has_several(self.directory):
             return SeveralStandbys(self.directory, options.index_directory, self.name, store_options, self._filters)
         if self.replica is not None:
-            from tandemmq.broker.replication.authority import SetAuthority
-            from tandemmq.broker.replication.member import set_settings
+            from tandemmq.broker.replication.member import SetAuthority, set_settings
 
             return Standby(
                 self.directory,

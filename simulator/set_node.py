@@ -7,9 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tandemmq.broker.ha.service import AnyStandby
-from tandemmq.broker.replication.authority import SetAuthority
-from tandemmq.broker.replication.locker import SetLocker
-from tandemmq.broker.replication.member import set_settings
+from tandemmq.broker.replication.member import SetAuthority, SetLocker, set_settings
 from tandemmq.broker.replication.promise import FILE_NAME, SLOT_BYTES, Promise, PromiseFile, decode_slot
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.broker.replication.state import ReplicaSettings

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.replication import election, replica
-from tandemmq.broker.replication.authority import SetAuthority
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.election import ElectionTimer
+from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.quorum import Marks, Voters
 from tandemmq.broker.replication.term import Term

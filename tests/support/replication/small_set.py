@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tandemmq.broker.replication.authority import SetAuthority
+from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.broker.replication.state import ReplicaSettings

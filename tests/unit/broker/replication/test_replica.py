@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.replication.follower import Follower
-from tandemmq.broker.replication.locker import SetLocker
+from tandemmq.broker.replication.member import SetLocker
 from tandemmq.broker.replication.messages import Have, Message, Resign
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.promise import FILE_NAME

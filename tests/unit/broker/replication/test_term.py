@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from tandemmq.broker.replication.authority import SetAuthority
+from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.messages import Alive, Bytes, FinalUpTo, Have
 from tandemmq.broker.replication.quorum import NOWHERE, ChangeRefused, Voters
 from tandemmq.broker.replication.stream import BATCHES_MIN, CHUNK_BYTES, Stream
