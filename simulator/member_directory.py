@@ -1,6 +1,6 @@
 """Directory of the members, like ZooKeeper's: entries end with the session of their member, and may be wrong.
 
-A simulated broker uses it instead of ZooKeeper (broker.replication.directory.Directory).
+A simulated broker uses it instead of ZooKeeper (broker.replication.network.Directory).
 """
 
 from __future__ import annotations

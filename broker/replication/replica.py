@@ -4,11 +4,10 @@ One thread, the replica's, owns position, promise and incoming stream: it handle
 thread does at once what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
 leads. The lock thread requests the mastership with ``try_acquire`` and releases it with ``release``.
 
-    state        what the node is: promise, journal, term        election_timer   when it may stand
-    links        members and links to them                       candidate        asks for votes, founds
-    follower     follows a master                                voter            gives votes
-    leader       leads; the lock thread takes and releases it     status           reports for operators
-    repair       writes damaged batches of the journal again     member_copies    requests them from others, and answers
+    state       what the node is: promise, journal, term         election   who gets a vote, and when it may stand
+    peers       the other members, and links to them             voting     asks for votes, founds, gives votes
+    follower    follows a master                                 leader     leads; the lock thread takes and releases it
+    repair      writes damaged batches of the journal again      status     reports for operators
 """
 
 # proofs: replication-rules
