@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
 from tandemmq.locker.sql import connection as sql
-from tandemmq.locker.sql.dialects import SQLITE, Bounds
+from tandemmq.locker.sql.connection import SQLITE, Bounds
 from tandemmq.locker.sql.statements import Statements
 from tandemmq.simulator.kernel import Process, World
 from tandemmq.simulator.link import Link, NoAnswer

@@ -34,8 +34,7 @@ from tandemmq.locker.contract import (
     LockRequest,
     Proof,
 )
-from tandemmq.locker.sql.connection import Database, Session
-from tandemmq.locker.sql.dialects import SQLITE
+from tandemmq.locker.sql.connection import SQLITE, Database, Session
 from tandemmq.locker.sql.errors import LockBusy
 from tandemmq.locker.sql.holder import SqlHolderRow
 from tandemmq.locker.sql.lease import Signature, holder_in, new_nonce, signature_of

@@ -8,9 +8,8 @@ from typing import Final
 
 from tandemmq.locker.contract import LockRequest
 from tandemmq.locker.options import Options
-from tandemmq.locker.sql.connection import Database, database
+from tandemmq.locker.sql.connection import SQLITE, Bounds, Database, database
 from tandemmq.locker.sql.database import DatabaseLocker
-from tandemmq.locker.sql.dialects import SQLITE, Bounds
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSettings
 from tandemmq.locker.sql.lease_table import SqlLeaseTable
 from tandemmq.locker.sql.statements import Statements
