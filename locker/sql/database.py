@@ -38,8 +38,7 @@ from tandemmq.locker.sql.connection import SQLITE, Database, Session
 from tandemmq.locker.sql.errors import LockBusy
 from tandemmq.locker.sql.holder import SqlHolderRow
 from tandemmq.locker.sql.lease import Signature, holder_in, new_nonce, signature_of
-from tandemmq.locker.sql.lease_table import create_schema
-from tandemmq.locker.sql.statements import Statements
+from tandemmq.locker.sql.table import Statements, create_schema
 
 logger = logging.getLogger(__name__)
 

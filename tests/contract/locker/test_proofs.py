@@ -81,7 +81,7 @@ def database(asked: LockRequest, clock: ManualClock) -> Locker:
     from tandemmq.locker.sql.connection import Bounds, Database
     from tandemmq.locker.sql.connection import database as named
     from tandemmq.locker.sql.database import DatabaseLocker
-    from tandemmq.locker.sql.statements import Statements
+    from tandemmq.locker.sql.table import Statements
 
     class SlowDatabase(Database):
         __slots__ = ()
