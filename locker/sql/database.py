@@ -37,7 +37,7 @@ from tandemmq.locker.contract import (
 from tandemmq.locker.sql.connection import SQLITE, Database, Session
 from tandemmq.locker.sql.errors import LockBusy
 from tandemmq.locker.sql.holder import SqlHolderRow
-from tandemmq.locker.sql.lease import Signature, holder_in, new_nonce, signature_of
+from tandemmq.locker.sql.lease_database import Signature, holder_in, new_nonce, signature_of
 from tandemmq.locker.sql.table import Statements, create_schema
 
 logger = logging.getLogger(__name__)

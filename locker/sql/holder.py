@@ -12,7 +12,7 @@ import logging
 
 from tandemmq.locker.contract import LockError, LockRefused
 from tandemmq.locker.sql.connection import Session
-from tandemmq.locker.sql.lease import LeaseRow
+from tandemmq.locker.sql.lease_database import LeaseRow
 from tandemmq.locker.sql.table import Statements, create_schema, read_row
 
 logger = logging.getLogger(__name__)

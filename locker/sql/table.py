@@ -24,7 +24,7 @@ from typing import Any, Final
 from tandemmq.locker.contract import LockRefused, LockSettingsError
 from tandemmq.locker.options import Options
 from tandemmq.locker.sql.connection import Database, Session
-from tandemmq.locker.sql.lease import LeaseRow
+from tandemmq.locker.sql.lease_database import LeaseRow
 
 logger = logging.getLogger(__name__)
 
