@@ -227,8 +227,8 @@ class LeaseSettings:
 class LeaseDatabaseLocker(LeasedLocker):
     """Lease of `lock_acquire_sleep_interval`, extended every `lock_keep_alive_period`.
 
-    `locker.kinds` makes `settings` and `open_table` from the request; the simulator gives its own. A table is opened
-    for the thread of the lock, and one more for each thread that reads the holder meanwhile.
+    `locker.sql.kinds` makes `settings` and `open_table` from the request; the simulator gives its own. A table is
+    opened for the thread of the lock, and one more for each thread that reads the holder meanwhile.
     """
 
     kind = "lease-database"
