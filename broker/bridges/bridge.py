@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from tandemmq import log_events
 from tandemmq.broker.bridges.flow import Flow
-from tandemmq.broker.bridges.link import Counts
-from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.link import Counts, Topic
 from tandemmq.broker.bridges.remote import Connection, Login, Lost
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.core.commands import ClientError

@@ -16,8 +16,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from tandemmq import log_events
-from tandemmq.broker.bridges.link import Counts, Link, Remote, local_client_id, principal_of
-from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.link import Counts, Link, Remote, Topic, local_client_id, principal_of
 from tandemmq.broker.bridges.receiving import Receiving
 from tandemmq.broker.bridges.sending import Sending
 from tandemmq.broker.bridges.subscribed import Begun, Subscribed

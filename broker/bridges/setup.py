@@ -8,7 +8,7 @@ from functools import partial
 
 from tandemmq.broker.bridges.bridge import Bridge, Plan
 from tandemmq.broker.bridges.bridges import Bridges
-from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.link import Topic
 from tandemmq.broker.bridges.remote import check
 from tandemmq.config.bridges import BridgeSettings, BridgeTlsSettings
 from tandemmq.store.records.message import Destination

@@ -15,7 +15,7 @@ from tandemmq.broker.protocols.mqtt.session_records import Kind, RecordUnreadabl
 @dataclass(slots=True, eq=False)
 class Begun:
     """``remote``: the topic filters that the other broker has confirmed, with their QoS; ``local``: the names of the
-    durable subscriptions here; ``id``: the bridge's, unique among all brokers (broker.bridges.passed)."""
+    durable subscriptions here; ``id``: the bridge's, unique among all brokers (broker.bridges.link)."""
 
     remote: dict[str, int] = field(default_factory=dict)
     local: list[str] = field(default_factory=list)
