@@ -221,7 +221,7 @@ class Flow(InProcessClient):
         else:
             self._link.refused(error)
 
-    # ---- events of the connection to the other broker (broker.bridges.remote.Receiver)
+    # ---- events of the connection to the other broker (broker.bridges.remote)
 
     @property
     def waiting(self) -> int:
