@@ -426,13 +426,13 @@ def bridges_of(settings: Settings, retains: Callable[[Destination, int], int]) -
         return Bridges(())
     names = ", ".join(each.name for each in settings.bridges)
     try:
-        from tandemmq.broker.bridges import setup
+        from tandemmq.broker.bridges import bridge
         from tandemmq.broker.bridges.remote import Unusable
     except ImportError as error:
         reason = f"a bridge needs aiomqtt ({error}): pip install 'tandemmq[mqtt]'"
         raise RefusedSetting("bridges", names, reason) from error
     try:
-        return setup.bridges_of(settings.bridges, retains)
+        return bridge.bridges_of(settings.bridges, retains)
     except Unusable as error:
         raise RefusedSetting("bridges", names, f"a bridge needs another version of it: {error}") from error
 

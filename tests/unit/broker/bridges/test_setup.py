@@ -13,10 +13,10 @@ from typing import cast
 import pytest
 from paho.mqtt import client as paho
 
+from tandemmq.broker.bridges.bridge import plan_of
 from tandemmq.broker.bridges.left import LeftSubscriptions, sentence
 from tandemmq.broker.bridges.link import principal_of, user_of
 from tandemmq.broker.bridges.remote import Unusable, check
-from tandemmq.broker.bridges.setup import plan_of
 from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.service import AnyStore
