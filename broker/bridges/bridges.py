@@ -1,5 +1,8 @@
-"""All bridges of a broker: they begin and end with each term as master. And the durable subscriptions of bridges that are
-not in the settings any more: they gather messages, and no bridge sends them, so the operator must know, and decide.
+"""All bridges of a broker, which begin and end with each term as master, and the durable subscriptions that removed
+bridges left.
+
+Bridges that are not in the settings any more leave subscriptions that gather messages, and no bridge sends them: the
+operator must know, and decide.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What all parts of a bridge share: its name and its figures, the ways to the engine and to the other broker, the topics
-that it carries with their names on the other side, and the bridges that a message has passed.
+"""State that all parts of a bridge share: its name and its figures, the ways to the engine and to the other broker, its
+topics with their names on the other side, and the bridges that a message has passed.
 
-Those are a user property, which MQTT 5 carries from broker to broker. A message that comes to a bridge again goes no
-further, and so a circle of bridges ends.
+The bridges that a message has passed are a user property, which MQTT 5 carries from broker to broker. A message that
+comes to a bridge again goes no further, and so a circle of bridges ends.
 
     MQTT.Bridges: 6f1d0c52a9be 03b7e1f4c8d2        ids of bridges, the first one first
 """
