@@ -41,7 +41,7 @@ from tandemmq.locker.contract import (
 )
 from tandemmq.locker.sql.connection import SQLITE, Database, Session
 from tandemmq.locker.sql.errors import LockBusy
-from tandemmq.locker.sql.lease_database import LeaseRow, Signature, holder_in, new_nonce, signature_of
+from tandemmq.locker.sql.lease_database import LeaseRow, Signature, holder_in, signature_of
 from tandemmq.locker.sql.table import Statements, create_schema, read_row
 
 logger = logging.getLogger(__name__)
@@ -149,8 +149,7 @@ class DatabaseLocker(Locker):
         seconds = self._proof_seconds()
         self._proof = Proof(known_at, seconds)  # prove: row-locked-before "known_at" -> "self.clock.now()"
         holder = replace(self.request.holder, since_ms=stamp)
-        nonce = new_nonce(self.request.random)
-        self._signature = signature_of(holder, holder.name, nonce, self._name_valid_ms)
+        self._signature = signature_of(holder, holder.name, self.request.random, self._name_valid_ms)
         self._write_name()
         return True
 

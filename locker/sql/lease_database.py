@@ -182,13 +182,10 @@ class Watch:
         return now_seconds - self.since_seconds
 
 
-def new_nonce(chance: random.Random) -> str:
-    """Return a nonce, long enough that no two lives of a lock have the same."""
-    return f"{chance.getrandbits(_NONCE_BITS):0{_NONCE_BITS // 4}x}"
-
-
-def signature_of(holder: Holder, name: str, nonce: str, lease_ms: int) -> Signature:
-    """Return the signature of a new life: its epoch is not known yet."""
+def signature_of(holder: Holder, name: str, chance: random.Random, lease_ms: int) -> Signature:
+    """Return the signature of a new life. Its nonce is long enough that no two lives of a lock have the same; its epoch
+    is not known yet."""
+    nonce = f"{chance.getrandbits(_NONCE_BITS):0{_NONCE_BITS // 4}x}"
     return Signature(replace(holder, name=name, epoch=None), nonce, lease_ms)
 
 
@@ -297,9 +294,8 @@ class LeaseDatabaseLocker(LeasedLocker):
     def _me(self, row: LeaseRow) -> str:
         """Return our signature, the same in every try of this life: an answer may be lost, and the row be ours."""
         if self._signature is None:
-            nonce = new_nonce(self.request.random)
             holder = replace(self.request.holder, since_ms=row.now_ms)
-            self._signature = signature_of(holder, self._lease.lease_holder_id, nonce, self._lease_ms)
+            self._signature = signature_of(holder, self._lease.lease_holder_id, self.request.random, self._lease_ms)
             self._holder, self._known_as = self._signature.holder, (self._signature.text,)
         return self._signature.text
 
