@@ -143,10 +143,6 @@ class SimulatedDirectory:
         return tuple(known[store] for store in sorted(known))
 
     @property
-    def session_timeout_seconds(self) -> float:
-        return self._registry.session_seconds
-
-    @property
     def problem(self) -> str | None:
         return None if self._can_ask else "no server answers"
 

@@ -132,11 +132,6 @@ class Directory(Protocol):
         last."""
 
     @property
-    def session_timeout_seconds(self) -> float:
-        """Seconds of silence after which a member's entry is removed, as agreed with the directory; before the
-        agreement, as requested."""
-
-    @property
     def problem(self) -> str | None:
         """Reason for which the directory cannot be reached now, for the operator; None: it can."""
 

@@ -122,6 +122,8 @@ class ZooKeeperDirectory:
 
     @property
     def session_timeout_seconds(self) -> float:
+        """Seconds of silence after which a member's entry is removed, as agreed with the server; before the agreement,
+        as requested."""
         return self._timeout_seconds
 
     @property

@@ -223,7 +223,7 @@ class SmallSet:
         self.replicas = replicas
         self.chance = random.Random(seed)
         self.switch = Switch()
-        self.shared = SharedDirectory(T)
+        self.shared = SharedDirectory()
         self._options = options
         names = [f"n{number}" for number in range(replicas)]
         self.nodes = [self._make(name) for name in names if name not in left_out]
