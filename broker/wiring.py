@@ -142,7 +142,7 @@ class Parts:
         self.replica = self._make_replica()
         self._volumes: dict[str, OwnVolume] = {}
         if self.replica is not None:
-            from tandemmq.broker.replication.locker import SetLocker
+            from tandemmq.broker.replication.member import SetLocker
 
             self.locker: Locker = SetLocker(
                 LockRequest(self.directory, Holder(self.replica.settings.node)), self.replica
@@ -363,8 +363,7 @@ class Parts:
         if self._filters.entries or has_several(self.directory):
             return SeveralStandbys(self.directory, options.index_directory, self.name, store_options, self._filters)
         if self.replica is not None:
-            from tandemmq.broker.replication.authority import SetAuthority
-            from tandemmq.broker.replication.member import set_settings
+            from tandemmq.broker.replication.member import SetAuthority, set_settings
 
             return Standby(
                 self.directory,
@@ -428,13 +427,13 @@ def bridges_of(settings: Settings, retains: Callable[[Destination, int], int]) -
         return Bridges(())
     names = ", ".join(each.name for each in settings.bridges)
     try:
-        from tandemmq.broker.bridges import setup
+        from tandemmq.broker.bridges import bridge
         from tandemmq.broker.bridges.remote import Unusable
     except ImportError as error:
         reason = f"a bridge needs aiomqtt ({error}): pip install 'tandemmq[mqtt]'"
         raise RefusedSetting("bridges", names, reason) from error
     try:
-        return setup.bridges_of(settings.bridges, retains)
+        return bridge.bridges_of(settings.bridges, retains)
     except Unusable as error:
         raise RefusedSetting("bridges", names, f"a bridge needs another version of it: {error}") from error
 

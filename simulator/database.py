@@ -1,4 +1,4 @@
-"""A database with a clock that a fault may set, and the link to it, for the SQL of a lease (locker.sql.lease_table).
+"""A database with a clock that a fault may set, and the link to it, for the SQL of a lease (locker.sql.table).
 
 SQLite in memory, one for all brokers of a simulation. Each statement takes place at one moment of the database's clock.
 An answer that does not come in time leaves open whether the statement took place, or will.
@@ -15,8 +15,8 @@ from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
 from tandemmq.locker.sql import connection as sql
-from tandemmq.locker.sql.dialects import SQLITE, Bounds
-from tandemmq.locker.sql.statements import Statements
+from tandemmq.locker.sql.connection import SQLITE, Bounds
+from tandemmq.locker.sql.table import Statements
 from tandemmq.simulator.kernel import Process, World
 from tandemmq.simulator.link import Link, NoAnswer
 

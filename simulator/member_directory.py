@@ -1,13 +1,13 @@
 """Directory of the members, like ZooKeeper's: entries end with the session of their member, and may be wrong.
 
-A simulated broker uses it instead of ZooKeeper (broker.replication.directory.Directory).
+A simulated broker uses it instead of ZooKeeper (broker.replication.network.Directory).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.network import Entry
 from tandemmq.simulator.kernel import Process, World
 
 #: Time between a call, or a change, and its effect.
@@ -141,10 +141,6 @@ class SimulatedDirectory:
         if self._own is not None:
             known[self._own.store] = self._own
         return tuple(known[store] for store in sorted(known))
-
-    @property
-    def session_timeout_seconds(self) -> float:
-        return self._registry.session_seconds
 
     @property
     def problem(self) -> str | None:

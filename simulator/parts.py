@@ -19,7 +19,7 @@ from tandemmq.locker.contract import Locker, LockRequest
 from tandemmq.locker.none import Unlocked
 from tandemmq.locker.shared_file import SharedFileLocker
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSettings
-from tandemmq.locker.sql.lease_table import SqlLeaseTable
+from tandemmq.locker.sql.table import SqlLeaseTable
 from tandemmq.simulator.database import LEASE, Database, reached
 from tandemmq.simulator.generous_lock import GenerousLocker, Grants
 from tandemmq.simulator.host import Host

@@ -7,12 +7,10 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tandemmq.broker.ha.service import AnyStandby
-from tandemmq.broker.replication.authority import SetAuthority
-from tandemmq.broker.replication.locker import SetLocker
-from tandemmq.broker.replication.member import set_settings
+from tandemmq.broker.replication.member import SetAuthority, SetLocker, set_settings
 from tandemmq.broker.replication.promise import FILE_NAME, SLOT_BYTES, Promise, PromiseFile, decode_slot
 from tandemmq.broker.replication.replica import Replica
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.config.replication import Sync
 from tandemmq.journal.files import JournalFiles
 from tandemmq.locker.contract import Locker, LockRequest

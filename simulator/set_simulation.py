@@ -9,10 +9,9 @@ from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Final
 
-from tandemmq.broker.replication.errors import ChangeRefused
+from tandemmq.broker.replication.quorum import ChangeRefused, Voters
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voters import Voters
 from tandemmq.config.replication import ReplicationSettings, sync_of
 from tandemmq.simulator.bounds import journal_sizes
 from tandemmq.simulator.clients import Client, Producer

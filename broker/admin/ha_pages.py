@@ -21,7 +21,7 @@ from tandemmq.broker.admin.events import Event, EventRing
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.states import NotMaster, Phase
-from tandemmq.broker.replication.errors import ChangeRefused
+from tandemmq.broker.replication.quorum import ChangeRefused
 from tandemmq.locker.contract import Holder, Locker
 
 #: Limit of a handover: it includes the last answers and a checkpoint; a volume that hangs is not waited for.

@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 
 from tandemmq.broker.admin.guard import sees_names
-from tandemmq.broker.replication.directory import Entry
-from tandemmq.broker.replication.errors import ChangeRefused, NotMaster, NotStarted
-from tandemmq.broker.replication.voters import Voters
+from tandemmq.broker.replication.network import Entry
+from tandemmq.broker.replication.quorum import ChangeRefused, NotMaster, Voters
+from tandemmq.broker.replication.state import NotStarted
 
 #: Limit of a change: by then the header with the new voters is on the disks of a quorum, or an error is returned.
 CHANGE_SECONDS_MAX: Final = 30.0

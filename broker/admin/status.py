@@ -16,7 +16,7 @@ from tandemmq import __version__, compiled
 from tandemmq.broker.admin import set_metrics
 from tandemmq.broker.admin.events import EventRing, last_takeover_seconds
 from tandemmq.broker.admin.journal_figures import journal_figures
-from tandemmq.broker.bridges.left import sentence as left_sentence
+from tandemmq.broker.bridges.bridges import left_sentence
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine import memory_holders
 from tandemmq.broker.engine.engine import Engine

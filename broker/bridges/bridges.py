@@ -1,15 +1,21 @@
-"""All bridges of a broker: they begin and end with each term as master."""
+"""All bridges of a broker, which begin and end with each term as master, and the durable subscriptions that removed
+bridges left.
+
+Bridges that are not in the settings any more leave subscriptions that gather messages, and no bridge sends them: the
+operator must know, and decide.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tandemmq.broker.bridges.left import LeftSubscriptions
-from tandemmq.broker.bridges.link import principal_of
+from tandemmq import log_events
+from tandemmq.broker.bridges.link import local_client_id, principal_of, user_of
 from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.engine.engine import Engine
 
 if TYPE_CHECKING:
@@ -67,3 +73,42 @@ class Bridges:
     def left(self) -> list[dict[str, Any]]:
         """Return durable subscriptions of bridges that were removed; none unless master."""
         return [] if self._left is None else self._left.status()
+
+
+class LeftSubscriptions:
+    """Finds such subscriptions once, at the beginning of a term. ``client_ids``: of the present bridges."""
+
+    def __init__(self, engine: Engine, client_ids: Collection[str]) -> None:
+        self._inventory = engine.inventory
+        self._found = {
+            key: durable
+            for key, durable in self._inventory.destinations.durables.items()
+            if _is_of_bridge(durable) and durable.client_id not in map(local_client_id, client_ids)
+        }
+        for each in self.status():
+            log.warning("%s", left_sentence(each), extra=log_events.BRIDGE_LEFT)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return those that still exist."""
+        return [
+            {
+                "client_id": durable.client_id,
+                "name": durable.name,
+                "messages": self._inventory.gathered(durable.client_id, durable.name),
+            }
+            for key, durable in self._found.items()
+            if self._inventory.destinations.durables.get(key) is durable
+        ]
+
+
+def _is_of_bridge(durable: DurableSubscriber) -> bool:
+    return durable.client_id.startswith(local_client_id("")) and (durable.user or "").startswith(user_of(""))
+
+
+def left_sentence(figures: dict[str, Any]) -> str:
+    """Return an entry of ``LeftSubscriptions.status`` as a left_sentence."""
+    return (
+        f"no bridge of the settings has the durable subscription {figures['name']} of {figures['client_id']} any more, "
+        f"which holds {figures['messages']} messages and goes on gathering: bring the bridge back, or end it by "
+        "`tandemmq subscriptions delete`"
+    )

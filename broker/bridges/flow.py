@@ -3,30 +3,43 @@ and its end.
 
 The state that a bridge needs after a crash is in a queue of its own, ActiveMQ.MQTT.Bridge.<name>, as a stored session
 has its own: records as messages, which change together with the messages in one transaction, and which the next master
-finds (docs/bridges.md).
+finds (docs/bridges.md). One record has the subscriptions, here and there, so that the next master ends those that the
+settings do not have any more, and subscribes to nothing twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
 from tandemmq import log_events
-from tandemmq.broker.bridges.link import Counts, Link, Remote, local_client_id, principal_of
-from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.link import Counts, Link, Remote, Topic, local_client_id, principal_of
 from tandemmq.broker.bridges.receiving import Receiving
 from tandemmq.broker.bridges.sending import Sending
-from tandemmq.broker.bridges.subscribed import Begun, Subscribed
-from tandemmq.broker.core.commands import AckMode, ClientError, Connect, ErrorKind, Unsubscribe
+from tandemmq.broker.core.commands import (
+    Ack,
+    AckMode,
+    Begin,
+    ClientError,
+    Command,
+    Commit,
+    Connect,
+    ErrorKind,
+    Send,
+    Unsubscribe,
+)
 from tandemmq.broker.core.names import MQTT_BRIDGE
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient, tell
 from tandemmq.broker.protocols.mqtt.conversation import Waiting
-from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords
+from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords, Ways
+from tandemmq.broker.protocols.mqtt.outgoing import Record
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord, RecordUnreadable, packet_id_of
 from tandemmq.store.records.message import Destination, DestinationKind, Message
@@ -208,7 +221,7 @@ class Flow(InProcessClient):
         else:
             self._link.refused(error)
 
-    # ---- events of the connection to the other broker (broker.bridges.remote.Receiver)
+    # ---- events of the connection to the other broker (broker.bridges.remote)
 
     @property
     def waiting(self) -> int:
@@ -244,3 +257,56 @@ class Flow(InProcessClient):
     def acknowledged(self, type: PacketType, packet_id: int, reason: int = 0) -> None:
         """Handle PUBACK, PUBREC or PUBCOMP."""
         self._sending.acknowledged(type, packet_id, reason)
+
+
+@dataclass(slots=True, eq=False)
+class Begun:
+    """``remote``: the topic filters that the other broker has confirmed, with their QoS; ``local``: the names of the
+    durable subscriptions here; ``id``: the bridge's, unique among all brokers (broker.bridges.link)."""
+
+    remote: dict[str, int] = field(default_factory=dict)
+    local: list[str] = field(default_factory=list)
+    id: str = ""
+
+    def encode(self) -> bytes:
+        fields = {"remote": self.remote, "local": self.local, "id": self.id}
+        return json.dumps(fields, ensure_ascii=False).encode()
+
+    @staticmethod
+    def decode(body: bytes) -> Begun:
+        """Raises RecordUnreadable."""
+        try:
+            fields = json.loads(body)
+            remote = {str(name): int(qos) for name, qos in fields["remote"].items()}
+            return Begun(remote, [str(name) for name in fields["local"]], str(fields.get("id", "")))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RecordUnreadable(f"subscribed: {error}") from error
+
+
+class Subscribed:
+    """Keeps the record. ``begun``: its last content."""
+
+    def __init__(self, ways: Ways, kept: KeptRecords) -> None:
+        self._ways = ways
+        self._kept = kept
+        self._record: Record | None = None
+        self.begun = Begun()
+
+    def found(self, body: bytes, tag: int) -> None:
+        """Take over a record. Raises RecordUnreadable."""
+        self.begun = Begun.decode(body)
+        if self._record is not None:
+            self._kept.is_stale(self._record.tag)
+        self._record = Record(tag)
+
+    def remember_commands(self, begun: Begun) -> tuple[list[Command], Commit]:
+        """Return the commands that replace the former record, and the end of that transaction."""
+        former, name = self._record, self._ways.next_transaction()
+        self.begun = begun
+        message, self._record = self._kept.keep(Kind.SUBSCRIBED, begun.encode())
+        commands: list[Command] = [Begin(name), Send(message, name)]
+        if former is not None and former.tag:
+            commands.append(Ack(STATE, former.tag, name))
+        elif former is not None:
+            self._kept.drop(former)  # when it comes back
+        return commands, Commit(name)

@@ -1,5 +1,11 @@
-"""State that all parts of a bridge share: its name and its figures, and the ways to the engine and to the other
-broker."""
+"""State that all parts of a bridge share: its name and its figures, the ways to the engine and to the other broker, its
+topics with their names on the other side, and the bridges that a message has passed.
+
+The bridges that a message has passed are a user property, which MQTT 5 carries from broker to broker. A message that
+comes to a bridge again goes no further, and so a circle of bridges ends.
+
+    MQTT.Bridges: 6f1d0c52a9be 03b7e1f4c8d2        ids of bridges, the first one first
+"""
 
 from __future__ import annotations
 
@@ -7,8 +13,9 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Protocol
 
 from tandemmq import log_events
@@ -16,6 +23,7 @@ from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tandemmq.broker.protocols.mqtt.properties import Properties
+from tandemmq.broker.protocols.mqtt.topics import matches
 from tandemmq.store.records.message_ids import broker_producer
 
 log = logging.getLogger(__name__)
@@ -24,6 +32,10 @@ log = logging.getLogger(__name__)
 PACKET_ID_MAX: Final = 60_000
 #: Prefix of advisory topics, which no bridge carries.
 ADVISORIES: Final = "ActiveMQ/Advisory/"
+#: User property with the ids of the bridges that a message has passed.
+PASSED: Final = "MQTT.Bridges"
+#: A message that has passed this many bridges goes no further.
+PASSED_MAX: Final = 32
 
 
 def local_client_id(client_id: str) -> str:
@@ -159,3 +171,56 @@ class Link:
         """Send PUBACK, PUBREC, PUBREL or PUBCOMP, if there is a connection."""
         if self.remote is not None:
             self.remote.acknowledge(type, packet_id)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Entry of a bridge's ``topics`` (config.bridges): ``<local_prefix><pattern>`` here is
+    ``<remote_prefix><pattern>`` there."""
+
+    pattern: str
+    qos: int
+    local_prefix: str
+    remote_prefix: str
+    is_in: bool
+    is_out: bool
+
+    @cached_property
+    def local(self) -> str:
+        """Topic filter here."""
+        return self.local_prefix + self.pattern
+
+    @cached_property
+    def remote(self) -> str:
+        """Topic filter there."""
+        return self.remote_prefix + self.pattern
+
+    def remote_name(self, topic: str) -> str:
+        """Return the name there of a topic here, which the filter matches."""
+        return self.remote_prefix + topic[len(self.local_prefix) :]
+
+    def local_name(self, topic: str) -> str:
+        """Return the name here of a topic there, which the filter matches."""
+        return self.local_prefix + topic[len(self.remote_prefix) :]
+
+
+def of_remote(topics: Sequence[Topic], topic: str) -> Topic | None:
+    """Return the entry for an incoming topic; None: there is none. No two match the same topic (config.bridges)."""
+    return next((each for each in topics if each.is_in and matches(each.remote, topic)), None)
+
+
+def is_at_end(text: object, id: str) -> bool:
+    """Return whether a message with that property, if any, has passed the bridge ``id`` before, or too many."""
+    ids = text.split() if isinstance(text, str) else ()
+    return id in ids or len(ids) >= PASSED_MAX
+
+
+def passed(properties: Properties) -> str:
+    """Return the property; "": there is none."""
+    return next((value for name, value in properties.user if name == PASSED), "")
+
+
+def passing(properties: Properties, id: str) -> Properties:
+    """Return the properties with the bridge ``id`` added."""
+    others = tuple(each for each in properties.user if each[0] != PASSED)
+    return replace(properties, user=(*others, (PASSED, f"{passed(properties)} {id}".lstrip())))

@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tandemmq import log_events
-from tandemmq.broker.bridges.link import ADVISORIES, Link, Remote
-from tandemmq.broker.bridges.mapping import Topic, of_remote
-from tandemmq.broker.bridges.passed import is_at_end, passed, passing
+from tandemmq.broker.bridges.link import ADVISORIES, Link, Remote, Topic, is_at_end, of_remote, passed, passing
 from tandemmq.broker.core.commands import Begin, ClientError, Commit, ErrorKind, Send
 from tandemmq.broker.protocols.mqtt.conversation import Waiting, ignore, nothing
 from tandemmq.broker.protocols.mqtt.kept_records import KeptRecords

@@ -13,7 +13,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiomqtt
 from paho.mqtt import client as paho
@@ -21,7 +21,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as _Typeless
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tandemmq.broker.bridges.link import PACKET_ID_MAX, Remote
+from tandemmq.broker.bridges.flow import Flow
+from tandemmq.broker.bridges.link import PACKET_ID_MAX
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 
@@ -66,18 +67,6 @@ def check() -> None:
         raise Unusable(f"paho-mqtt without {', '.join(missing)}")
 
 
-class Receiver(Protocol):
-    """Receives the packets of the other broker (broker.bridges.flow.Flow)."""
-
-    def came(self, remote: Remote, *, is_resumed: bool, receive_maximum: int) -> None: ...
-
-    def published(self, packet: Publish) -> None: ...
-
-    def acknowledged(self, type: PacketType, packet_id: int, reason: int = 0) -> None: ...
-
-    def released(self, packet_id: int) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Login:
     """Login at the other broker. ``tls`` None: without TLS."""
@@ -95,7 +84,7 @@ class Login:
 class Connection(aiomqtt.Client):
     """``broker.bridges.link.Remote``. Use as an asynchronous context manager; raises Lost. On the loop."""
 
-    def __init__(self, host: str, port: int, login: Login, receiver: Receiver) -> None:
+    def __init__(self, host: str, port: int, login: Login, flow: Flow) -> None:
         self._is_version_5 = login.is_version_5
         properties: _Typeless | None = None
         if login.is_version_5:
@@ -116,7 +105,7 @@ class Connection(aiomqtt.Client):
             properties=properties,
             tls_context=login.tls,
         )
-        self._receiver = receiver
+        self._flow = flow
         self._socket: Any = None
         self._is_paused = False
         self._is_open = False
@@ -126,7 +115,7 @@ class Connection(aiomqtt.Client):
         self._take_over(login)
 
     def _take_over(self, login: Login) -> None:
-        client, receiver = self._paho, self._receiver
+        client, flow = self._paho, self._flow
         client.connect_timeout = CONNECT_SECONDS_MAX
         client.manual_ack_set(True)
         if login.is_bridge:
@@ -146,9 +135,9 @@ class Connection(aiomqtt.Client):
                 packet = client._in_packet["packet"]
                 packet_id, reason = int.from_bytes(packet[:2], "big"), packet[2] if len(packet) > 2 else 0
                 if type is PacketType.PUBREL:
-                    receiver.released(packet_id)
+                    flow.released(packet_id)
                 else:
-                    receiver.acknowledged(type, packet_id, reason)
+                    flow.acknowledged(type, packet_id, reason)
                 return paho.MQTT_ERR_SUCCESS
 
             return acknowledged
@@ -166,7 +155,7 @@ class Connection(aiomqtt.Client):
             if reason == paho.CONNACK_ACCEPTED and not self._connected.done():
                 self.is_resumed = flags.session_present
                 room = getattr(properties, "ReceiveMaximum", PACKET_ID_MAX)
-                receiver.came(self, is_resumed=self.is_resumed, receive_maximum=room)
+                flow.came(self, is_resumed=self.is_resumed, receive_maximum=room)
             tell_connected(*told)
 
         def socket_opened(*told: Any) -> None:
@@ -203,7 +192,7 @@ class Connection(aiomqtt.Client):
             self._do(lambda: self._loop.add_writer(to.fileno(), self._do, self._paho.loop_write))
 
     def _receive(self, message: paho.MQTTMessage) -> None:
-        self._receiver.published(
+        self._flow.published(
             Publish(
                 message.topic,
                 bytes(message.payload),
@@ -216,7 +205,7 @@ class Connection(aiomqtt.Client):
         )
 
     async def open(self) -> None:
-        """Return when the other broker has accepted the connection; ``Receiver.came`` was called by then."""
+        """Return when the other broker has accepted the connection; ``Flow.came`` was called by then."""
         await _or_lost(self.__aenter__())
         self._is_open = True
 

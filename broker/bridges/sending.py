@@ -14,9 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tandemmq import log_events
-from tandemmq.broker.bridges.link import ADVISORIES, PACKET_ID_MAX, Link
-from tandemmq.broker.bridges.mapping import Topic
-from tandemmq.broker.bridges.passed import PASSED, is_at_end, passing
+from tandemmq.broker.bridges.link import ADVISORIES, PACKET_ID_MAX, PASSED, Link, Topic, is_at_end, passing
 from tandemmq.broker.core.commands import Ack, AckMode, Begin, Commit, GiveUp, Send, Subscribe
 from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Waiting
 from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage, Position
+from tandemmq.broker.replication.quorum import BEFORE_ALL, Lineage, Position
 from tandemmq.disk import (
     Bytes,
     Identity,

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tandemmq.broker.replication.positions import Lineage, Position, is_lineage
-from tandemmq.broker.replication.voters import Founding, Voters
+from tandemmq.broker.replication.quorum import Founding, Lineage, Position, Voters, is_lineage
 
 Check = Callable[[Any], Any]
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from tandemmq.broker.replication.copy import Forked, Gap
-from tandemmq.broker.replication.links import Links
-from tandemmq.broker.replication.marks import NOWHERE, Place
 from tandemmq.broker.replication.messages import Begin, Bytes, FinalUpTo, Follow, Have, Sealed, Skipped
 from tandemmq.broker.replication.network import Link
-from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage
+from tandemmq.broker.replication.peers import Links
+from tandemmq.broker.replication.quorum import BEFORE_ALL, NOWHERE, Lineage, Place
 from tandemmq.broker.replication.state import NodeState
 
 log = logging.getLogger(__name__)

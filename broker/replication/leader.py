@@ -1,4 +1,4 @@
-"""Lead a set: the term, new followers, a silent quorum, handover, and resignation.
+"""Lead a set: the term, new followers, a silent quorum, changes of the voters, handover, and resignation.
 
 The lock thread takes and releases the mastership. Everything else runs on the replica's thread, except where noted
 (docs/formats/replication.md, rules 5 and 8 to 10).
@@ -9,21 +9,16 @@ The lock thread takes and releases the mastership. Everything else runs on the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from tandemmq.broker.replication.errors import NotMaster
-from tandemmq.broker.replication.known import Known
-from tandemmq.broker.replication.links import Links
-from tandemmq.broker.replication.marks import NOWHERE
 from tandemmq.broker.replication.messages import Begin, Follow, NotLeading, Resign
 from tandemmq.broker.replication.network import Link
-from tandemmq.broker.replication.positions import common_point
+from tandemmq.broker.replication.peers import Known, Links
+from tandemmq.broker.replication.quorum import NOWHERE, ChangeRefused, NotMaster, Voters, common_point
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.broker.replication.stream import Stream
 from tandemmq.broker.replication.term import Term, header_of_term
-from tandemmq.broker.replication.voter_change import next_leader, with_voter, without_voter
-from tandemmq.broker.replication.voters import Voters
 
 log = logging.getLogger(__name__)
 
@@ -269,3 +264,68 @@ class Leader:
             term.depose()
             if resigns:
                 self._links.tell(Resign(term.epoch, self._successor(term)))
+
+
+def with_voter(term: Term, wanted: str) -> Voters:
+    """Return the voters with one more. ``wanted``, here and below: a store id, or the name of a node that is unique
+    among those known. Raises ChangeRefused."""
+    voters = term.marks.voters
+    learners = {store: each for store, each in list(term.streams.items()) if store not in voters}
+    stream = _only_one(wanted, learners, "learner that follows")
+    _refuse_behind(stream)
+    return _with_live_quorum(term, voters.add(stream.link.member.store, stream.link.member.node))
+
+
+def without_voter(term: Term, wanted: str, own: str) -> Voters:
+    """Return the voters without ``wanted``. ``own``: the master. Followers are known by their present names. Raises
+    ChangeRefused."""
+    streams = list(term.streams.items())
+    voters = term.marks.voters.renamed({store: each.link.member.node for store, each in streams})
+    found = [each for each in voters.ids if wanted in (each, voters.name(each))]
+    if not found:
+        raise ChangeRefused(f"{wanted} is no voter; there are {', '.join(map(voters.name, voters.ids))}")
+    store, *more = found
+    if more:  # prove: two-voters-of-one-name-are-told-apart
+        raise ChangeRefused(f"{len(found)} voters are called {wanted}: name a store id, {' or '.join(found)}")
+    if store == own:  # prove: master-stays-a-voter
+        raise ChangeRefused("the master does not remove itself: hand over first")
+    return _with_live_quorum(term, voters.remove(store))
+
+
+def _with_live_quorum(term: Term, changed: Voters) -> Voters:
+    """Return the changed voters. Raises ChangeRefused if no quorum of them is alive and has caught up: the set would
+    have no master."""
+    live = term.live_stores()
+    if not changed.have_quorum(live):  # prove: change-keeps-a-live-quorum
+        missing = ", ".join(changed.name(each) for each in changed.ids if each not in live)
+        raise ChangeRefused(
+            f"{len(changed.ids)} voters would be left, and {changed.quorum} of them must be alive and caught up; "
+            f"these are not: {missing}"
+        )
+    return changed
+
+
+def next_leader(term: Term, wanted: str, known: Known) -> str:
+    """Return the store id of the follower that can be elected when this node no longer leads. Raises ChangeRefused."""
+    stream = _only_one(wanted, dict(term.streams), "follower")
+    store, name = stream.link.member.store, stream.link.member.node
+    if store not in term.marks.voters:
+        raise ChangeRefused(f"{name} has no vote, so it cannot be elected")
+    _refuse_behind(stream)
+    heard = known.of(store)
+    if heard is not None and (heard[0].get("problem") or not heard[0].get("is_whole", True)):
+        raise ChangeRefused(f"{name} cannot be elected: {heard[0].get('problem') or 'it lacks files'}")
+    return store
+
+
+def _only_one(wanted: str, streams: Mapping[str, Stream], kind: str) -> Stream:
+    found = [each for store, each in streams.items() if wanted in (store, each.link.member.node)]
+    if len(found) != 1:
+        there = ", ".join(f"{each.link.member.node} ({store})" for store, each in streams.items()) or "no node"
+        raise ChangeRefused(f"{wanted} is no {kind}; there is {there}")
+    return found[0]
+
+
+def _refuse_behind(stream: Stream) -> None:
+    if not stream.is_live:
+        raise ChangeRefused(f"{stream.link.member.node} has not caught up")

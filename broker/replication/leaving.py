@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.known import place_of, read_known
-from tandemmq.broker.replication.marks import Place
-from tandemmq.broker.replication.positions import Position
+from tandemmq.broker.replication.peers import place_of, read_known
 from tandemmq.broker.replication.promise import SLOT_BYTES, SLOT_COUNT, Promise, PromiseFileInUse, decode_slot
+from tandemmq.broker.replication.quorum import Place, Position
 from tandemmq.disk import has_name, open_regular, read_fully, sync_directory
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.membership import PROMISE_FILE

@@ -1,23 +1,31 @@
-"""A member of a set, built from its settings: its network, its directory, its promise file, its replica."""
+"""A member of a set, built from its settings, and what the broker gets from it: the authority of the set for its store,
+and the mastership as a lock.
+"""
 
 from __future__ import annotations
 
 import os
 import ssl
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
 import tandemmq
-from tandemmq.broker.replication.known import write_known
+from tandemmq.broker.replication.network import Entry
+from tandemmq.broker.replication.peers import write_known
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.replica import Replica
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls
+from tandemmq.broker.replication.term import Term
 from tandemmq.broker.replication.zookeeper import ZooKeeperDirectory, ZooKeeperPlace
 from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.config.replication import ReplicationSettings, Sync
+from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles
+from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proof
+from tandemmq.store.records.headers import SetHeader
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS
 
@@ -116,3 +124,125 @@ class _FreeBytes:
             status = os.statvfs(self._directory)
             self._free = status.f_bavail * status.f_frsize
         return self._free
+
+
+class SetAuthority:
+    """The authority of a set (store.authority.Authority) for one life as standby and master: the elected epoch, and the
+    quorum behind it. Another life has another one, so a call that hangs in this one writes into no later epoch."""
+
+    leaves_end_markers = False
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._term: Term | None = None
+
+    @property
+    def horizon(self) -> tuple[int, int]:
+        return self._replica.final
+
+    def first_file(self, last: int) -> int:
+        term = self._replica.term
+        if term is None or term.is_over or term.has_begun:  # prove: an-epoch-has-one-writer
+            raise Deposed(last, "this node is not elected")
+        if term.epoch <= last:
+            raise Deposed(term.epoch, f"db-{last}.log is there")
+        self._term = term
+        return term.epoch
+
+    def check_promotion(self) -> None:
+        term = self._elected
+        if not term.has_lease:
+            raise Deposed(term.epoch, "another node was promised a later epoch, or may have been")
+
+    def mend(self, file: int) -> Future[bool]:
+        return self._replica.scrubber.check(file)
+
+    def damaged(self, files: Sequence[int]) -> None:
+        term = self._elected
+        if len(term.marks.voters.ids) > 1:
+            damaged = ", ".join(map(str, files))
+            raise Deposed(term.epoch, f"no member that answers has sound copies of files {damaged}")
+
+    @property
+    def free_bytes(self) -> int | None:
+        return None if self._term is None else self._term.free_bytes
+
+    def set_header(self) -> SetHeader:
+        return self._elected.said_next()
+
+    def begin(self, file: int, files: Callable[[], tuple[int, ...]]) -> None:
+        self._elected.begin(files)
+
+    def wrote(self, file: int, offset: int, data: bytes | bytearray, end: int) -> None:
+        self._elected.wrote(file, offset, data, end)
+
+    def synced(self, file: int, end: int) -> None:
+        self._elected.synced(file, end)
+
+    def settle(self, file: int, end: int, *, must_be_final: bool = False, alive: Callable[[], object]) -> None:
+        self._elected.settle((file, end), must_be_final=must_be_final, alive=alive)
+
+    def sealed(self, file: int, end: int) -> None:
+        self._elected.sealed(file, end)
+
+    def end(self) -> None:
+        if self._term is not None:
+            self._term.end()
+
+    @property
+    def _elected(self) -> Term:
+        assert self._term is not None, "first_file comes before all else"
+        return self._term
+
+
+class SetLocker(Locker):
+    """Acquired by election, proved by the lease that a quorum keeps."""
+
+    kind = "replication"
+
+    def __init__(self, request: LockRequest, replica: Replica) -> None:
+        super().__init__(request)
+        self._replica = replica
+
+    @property
+    def where(self) -> str:
+        return f"the set of {self._replica.settings.broker!r}"
+
+    def try_acquire(self) -> bool:
+        return self._replica.try_acquire()
+
+    def keep_alive(self) -> bool:
+        # A closed store has ended its term in order: until ``release`` that is no loss of the lock.
+        return self._replica.is_ours or self._replica.is_let_go
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        """Do nothing: the replica itself publishes this in the directory."""
+
+    def release(self) -> None:
+        self._replica.release()
+
+    def proof(self) -> Proof:
+        term = self._replica.term
+        if term is None or term.is_over:
+            return NO_PROOF
+        return Proof(term.lease_from, term.lease_seconds)
+
+    @property
+    def unsafe(self) -> str | None:
+        reasons = []
+        if self._replica.settings.sync.remote == "none":
+            reasons.append("replication.sync waits for no other node: what is confirmed is lost with the master")
+        if not self._replica.settings.has_token:
+            reasons.append("replication.security_token is not set: any node may join the set")
+        return "; ".join(reasons) or None
+
+    def holder(self) -> Holder | None:
+        leader = self._replica.leader()
+        return None if leader is None else _holder(leader)
+
+    def waiters(self) -> list[Holder]:
+        return [_holder(each) for each in self._replica.others()]
+
+
+def _holder(entry: Entry) -> Holder:
+    return Holder(entry.node, entry.epoch or None, host=entry.address.rpartition(":")[0], admin=entry.admin)

@@ -41,8 +41,7 @@ from tandemmq.broker.replication.fields import (
     signed,
     text,
 )
-from tandemmq.broker.replication.positions import Lineage, Position
-from tandemmq.broker.replication.voters import Founding
+from tandemmq.broker.replication.quorum import Founding, Lineage, Position
 
 PROTOCOL: Final = 1
 FRAME_BYTES_MAX: Final = 4 << 20

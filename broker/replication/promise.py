@@ -45,7 +45,7 @@ from tandemmq.broker.replication.fields import (
     parse_object,
     text,
 )
-from tandemmq.broker.replication.voters import Founding
+from tandemmq.broker.replication.quorum import Founding
 from tandemmq.disk import Disk, has_name, open_regular, read_fully, sync_directory, write_fully
 from tandemmq.store.membership import PROMISE_FILE
 

@@ -4,11 +4,10 @@ One thread, the replica's, owns position, promise and incoming stream: it handle
 thread does at once what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
 leads. The lock thread requests the mastership with ``try_acquire`` and releases it with ``release``.
 
-    state        what the node is: promise, journal, term        election_timer   when it may stand
-    links        members and links to them                       candidate        asks for votes, founds
-    follower     follows a master                                voter            gives votes
-    leader       leads; the lock thread takes and releases it     status           reports for operators
-    repair       writes damaged batches of the journal again     member_copies    requests them from others, and answers
+    state       what the node is: promise, journal, term         election   who gets a vote, and when it may stand
+    peers       the other members, and links to them             voting     asks for votes, founds, gives votes
+    follower    follows a master                                 leader     leads; the lock thread takes and releases it
+    repair      writes damaged batches of the journal again      status     reports for operators
 """
 
 # proofs: replication-rules
@@ -23,17 +22,10 @@ from dataclasses import replace
 from queue import Empty
 from typing import Any, Final
 
-from tandemmq.broker.replication.candidate import Candidate
 from tandemmq.broker.replication.copy import Forked
-from tandemmq.broker.replication.directory import Directory
 from tandemmq.broker.replication.election import ALIVE
-from tandemmq.broker.replication.errors import NotStarted
 from tandemmq.broker.replication.follower import Follower
-from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.links import Links
-from tandemmq.broker.replication.marks import NOWHERE, Place
-from tandemmq.broker.replication.member_copies import MemberCopies
 from tandemmq.broker.replication.messages import (
     Alive,
     AliveAnswer,
@@ -57,17 +49,15 @@ from tandemmq.broker.replication.messages import (
     Would,
     WouldAnswer,
 )
-from tandemmq.broker.replication.network import Link, Network
-from tandemmq.broker.replication.positions import Position
+from tandemmq.broker.replication.network import Directory, Link, Network
+from tandemmq.broker.replication.peers import Known, Links, Twins
 from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
-from tandemmq.broker.replication.repair import OwnCopy
-from tandemmq.broker.replication.settings import ReplicaSettings
-from tandemmq.broker.replication.state import PROMISE_LOST, NodeState
+from tandemmq.broker.replication.quorum import NOWHERE, Place, Position, Voters
+from tandemmq.broker.replication.repair import MemberCopies, OwnCopy
+from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
 from tandemmq.broker.replication.status import StatusReport
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.twins import Twins
-from tandemmq.broker.replication.voter import Voter
-from tandemmq.broker.replication.voters import Voters
+from tandemmq.broker.replication.voting import Candidate, Voter
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.scrubber import Scrubber
 from tandemmq.store.threads import Threads

@@ -1,4 +1,5 @@
-"""State of a node of a set: its promise, its copy of the journal, the term that it leads. The roles share it.
+"""State of a node of a set: its settings, its promise, its copy of the journal, the term that it leads. The roles share
+it.
 
 The replica's thread changes it; any thread may read the present values.
 """
@@ -10,24 +11,53 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.election_timer import ElectionTimer
-from tandemmq.broker.replication.errors import NotStarted
-from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage, Position
+from tandemmq.broker.replication.election import ElectionTimer
 from tandemmq.broker.replication.promise import Origin, Promise, PromiseFile
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Lineage, Position, Voters
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voters import Founding, Voters
+from tandemmq.config.replication import Sync
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.records.headers import SetHeader
 from tandemmq.store.threads import Threads
 
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """Settings of a replica. ``timeout_seconds``: T. ``catch_up_rate``: bytes a second, 0 for no limit. ``scrub_rate``
+    and ``scrub_interval``: of the store, in bytes a second and seconds."""
+
+    broker: str
+    node: str
+    replicas: int
+    sync: Sync
+    weight: int
+    timeout_seconds: float
+    catch_up_rate: int
+    prefer_weight: bool = False
+    has_token: bool = False
+    boot_id: str = ""
+    version: str = ""
+    admin: str | None = None
+    connectors: tuple[str, ...] = ()
+    scrub_rate: int = 4 << 20
+    scrub_interval: float = 3600.0
+
+    @property
+    def timeout_milliseconds(self) -> int:
+        return round(self.timeout_seconds * 1000)
+
+
 log = logging.getLogger(__name__)
 
 PROMISE_LOST: Final = "the promise file could not be written: this node takes no part until it can be"
+
+
+class NotStarted(Exception):
+    """The node waits for free space on its volume, or for the volume."""
 
 
 class NodeState:

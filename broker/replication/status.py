@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tandemmq.broker.replication.directory import Entry
 from tandemmq.broker.replication.follower import Follower
-from tandemmq.broker.replication.known import Known
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.links import Links
-from tandemmq.broker.replication.marks import NOWHERE
-from tandemmq.broker.replication.member_copies import KNOWS_FETCH
+from tandemmq.broker.replication.network import Entry
+from tandemmq.broker.replication.peers import Known, Links, Twins
+from tandemmq.broker.replication.quorum import NOWHERE
+from tandemmq.broker.replication.repair import KNOWS_FETCH
 from tandemmq.broker.replication.state import NodeState
-from tandemmq.broker.replication.twins import Twins
 from tandemmq.store.maintenance.scrubber import Scrubber
 
 

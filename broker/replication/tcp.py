@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX, Handshake
-from tandemmq.broker.replication.introduction import Introduction
+from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX, Handshake, Introduction
 from tandemmq.broker.replication.messages import (
     FRAME_BYTES_MAX,
     NONCE_BYTES,

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Final
 
-from tandemmq.broker.replication.introduction import Introduction
+from tandemmq.broker.replication.handshake import Introduction
 from tandemmq.broker.replication.messages import HANDSHAKE_BYTES_MAX, FrameReader, Message, encode_parts
 from tandemmq.broker.replication.network import Member
 

@@ -16,14 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tandemmq.broker.replication.election import LEASE
-from tandemmq.broker.replication.errors import ChangeRefused
-from tandemmq.broker.replication.marks import NOWHERE, Marks, Place
 from tandemmq.broker.replication.messages import Alive, Bytes, FinalUpTo, Have, Message
 from tandemmq.broker.replication.network import Link
-from tandemmq.broker.replication.pace import Pace
-from tandemmq.broker.replication.positions import Lineage
-from tandemmq.broker.replication.stream import CHUNK_BYTES, Stream
-from tandemmq.broker.replication.voters import Voters, quorum_th
+from tandemmq.broker.replication.quorum import NOWHERE, ChangeRefused, Lineage, Marks, Place, Voters, quorum_th
+from tandemmq.broker.replication.stream import CHUNK_BYTES, Pace, Stream
 from tandemmq.config.replication import Sync
 from tandemmq.journal.errors import Deposed, JournalMissing
 from tandemmq.journal.files import JournalFiles

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.network import Entry
 from tandemmq.locker.contract import BootClock, LockRefused, LockUnavailable
 from tandemmq.locker.zookeeper.session import ZooKeeperSession
 from tandemmq.store.threads import OS_THREADS, Threads
@@ -122,6 +122,8 @@ class ZooKeeperDirectory:
 
     @property
     def session_timeout_seconds(self) -> float:
+        """Seconds of silence after which a member's entry is removed, as agreed with the server; before the agreement,
+        as requested."""
         return self._timeout_seconds
 
     @property

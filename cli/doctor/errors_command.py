@@ -17,7 +17,7 @@ import click
 from tandemmq.broker.ha import states
 from tandemmq.broker.ha.waits import BOUNDS, Wait
 from tandemmq.cli.answers import json_option
-from tandemmq.locker.sql import states as sql_states
+from tandemmq.locker.sql import errors as sql_errors
 
 
 class Advice(NamedTuple):
@@ -110,7 +110,7 @@ ADVICE: Final[Mapping[states.Trouble, Advice]] = {
 
 
 class Database(NamedTuple):
-    """The meaning of a database's errors for a lock (locker.sql.states), to be printed."""
+    """The meaning of a database's errors for a lock (locker.sql.errors), to be printed."""
 
     name: str
     known_by: str
@@ -122,20 +122,20 @@ DATABASES: Final = (
     Database(
         "PostgreSQL",
         "SQLSTATE",
-        [f"class {each}" for each in sorted(sql_states.REFUSED_CLASSES)],
-        sorted(sql_states.BUSY_STATES),
+        [f"class {each}" for each in sorted(sql_errors.REFUSED_CLASSES)],
+        sorted(sql_errors.BUSY_STATES),
     ),
     Database(
         "MariaDB, MySQL",
         "error number (SQLSTATE)",
-        [f"{number} ({state})" for number, state in sorted(sql_states.MYSQL_REFUSED.items())],
-        [str(number) for number in sorted(sql_states.MYSQL_BUSY)],
+        [f"{number} ({state})" for number, state in sorted(sql_errors.MYSQL_REFUSED.items())],
+        [str(number) for number in sorted(sql_errors.MYSQL_BUSY)],
     ),
     Database(
         "SQLite",
         "result code",
-        [str(code) for code in sorted(sql_states.SQLITE_REFUSED)],
-        [str(code) for code in sorted(sql_states.SQLITE_BUSY)],
+        [str(code) for code in sorted(sql_errors.SQLITE_REFUSED)],
+        [str(code) for code in sorted(sql_errors.SQLITE_BUSY)],
     ),
 )
 

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.network import Entry
 from tandemmq.broker.replication.zookeeper import ZooKeeperPlace, decode
 from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.cli.doctor.report import Check, Finding, fail, ok, warn

@@ -6,7 +6,12 @@ answer at once. That is `FOR UPDATE NOWAIT`, and `BEGIN IMMEDIATE` in SQLite, wh
 
 A master writes a stamp into the row, which stays uncommitted, and proves its ownership by reading it again: only the
 transaction that wrote it sees it. ActiveMQ writes the time anew at each keep-alive; in one transaction over weeks that
-would leave millions of dead rows.
+would leave millions of dead rows. Others do not see what the transaction writes, so the holder's name is in row 2:
+
+    ID 2   TIME until which the name is valid, by the database's clock   BROKER_NAME as locker.sql.lease_database has it
+
+It is written on a connection of its own, each statement committed. The row is optional: if it cannot be written,
+standbys know that a broker has the lock, but not its name. ActiveMQ leaves rows other than 1 alone.
 
 When a master dies its host closes the connection and the lock is free at once. When it hangs, or its network is gone,
 nothing closes the connection. So the session is set to end after a silence; the proof of a silent master expires before
@@ -34,15 +39,66 @@ from tandemmq.locker.contract import (
     LockRequest,
     Proof,
 )
-from tandemmq.locker.sql.connection import Database, Session
-from tandemmq.locker.sql.dialects import SQLITE
+from tandemmq.locker.sql.connection import SQLITE, Database, Session
 from tandemmq.locker.sql.errors import LockBusy
-from tandemmq.locker.sql.holder import SqlHolderRow
-from tandemmq.locker.sql.lease import Signature, holder_in, new_nonce, signature_of
-from tandemmq.locker.sql.lease_table import create_schema
-from tandemmq.locker.sql.statements import Statements
+from tandemmq.locker.sql.lease_database import LeaseRow, Signature, holder_in, signature_of
+from tandemmq.locker.sql.table import Statements, create_schema, read_row
 
 logger = logging.getLogger(__name__)
+
+
+class SqlHolderRow:
+    """Row 2 of the table. Only `read` raises. For one thread at a time."""
+
+    def __init__(self, session: Session, statements: Statements, may_create: bool) -> None:
+        self._session = session
+        self._sql = statements
+        self._may_create = may_create
+
+    def write(self, name: str, valid_ms: int) -> None:
+        """Write this name, valid from now on for `valid_ms`."""
+        try:
+            self._write(name, valid_ms)
+        except LockError as error:
+            logger.debug("the holder's name is not written: %s", error)
+
+    def clear(self, name: str) -> None:
+        """Remove the name, if it is this one."""
+        sql = self._sql
+        clear = f"UPDATE {sql.table} SET {sql.name} = NULL, {sql.time} = 0 WHERE {sql.id} = 2 AND {sql.name} = :name"
+        try:
+            self._session.execute(clear, {"name": name})
+        except LockError as error:
+            logger.debug("the holder's name is not cleared: %s", error)
+
+    def read(self) -> LeaseRow | None:
+        """Return the row, or None when it is not there. Raises LockUnavailable."""
+        sql, now = self._sql, self._session.dialect.now_ms
+        try:
+            rows = self._session.execute(
+                f"SELECT {sql.name}, {sql.time}, {now} FROM {sql.table} WHERE {sql.id} = 2"
+            ).rows
+        except LockRefused:
+            return None
+        return read_row(rows[0], rows[0][2]) if rows else None
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _write(self, name: str, valid_ms: int) -> None:
+        sql, now = self._sql, self._session.dialect.now_ms
+        values = {"name": name, "valid": valid_ms}
+        update = f"UPDATE {sql.table} SET {sql.name} = :name, {sql.time} = {now} + :valid WHERE {sql.id} = 2"
+        try:
+            if self._session.execute(update, values).count == 1:
+                return
+        except LockRefused:
+            if not self._may_create:
+                raise
+            create_schema(self._session, sql)
+        insert = f"INSERT INTO {sql.table}({sql.id}, {sql.time}, {sql.name}) VALUES (2, {now} + :valid, :name)"
+        self._session.execute(insert, values)
+
 
 NAMELESS = "a broker that has left no name"
 
@@ -93,8 +149,7 @@ class DatabaseLocker(Locker):
         seconds = self._proof_seconds()
         self._proof = Proof(known_at, seconds)  # prove: row-locked-before "known_at" -> "self.clock.now()"
         holder = replace(self.request.holder, since_ms=stamp)
-        nonce = new_nonce(self.request.random)
-        self._signature = signature_of(holder, holder.name, nonce, self._name_valid_ms)
+        self._signature = signature_of(holder, holder.name, self.request.random, self._name_valid_ms)
         self._write_name()
         return True
 

@@ -8,12 +8,10 @@ from typing import Final
 
 from tandemmq.locker.contract import LockRequest
 from tandemmq.locker.options import Options
-from tandemmq.locker.sql.connection import Database, database
+from tandemmq.locker.sql.connection import SQLITE, Bounds, Database, database
 from tandemmq.locker.sql.database import DatabaseLocker
-from tandemmq.locker.sql.dialects import SQLITE, Bounds
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSettings
-from tandemmq.locker.sql.lease_table import SqlLeaseTable
-from tandemmq.locker.sql.statements import Statements
+from tandemmq.locker.sql.table import SqlLeaseTable, Statements
 
 #: A query ends within half a lease, so that there is time for another; within these bounds.
 QUERY_SECONDS_MIN: Final = 0.25

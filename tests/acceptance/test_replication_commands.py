@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.replication.known import read_known
+from tandemmq.broker.replication.peers import read_known
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.set_of_brokers import MemberProcess, SetOfBrokers, running_set
 

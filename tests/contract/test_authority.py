@@ -16,7 +16,7 @@ from typing import Never, cast
 
 import pytest
 
-from tandemmq.broker.replication.authority import SetAuthority
+from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.disk import Disk
 from tandemmq.journal.errors import Deposed, FenceTaken, JournalFailed

@@ -13,7 +13,7 @@ import random
 
 import pytest
 
-from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.link import Topic
 from tandemmq.index.errors import IndexTrouble
 from tandemmq.journal.errors import JournalError
 from tandemmq.store.standby import Standby

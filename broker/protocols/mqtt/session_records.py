@@ -36,7 +36,7 @@ class Kind(StrEnum):
     INCOMING = "in"  # the packet id of a message of QoS 2 that was stored, and whose PUBREL has not come
     OUTGOING = "out"  # the packet id with which a message of QoS 2 is sent
     OWN = "own"  # likewise, and the message itself: of a shared subscription, whose other members do not get it
-    SUBSCRIBED = "subscribed"  # of a bridge: what it has begun (broker.bridges.subscribed)
+    SUBSCRIBED = "subscribed"  # of a bridge: what it has begun (broker.bridges.flow)
     RELEASED = "rel"  # the packet id of one for which PUBREL was sent, and no PUBCOMP came
 
 

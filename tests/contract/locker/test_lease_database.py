@@ -13,8 +13,15 @@ import pytest
 from tandemmq.locker.contract import Holder, LockRefused, LockRequest, LockSettings, LockSettingsError, LockUnavailable
 from tandemmq.locker.leased import MARGIN, NAMESAKE_RENEWALS
 from tandemmq.locker.options import Options
-from tandemmq.locker.sql.lease import LeaseRow, Signature, holder_in, read_signature
-from tandemmq.locker.sql.lease_database import SLACK, LeaseDatabaseLocker, LeaseSettings
+from tandemmq.locker.sql.lease_database import (
+    SLACK,
+    LeaseDatabaseLocker,
+    LeaseRow,
+    LeaseSettings,
+    Signature,
+    holder_in,
+    read_signature,
+)
 from tests.support.locker.manual_clock import ManualClock
 
 LEASE = 2.0

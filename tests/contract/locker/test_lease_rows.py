@@ -19,12 +19,10 @@ pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: the extra
 from tandemmq.locker.contract import LockRefused, LockRequest
 from tandemmq.locker.kinds import create
 from tandemmq.locker.options import Options
-from tandemmq.locker.sql.connection import Session, database
+from tandemmq.locker.sql.connection import Bounds, Session, database
 from tandemmq.locker.sql.database import DatabaseLocker
-from tandemmq.locker.sql.dialects import Bounds
-from tandemmq.locker.sql.lease import LeaseRow
-from tandemmq.locker.sql.lease_table import SqlLeaseTable
-from tandemmq.locker.sql.statements import TABLE, Statements
+from tandemmq.locker.sql.lease_database import LeaseRow
+from tandemmq.locker.sql.table import TABLE, SqlLeaseTable, Statements
 
 BOUNDS = Bounds(connect_seconds=5.0, query_seconds=5.0, lock_seconds=0.0)
 LEASE_MS = 60_000

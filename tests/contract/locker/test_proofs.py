@@ -78,11 +78,10 @@ def shared_file(asked: LockRequest, clock: ManualClock) -> Locker:
 
 def database(asked: LockRequest, clock: ManualClock) -> Locker:
     sqlalchemy = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: the extra sqlite")
-    from tandemmq.locker.sql.connection import Database
+    from tandemmq.locker.sql.connection import Bounds, Database
     from tandemmq.locker.sql.connection import database as named
     from tandemmq.locker.sql.database import DatabaseLocker
-    from tandemmq.locker.sql.dialects import Bounds
-    from tandemmq.locker.sql.statements import Statements
+    from tandemmq.locker.sql.table import Statements
 
     class SlowDatabase(Database):
         __slots__ = ()

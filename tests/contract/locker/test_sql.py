@@ -17,10 +17,9 @@ from sqlalchemy import make_url
 from tandemmq.locker.contract import Locker, LockRefused, LockRequest, LockSettingsError, LockUnavailable, UnknownLocker
 from tandemmq.locker.kinds import create
 from tandemmq.locker.options import Options
-from tandemmq.locker.sql.connection import database
+from tandemmq.locker.sql.connection import Bounds, database
 from tandemmq.locker.sql.database import DatabaseLocker
-from tandemmq.locker.sql.dialects import Bounds
-from tandemmq.locker.sql.statements import Statements
+from tandemmq.locker.sql.table import Statements
 from tests.contract.locker.test_contract import answers, eventually
 from tests.support.prove import IS_PROOF
 from tests.support.services.proxy import Proxy

@@ -21,7 +21,7 @@ from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker
-from tandemmq.locker.sql.lease_table import SqlLeaseTable
+from tandemmq.locker.sql.table import SqlLeaseTable
 from tandemmq.simulator.kinds import MIXTURES
 from tandemmq.simulator.parts import parts_of
 from tandemmq.simulator.simulation import Simulation

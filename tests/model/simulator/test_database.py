@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tandemmq.locker.contract import LockUnavailable
-from tandemmq.locker.sql.lease_table import SqlLeaseTable
+from tandemmq.locker.sql.table import SqlLeaseTable
 from tandemmq.simulator.database import LEASE, Database, reached
 from tandemmq.simulator.kernel import Process, World
 from tandemmq.simulator.link import Link

@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.replication import election, replica
-from tandemmq.broker.replication.authority import SetAuthority
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.election_timer import ElectionTimer
-from tandemmq.broker.replication.marks import Marks
+from tandemmq.broker.replication.election import ElectionTimer
+from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.promise import PromiseFile
+from tandemmq.broker.replication.quorum import Marks, Voters
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voter import Voter
-from tandemmq.broker.replication.voters import Voters
+from tandemmq.broker.replication.voting import Voter
 from tandemmq.config.load import load
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.writer import JournalWriter

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tandemmq.broker.bridges.flow import Flow, queue_of
-from tandemmq.broker.bridges.link import Counts
-from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.link import Counts, Topic
 from tandemmq.broker.core.commands import AckMode, Connect, Send, Subscribe
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings

@@ -33,7 +33,7 @@ from tandemmq.broker.protocols.mqtt.packets import Connect, Packet
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.types import ProducerId
 from tandemmq.broker.replication import messages as replicated
-from tandemmq.broker.replication.positions import BEFORE_ALL
+from tandemmq.broker.replication.quorum import BEFORE_ALL
 from tests.support.acceptance.openwire_wire import OpenWire
 from tests.support.broker.replication_links import RawPeer, hello_of
 from tests.support.broker.websocket_peer import client_frame, request

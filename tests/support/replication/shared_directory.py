@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.network import Entry
 
 
 class SharedDirectory:
     """What all members share. Whoever changes something calls, on its own thread, those that can see it."""
 
-    def __init__(self, session_timeout_seconds: float = 2.0) -> None:
-        self.session_timeout_seconds = session_timeout_seconds
+    def __init__(self) -> None:
         self.is_reachable = True  # by those that come from now on
         self._guard = threading.Lock()
         self._entries: dict[str, Entry] = {}  # by store id
@@ -90,10 +89,6 @@ class SharedDirectoryMember:
             own = self._own
             others = [entry for entry in self._known if own is None or entry.store != own.store]
         return tuple(sorted((*others, *([own] if own else [])), key=lambda entry: entry.store))
-
-    @property
-    def session_timeout_seconds(self) -> float:
-        return self._shared.session_timeout_seconds
 
     @property
     def problem(self) -> str | None:

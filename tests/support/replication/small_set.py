@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tandemmq.broker.replication.authority import SetAuthority
+from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.replica import Replica
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles
@@ -223,7 +223,7 @@ class SmallSet:
         self.replicas = replicas
         self.chance = random.Random(seed)
         self.switch = Switch()
-        self.shared = SharedDirectory(T)
+        self.shared = SharedDirectory()
         self._options = options
         names = [f"n{number}" for number in range(replicas)]
         self.nodes = [self._make(name) for name in names if name not in left_out]

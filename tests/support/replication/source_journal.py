@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.positions import Lineage, Position
+from tandemmq.broker.replication.quorum import Lineage, Position
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
 from tandemmq.journal.writer import JournalWriter

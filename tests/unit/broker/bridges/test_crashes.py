@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from tandemmq.broker.bridges.mapping import Topic
+from tandemmq.broker.bridges.link import Topic
 from tests.support.broker.bridge_world import World
 from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.other_broker import OtherBroker, check, prepare

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.bridges.mapping import Topic
-from tandemmq.broker.bridges.passed import PASSED, PASSED_MAX, is_at_end, passed, passing
+from tandemmq.broker.bridges.link import PASSED, PASSED_MAX, Topic, is_at_end, passed, passing
 from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.store.records.message import Destination, DestinationKind

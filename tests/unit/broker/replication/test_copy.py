@@ -17,7 +17,7 @@ import pytest
 
 from tandemmq.broker.replication import copy as copy_module
 from tandemmq.broker.replication.copy import PART_SUFFIX, QUARANTINE, Gap, JournalCopy
-from tandemmq.broker.replication.positions import Position, common_point
+from tandemmq.broker.replication.quorum import Position, common_point
 from tandemmq.disk import Disk
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import OS_THREADS, Threads

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.replication.election import ALIVE, LEASE, WAIT, View, refusal_to_promise, refusal_to_would
-from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage, Position, common_point, is_lineage
-from tandemmq.broker.replication.voters import Founding, Voters
+from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Lineage, Position, Voters, common_point, is_lineage
 
 OWN, A, B = (f"{number:032x}" for number in (1, 2, 3))
 SET, OTHER = "5e" * 16, "07" * 16

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.broker.replication.known import FILE_NAME, Known, read_known, write_known
 from tandemmq.broker.replication.leaving import LEFT, NotMember, leaver
+from tandemmq.broker.replication.peers import KNOWN_FILE, Known, read_known, write_known
 from tandemmq.broker.replication.promise import PromiseFileInUse
 from tandemmq.store.membership import PROMISE_FILE, BelongsToSet, demand_no_set
 from tests.support.replication.small_set import SmallNode, SmallSet
@@ -87,7 +87,7 @@ def test_who_had_more_is_told(whole: SmallSet) -> None:
 def test_without_the_file_nothing_is_known_of_what_was_final(whole: SmallSet) -> None:
     master = whole.begun()
     master.stop()
-    (master.directory / FILE_NAME).unlink(missing_ok=True)
+    (master.directory / KNOWN_FILE).unlink(missing_ok=True)
     with leaver(str(master.directory)) as leaving:
         standing = leaving.standing()
     assert standing.final is None
@@ -122,15 +122,15 @@ def test_the_file_says_it_when_no_process_runs(tmp_path: Path) -> None:
     assert members["a"]["position"] == [1, 1, 30]
     assert members["b"]["node"] == "n2"
     assert "links" not in members["b"]
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [KNOWN_FILE]
 
 
 def test_it_is_written_when_something_changed_only(tmp_path: Path) -> None:
     write = write_known(str(tmp_path))
     write({"a": {"position": [1, 1, 1]}})
-    before = (tmp_path / FILE_NAME).stat().st_ino
+    before = (tmp_path / KNOWN_FILE).stat().st_ino
     write({"a": {"position": [1, 1, 1]}})
-    assert (tmp_path / FILE_NAME).stat().st_ino == before
+    assert (tmp_path / KNOWN_FILE).stat().st_ino == before
     write({"a": {"position": [1, 1, 2]}})
     assert read_known(str(tmp_path))[0]["a"]["position"] == [1, 1, 2]  # type: ignore[index]
 
@@ -138,7 +138,7 @@ def test_it_is_written_when_something_changed_only(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
     assert read_known(str(tmp_path)) is None
     for content in ("", "{", "[]", '{"members": 1}', '{"members": {"a": 1}}'):
-        (tmp_path / FILE_NAME).write_text(content)
+        (tmp_path / KNOWN_FILE).write_text(content)
         assert read_known(str(tmp_path)) is None
 
 

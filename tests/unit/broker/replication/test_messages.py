@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tandemmq.broker.replication import messages as m
 from tandemmq.broker.replication.messages import FrameError, FrameReader, Message, encode, encode_parts
-from tandemmq.broker.replication.positions import Lineage, Position
-from tandemmq.broker.replication.voters import Founding, Voters
+from tandemmq.broker.replication.quorum import Founding, Lineage, Position, Voters
 
 numbers = st.integers(0, (1 << 63) - 1)
 files = st.integers(0, (1 << 31) - 1)

@@ -39,7 +39,7 @@ from tandemmq.broker.replication.promise import (
     is_older,
     start_of,
 )
-from tandemmq.broker.replication.voters import Founding, Voters
+from tandemmq.broker.replication.quorum import Founding, Voters
 from tests.support.crash.crash_images import Disk as DiskModel
 from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import Failed, FailingDisk, Failure

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.replication.known import Known
-from tandemmq.broker.replication.member_copies import KNOWS_FETCH, MemberCopies
 from tandemmq.broker.replication.messages import Fetch, Message, Piece
-from tandemmq.broker.replication.positions import Lineage
-from tandemmq.broker.replication.repair import OwnCopy
+from tandemmq.broker.replication.peers import Known
+from tandemmq.broker.replication.quorum import Lineage
+from tandemmq.broker.replication.repair import KNOWS_FETCH, MemberCopies, OwnCopy
 from tandemmq.journal.scan import FileSource, scan
 from tandemmq.store.maintenance.scrubber import Damaged
 from tests.support.replication.losing_disk import LosingDisk

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.replication.errors import ChangeRefused, NotMaster
 from tandemmq.broker.replication.follower import Follower
-from tandemmq.broker.replication.locker import SetLocker
+from tandemmq.broker.replication.member import SetLocker
 from tandemmq.broker.replication.messages import Have, Message, Resign
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.promise import FILE_NAME
+from tandemmq.broker.replication.quorum import ChangeRefused, NotMaster
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.scan import scan
 from tandemmq.locker.contract import Holder, LockRequest

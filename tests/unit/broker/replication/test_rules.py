@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from tandemmq.broker.replication.errors import ChangeRefused
+from tandemmq.broker.replication.leader import without_voter
 from tandemmq.broker.replication.messages import (
     Alive,
     AliveAnswer,
@@ -32,12 +32,11 @@ from tandemmq.broker.replication.messages import (
     Would,
     WouldAnswer,
 )
-from tandemmq.broker.replication.positions import BEFORE_ALL, Position
 from tandemmq.broker.replication.promise import LIVES_MAX, PromiseFile
+from tandemmq.broker.replication.quorum import BEFORE_ALL, ChangeRefused, Position
 from tandemmq.broker.replication.replica import PAUSE_SECONDS, Replica
-from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voter_change import without_voter
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.threads import Thread

@@ -19,8 +19,8 @@ import pytest
 
 from tandemmq.broker.replication import follower as follower_module
 from tandemmq.broker.replication.copy import QUARANTINE
-from tandemmq.broker.replication.errors import ChangeRefused
 from tandemmq.broker.replication.promise import FILE_NAME
+from tandemmq.broker.replication.quorum import ChangeRefused
 from tandemmq.journal.errors import Deposed
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.crash.unwilling_disk import UnwillingDisk

@@ -11,14 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from tandemmq.broker.replication.authority import SetAuthority
-from tandemmq.broker.replication.errors import ChangeRefused
-from tandemmq.broker.replication.marks import NOWHERE
+from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.messages import Alive, Bytes, FinalUpTo, Have
-from tandemmq.broker.replication.pace import BATCHES_MIN
-from tandemmq.broker.replication.stream import CHUNK_BYTES, Stream
+from tandemmq.broker.replication.quorum import NOWHERE, ChangeRefused, Voters
+from tandemmq.broker.replication.stream import BATCHES_MIN, CHUNK_BYTES, Stream
 from tandemmq.broker.replication.term import LINEAGE_MAX, Term, header_of_term
-from tandemmq.broker.replication.voters import Voters
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles

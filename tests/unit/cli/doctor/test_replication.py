@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.network import Entry
 from tandemmq.broker.replication.zookeeper import ZooKeeperDirectory, ZooKeeperPlace
 from tandemmq.cli import main
 from tandemmq.cli.doctor import set_checks

@@ -13,10 +13,10 @@ from typing import cast
 import pytest
 from paho.mqtt import client as paho
 
-from tandemmq.broker.bridges.left import LeftSubscriptions, sentence
+from tandemmq.broker.bridges.bridge import plan_of
+from tandemmq.broker.bridges.bridges import LeftSubscriptions, left_sentence
 from tandemmq.broker.bridges.link import principal_of, user_of
 from tandemmq.broker.bridges.remote import Unusable, check
-from tandemmq.broker.bridges.setup import plan_of
 from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.service import AnyStore
@@ -108,7 +108,7 @@ async def test_they_are_found_by_the_next_term_with_what_waits(world: World, cap
     await world.send("up/a", "two")
     assert left.status() == [{"client_id": "local.b", "name": "up/#", "messages": 2}]
     assert [(each.event, "holds 1 messages" in each.message) for each in caplog.records] == [("bridge-left", True)]
-    assert "up/# of local.b" in sentence(left.status()[0])
+    assert "up/# of local.b" in left_sentence(left.status()[0])
 
 
 async def test_they_are_no_more_when_they_were_deleted(world: World) -> None:

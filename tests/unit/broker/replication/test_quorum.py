@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.broker.replication.candidate import Round
-from tandemmq.broker.replication.marks import NOWHERE, Marks, Place
 from tandemmq.broker.replication.messages import Promise
-from tandemmq.broker.replication.positions import BEFORE_ALL, Position
-from tandemmq.broker.replication.voters import Founding, Voters, quorum_th
+from tandemmq.broker.replication.quorum import BEFORE_ALL, NOWHERE, Founding, Marks, Place, Position, Voters, quorum_th
+from tandemmq.broker.replication.voting import Round
 from tandemmq.config.replication import Sync, sync_of
 
 pytestmark = pytest.mark.promise("set-is-managed")

@@ -10,8 +10,8 @@ import pytest
 
 from tandemmq.broker.replication.messages import Hello
 from tandemmq.broker.replication.network import Member
+from tandemmq.broker.replication.peers import SILENT_SECONDS, TWIN_SECONDS, Twins
 from tandemmq.broker.replication.promise import FILE_NAME
-from tandemmq.broker.replication.twins import SILENT_SECONDS, TWIN_SECONDS, Twins
 from tests.support.replication.noted_link import NotedLink
 from tests.support.replication.small_set import SmallSet
 from tests.support.virtual_time import HandClock
