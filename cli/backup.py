@@ -8,10 +8,9 @@ from dataclasses import asdict
 
 import click
 
-from tandemmq.cli.answers import json_option, tell
 from tandemmq.cli.failures import Failed
+from tandemmq.cli.output import json_option, progress, tell
 from tandemmq.cli.store.directory import DIRECTORY, failures_told
-from tandemmq.cli.store.progress import progress
 from tandemmq.modes import made_like
 from tandemmq.store.tools.backup import BackupFailed, Summary, back_up
 from tandemmq.store.tools.backup import restore as put_back

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from tandemmq.cli.lazy import Commands, LazyGroup
+from tandemmq.cli import Commands, LazyGroup
 
 COMMANDS: Final[Commands] = {
     "storage": (

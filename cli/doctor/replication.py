@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from tandemmq.cli.answers import json_option
+from tandemmq.cli.config import WrongSettings, load_settings
 from tandemmq.cli.doctor.report import Report, Verdict, as_lines
 from tandemmq.cli.doctor.set_checks import examine
 from tandemmq.cli.failures import EXIT_FAILED
-from tandemmq.cli.options import WrongSettings, load_settings
+from tandemmq.cli.output import json_option
 from tandemmq.config.errors import SettingsError
 
 

@@ -10,11 +10,11 @@ from typing import NoReturn
 
 import click
 
-from tandemmq.cli.answers import json_option, tell
 from tandemmq.cli.doctor.remote_probe import NoRemoteProbe, connect, listen
 from tandemmq.cli.doctor.report import Report, Verdict, as_lines
 from tandemmq.cli.doctor.storage import UNTESTED, examine
 from tandemmq.cli.failures import EXIT_FAILED, Failed
+from tandemmq.cli.output import json_option, tell
 
 PORT_MAX = 65535
 

@@ -5,7 +5,7 @@ A job with options of its own is a module with its name, listed in the table bel
 
 from __future__ import annotations
 
-from tandemmq.cli.lazy import Commands, LazyGroup
+from tandemmq.cli import Commands, LazyGroup
 
 _COMMANDS: Commands = {
     "composition": ("tandemmq.cli.pipeline.plain", "Show what fills the files."),

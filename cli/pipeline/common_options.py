@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tandemmq.cli.answers import json_option
 from tandemmq.cli.failures import EXIT_FAILED
+from tandemmq.cli.output import json_option, terminal_width
 from tandemmq.cli.pipeline.summary_text import summary_lines
-from tandemmq.cli.table import terminal_width
 from tandemmq.config.units import milliseconds
 from tandemmq.pipeline.choice import LOCAL_BYTES_MAX, choose
 from tandemmq.pipeline.engine import AUTO, ENGINES, LOCAL

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tandemmq.cli.answers import json_option, tell
+from tandemmq.cli.output import json_option, tell
 from tandemmq.pipeline.package import package as write_package
 
 

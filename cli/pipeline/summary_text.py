@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from tandemmq.cli import table as cli_table
-from tandemmq.cli.table import Column
+from tandemmq.cli import output
+from tandemmq.cli.output import Column
 from tandemmq.pipeline.table import Cell, Table, is_number, shown, with_short_stores
 
 # Mostly the same in all rows: the first column that is dropped when there is no room.
@@ -26,7 +26,7 @@ def summary_lines(findings: Sequence[str], tables: Sequence[Table], width: int |
         ]
         places.sort(key=lambda at: table.columns[at] == _LAST)
         columns = [Column(shown(table.columns[at]), is_number=_is_whole(table, at)) for at in places]
-        yield from cli_table.lines(columns, ([shown(row[at]) for at in places] for row in table.rows), width)
+        yield from output.lines(columns, ([shown(row[at]) for at in places] for row in table.rows), width)
         if table.note:
             yield shown(table.note)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from tandemmq.cli.lazy import Commands, LazyGroup
+from tandemmq.cli import Commands, LazyGroup
 
 COMMANDS: Final[Commands] = {
     "status": ("tandemmq.cli.replication.status", "Show each member, its position, and why there is no master."),

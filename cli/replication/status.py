@@ -9,12 +9,10 @@ from typing import Any
 
 import click
 
-from tandemmq.cli.answers import json_option
+from tandemmq.cli.admin import DEFAULT_ADMIN, NoBroker, NotABroker, admins_option, ask
 from tandemmq.cli.failures import EXIT_FAILED, Unreachable
-from tandemmq.cli.lines import say_each
+from tandemmq.cli.output import Column, json_option, print_table, say_each
 from tandemmq.cli.replication.reasons import SILENT_SECONDS, Seen, master_of, why_no_master
-from tandemmq.cli.status import DEFAULT_ADMIN, NoBroker, NotABroker, admins_option, ask
-from tandemmq.cli.table import Column, print_table
 
 Answer = dict[str, Any]
 COLUMNS = ("node", "was", "role", "epoch", "position", "final", "behind", "vote", "whole", "weight", "store", "admin")

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import click
 
-from tandemmq.cli.admin_call import NoMaster, call
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.status import NoBroker, NotABroker, admin_option, ask
+from tandemmq.cli.admin import NoBroker, NoMaster, NotABroker, admin_option, ask, call
+from tandemmq.cli.output import json_option
 
 #: The broker itself gives up after 30 s.
 CHANGE_SECONDS_MAX: Final = 35.0

@@ -7,8 +7,8 @@ import os
 
 import click
 
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.options import load_settings
+from tandemmq.cli.config import load_settings
+from tandemmq.cli.output import json_option
 from tandemmq.cli.store.directory import DIRECTORY, failures_told, locked
 from tandemmq.store.tools.afresh import JournalThere, begin_afresh
 

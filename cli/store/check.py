@@ -9,10 +9,8 @@ from dataclasses import asdict
 
 import click
 
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.lines import say_each
+from tandemmq.cli.output import json_option, progress, say_each
 from tandemmq.cli.store.directory import DIRECTORY, demand_names, demand_unheld
-from tandemmq.cli.store.progress import progress
 from tandemmq.store.several.layout import has_several
 from tandemmq.store.tools.check import check as check_store
 from tandemmq.store.tools.check_several import check_all

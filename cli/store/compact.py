@@ -9,12 +9,10 @@ from dataclasses import replace
 
 import click
 
-from tandemmq.cli.admin_call import answer_understood, call
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.options import load_settings
-from tandemmq.cli.status import DEFAULT_ADMIN, admin_option
+from tandemmq.cli.admin import DEFAULT_ADMIN, admin_option, answer_understood, call
+from tandemmq.cli.config import load_settings
+from tandemmq.cli.output import json_option, watched
 from tandemmq.cli.store.directory import DIRECTORY, failures_told, file_length, known_files, locked
-from tandemmq.cli.store.progress import watched
 from tandemmq.config.settings import Settings
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.compaction import CompactionReport

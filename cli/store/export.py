@@ -8,9 +8,8 @@ import tempfile
 
 import click
 
-from tandemmq.cli.answers import json_option
+from tandemmq.cli.output import json_option, progress
 from tandemmq.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, failures_told, locked
-from tandemmq.cli.store.progress import progress
 from tandemmq.cli.store.transfers import show
 from tandemmq.store.kahadb.minimal import write_minimal
 from tandemmq.store.migration.transfer import carry_over, selecting

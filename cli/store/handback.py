@@ -9,9 +9,8 @@ import tempfile
 
 import click
 
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.lines import say_each
-from tandemmq.cli.options import load_settings
+from tandemmq.cli.config import load_settings
+from tandemmq.cli.output import json_option, say_each
 from tandemmq.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, failures_told, locked
 from tandemmq.store.migration.handback import hand_back, rehearse
 from tandemmq.store.migration.handback_report import Report

@@ -9,9 +9,8 @@ import tempfile
 
 import click
 
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.lines import say_each
-from tandemmq.cli.options import load_settings
+from tandemmq.cli.config import load_settings
+from tandemmq.cli.output import Column, json_option, print_table, progress, say_each
 from tandemmq.cli.store.directory import (
     DIRECTORY,
     demand_journal,
@@ -21,9 +20,7 @@ from tandemmq.cli.store.directory import (
     holder_of,
     locked,
 )
-from tandemmq.cli.store.progress import progress
 from tandemmq.cli.store.transfers import SUM_COLUMNS, cells, proof_as_json, show
-from tandemmq.cli.table import Column, print_table
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.migration.survey import Survey, survey
 from tandemmq.store.migration.transfer import carry_over

@@ -8,9 +8,8 @@ from dataclasses import asdict
 
 import click
 
-from tandemmq.cli.answers import json_option
+from tandemmq.cli.output import json_option, watched
 from tandemmq.cli.store.directory import DIRECTORY, demand_single, failures_told, holder_of, known_files
-from tandemmq.cli.store.progress import watched
 from tandemmq.index.errors import IndexInUse
 from tandemmq.modes import made_like
 from tandemmq.store.recovery.rebuild import Rebuild

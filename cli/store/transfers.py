@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from tandemmq.cli.lines import say_each
-from tandemmq.cli.table import Column, print_table
+from tandemmq.cli.output import Column, print_table, say_each
 from tandemmq.store.migration.proof import Proof, Sum
 from tandemmq.store.migration.transfer import Carried
 

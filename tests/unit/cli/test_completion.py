@@ -13,9 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tandemmq.broker.process.log import DEFAULT, LEVELS
 from tandemmq.cli import COMMANDS, main
 from tandemmq.cli.man import contexts, name_of, page
-from tandemmq.cli.table import Column, lines
+from tandemmq.cli.output import Column, lines
 from tests.support.tree import ROOT
 
 
@@ -35,6 +36,7 @@ def test_the_lines_for_a_shell_are_printed(shell: str) -> None:
         ("store reb", {"rebuild-index"}),
         ("send --pas", {"--passcode", "--passcode-file"}),
         ("completion z", {"zsh"}),
+        ("log-level store ", {*LEVELS, DEFAULT}),
         ("bench wa", {"waiting"}),
     ],
 )
