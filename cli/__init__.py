@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, Final
 
 import click
@@ -18,7 +19,7 @@ from tandemmq import __version__, compiled
 from tandemmq.cli.failures import exit_code_of, standard_streams_open
 from tandemmq.disk import NotRegular
 
-# command -> (module in which it has this name, line in the overview)
+# command -> (module in which it has this name, `import_` for `import`; line in the overview)
 Commands = Mapping[str, tuple[str, str]]
 
 
@@ -60,7 +61,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
             return None
-        command = getattr(import_module(self._table[cmd_name][0]), cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_") + "_" * iskeyword(cmd_name)
+        command = getattr(import_module(self._table[cmd_name][0]), name)
         assert isinstance(command, click.Command), "the table names click commands"
         return command
 
@@ -99,9 +101,9 @@ COMMANDS: Final[Commands] = {
     "config": ("tandemmq.cli.config", "Check or show the settings."),
     "user": ("tandemmq.cli.user", "Edit the file of users."),
     "store": ("tandemmq.cli.store", "Show, check, shrink and move a data directory."),
-    "backup": ("tandemmq.cli.backup", "Copy the store of a running pair."),
-    "restore": ("tandemmq.cli.backup", "Restore a backup into an empty data directory."),
-    "doctor": ("tandemmq.cli.doctor.command", "Check a volume or a replicated set; list failures."),
+    "backup": ("tandemmq.cli.store.transfer", "Copy the store of a running pair."),
+    "restore": ("tandemmq.cli.store.transfer", "Restore a backup into an empty data directory."),
+    "doctor": ("tandemmq.cli.doctor", "Check a volume or a replicated set; list failures."),
     "simulate": ("tandemmq.cli.simulate", "Run brokers in virtual time with faults from a seed."),
     "pipeline": ("tandemmq.cli.pipeline", "Analyse, archive and replay journals."),
     "completion": ("tandemmq.cli.man", "Print a completion script for a shell."),
