@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from tandemmq.cli.connect import tls, tls_files, tls_options
-from tandemmq.cli.pipeline.common_options import answer, common_options, journals_there, moment
+from tandemmq.cli.pipeline.common import answer, common_options, journals_there, moment
 from tandemmq.client.failover_url import FailoverUrl
 from tandemmq.client.tls import TlsFiles
 from tandemmq.pipeline.jobs.tables import Sources
