@@ -22,11 +22,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from tandemmq.broker.admin.token import SUFFIX, read_token
-from tandemmq.cli.connect import connect_options, credentials, tls
+from tandemmq.cli.connect import Command, connect_options, credentials, tls
 from tandemmq.cli.failures import Failed, Unreachable
 
 T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_ADMIN: Final = "http://127.0.0.1:8161"
 #: Path of the API for operators.
@@ -259,7 +258,7 @@ class NoMaster(Unreachable):
 def call(
     admin: str,
     page: str,
-    query: Mapping[str, str | None],
+    query: Mapping[str, object],
     *,
     method: str = "GET",
     body: Mapping[str, Any] | None = None,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
 from tandemmq.cli.admin import API, call
+from tandemmq.cli.connect import Command
 from tandemmq.cli.failures import Failed
 from tandemmq.cli.output import tell
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Row = dict[str, Any]
 
 PAGE_ROWS: Final = 1_000
@@ -25,7 +25,7 @@ WAIT_SECONDS: Final = 10.0
 
 def get(admin: str, path: str, **query: object) -> Row:
     """Return the answer to a GET. Ends the command with 3 if there is no master."""
-    return call(admin, API + path, _texts(query), seconds_max=SECONDS_MAX)
+    return call(admin, API + path, query, seconds_max=SECONDS_MAX)
 
 
 def change(admin: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Row:
@@ -78,10 +78,6 @@ def carry_out(admin: str, path: str, body: Mapping[str, Any], as_json: bool) -> 
 def _counts(task: Row) -> str:
     counts = ", ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in task["counts"].items())
     return counts or "nothing to do"
-
-
-def _texts(query: Mapping[str, object]) -> dict[str, str | None]:
-    return {name: None if value is None else str(value) for name, value in query.items()}
 
 
 # ---- options that choose messages of a queue

@@ -7,11 +7,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 from click.core import ParameterSource
 
+from tandemmq.cli.connect import Command
 from tandemmq.cli.failures import EXIT_WRONG_USAGE, Failed
 from tandemmq.cli.output import json_option, tell
 from tandemmq.config.errors import SettingsError
@@ -22,9 +23,6 @@ from tandemmq.locker.kinds import factory
 
 if TYPE_CHECKING:
     from tandemmq.config.from_xml import Converted
-
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 PROPERTIES_BYTES_MAX: Final = 1 << 20
 
@@ -217,7 +215,8 @@ def from_xml(
         if users is not None:
             write(users, "".join(f"{line}\n" for line in converted.users))
         if output is not None:
-            _write(output, converted.text, force)
+            with open(output, "w" if force else "x", encoding="utf-8") as made:
+                made.write(converted.text)
     except (OSError, UsersError) as error:
         raise Failed(f"cannot be written: {error}") from error
     if as_json:
@@ -263,11 +262,6 @@ def _line(name: str, password: str, groups: str) -> str:
     from tandemmq.broker.security.users import groups as groups_of
 
     return str(with_password(User(checked_name(name), None, groups_of(groups)), password))
-
-
-def _write(path: str, text: str, force: bool) -> None:
-    with open(path, "w" if force else "x", encoding="utf-8") as made:
-        made.write(text)
 
 
 def _conversion(converted: Converted) -> dict[str, Any]:

@@ -147,14 +147,11 @@ def archive(
         "is_lost_skipped": skip_lost,
         "report": lambda text: click.echo(text, err=True),
     }
+    # With --every, the job may begin before its stores exist.
+    check: Callable[[Sources], int | None] = journals_there if every is None else lambda sources: None
     out: Path = common["out"]
     stop_on_sigterm()  # it may end anywhere: the lake is always complete
     try:
-        answer("archive", own, check=_check_of(every), report_in=out / LEDGER, **common)
+        answer("archive", own, check=check, report_in=out / LEDGER, **common)
     except Stopped:
         click.echo("stopped before it began", err=True)
-
-
-def _check_of(every: int | None) -> Callable[[Sources], int | None]:
-    """Return the check of the sources. With --every, the job may begin before its stores exist."""
-    return journals_there if every is None else lambda sources: None
