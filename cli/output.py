@@ -99,7 +99,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = f"{value:,}" if isinstance(value, int | float) else str(value)
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return "".join(each if each.isprintable() else "\ufffd" for each in text)
 
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> tuple[list[int], bool]:
