@@ -5,43 +5,108 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no broker or no maste
 
 from __future__ import annotations
 
-from typing import Final
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from keyword import iskeyword
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from tandemmq import __version__, compiled
-from tandemmq.cli.lazy import Commands, LazyGroup
+from tandemmq.cli.failures import exit_code_of, standard_streams_open
+from tandemmq.disk import NotRegular
+
+# command -> (module in which it has this name, `import_` for `import`; line in the overview)
+Commands = Mapping[str, tuple[str, str]]
+
+
+class LazyGroup(click.Group):
+    """Group that imports a command's module when it is needed: `--help` and `send` should not wait for aiohttp.
+
+    Called as a program, it ends as `cli.failures` describes, whatever its commands raise.
+    """
+
+    def __init__(self, *arguments: Any, table: Commands, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.context_settings["show_default"] = True
+        self._table = table
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        run = partial(super().main, given, prog_name, complete_var, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
+        standard_streams_open()
+        sys.exit(exit_code_of(run, given))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NotRegular as error:  # a file of the operator that is not a regular file is no bug
+            raise click.ClickException(str(error)) from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._table:
+            return None
+        name = cmd_name.replace("-", "_") + "_" * iskeyword(cmd_name)
+        command = getattr(import_module(self._table[cmd_name][0]), name)
+        assert isinstance(command, click.Command), "the table names click commands"
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        commands = [
+            CompletionItem(name, help=help) for name, (_, help) in self._table.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in self._table.items()])
+
 
 COMMANDS: Final[Commands] = {
     "run": ("tandemmq.cli.run", "Run a broker: master if the lock is free, else standby."),
     "send": ("tandemmq.cli.client", "Send messages; unconfirmed ones are repeated after a failover."),
     "receive": ("tandemmq.cli.client", "Receive and acknowledge messages."),
-    "queues": ("tandemmq.cli.queues", "Queues: list, create, delete, purge, pause, resume."),
-    "topics": ("tandemmq.cli.queues", "Topics: list, create, delete."),
+    "queues": ("tandemmq.cli.admin_commands", "Queues: list, create, delete, purge, pause, resume."),
+    "topics": ("tandemmq.cli.admin_commands", "Topics: list, create, delete."),
     "browse": ("tandemmq.cli.messages", "Show messages of a queue without changing them."),
     "move": ("tandemmq.cli.messages", "Move messages to another destination."),
     "copy": ("tandemmq.cli.messages", "Copy messages to another destination."),
     "retry": ("tandemmq.cli.messages", "Send dead letters back to where they died."),
-    "connections": ("tandemmq.cli.connections", "Client connections: list, close."),
-    "consumers": ("tandemmq.cli.connections", "List consumers, and why one is slow."),
-    "subscriptions": ("tandemmq.cli.connections", "Durable subscriptions: list, delete."),
-    "tasks": ("tandemmq.cli.connections", "Tasks of move, copy, purge and retry: list, stop."),
-    "top": ("tandemmq.cli.top", "Show the busiest queues, live."),
+    "connections": ("tandemmq.cli.admin_commands", "Client connections: list, close."),
+    "consumers": ("tandemmq.cli.admin_commands", "List consumers, and why one is slow."),
+    "subscriptions": ("tandemmq.cli.admin_commands", "Durable subscriptions: list, delete."),
+    "tasks": ("tandemmq.cli.admin_commands", "Tasks of move, copy, purge and retry: list, stop."),
+    "top": ("tandemmq.cli.status", "Show the busiest queues, live."),
     "status": ("tandemmq.cli.status", "Show the state of a running broker."),
-    "handover": ("tandemmq.cli.handover", "Make the other broker master (planned)."),
-    "lock": ("tandemmq.cli.lock", "Show the lock, its holder and waiting brokers."),
-    "log-level": ("tandemmq.cli.log_level", "Show or set log levels of a running broker."),
+    "handover": ("tandemmq.cli.mastership", "Make the other broker master (planned)."),
+    "lock": ("tandemmq.cli.mastership", "Show the lock, its holder and waiting brokers."),
+    "log-level": ("tandemmq.cli.admin_commands", "Show or set log levels of a running broker."),
     "replication": ("tandemmq.cli.replication", "Show and change a replicated set."),
     "failover": ("tandemmq.cli.failover_explain", "Explain the last changes of masters."),
     "config": ("tandemmq.cli.config", "Check or show the settings."),
     "user": ("tandemmq.cli.user", "Edit the file of users."),
     "store": ("tandemmq.cli.store", "Show, check, shrink and move a data directory."),
-    "backup": ("tandemmq.cli.backup", "Copy the store of a running pair."),
-    "restore": ("tandemmq.cli.backup", "Restore a backup into an empty data directory."),
-    "doctor": ("tandemmq.cli.doctor.command", "Check a volume or a replicated set; list failures."),
+    "backup": ("tandemmq.cli.store.transfer", "Copy the store of a running pair."),
+    "restore": ("tandemmq.cli.store.transfer", "Restore a backup into an empty data directory."),
+    "doctor": ("tandemmq.cli.doctor", "Check a volume or a replicated set; list failures."),
     "simulate": ("tandemmq.cli.simulate", "Run brokers in virtual time with faults from a seed."),
     "pipeline": ("tandemmq.cli.pipeline", "Analyse, archive and replay journals."),
-    "completion": ("tandemmq.cli.completion", "Print a completion script for a shell."),
+    "completion": ("tandemmq.cli.man", "Print a completion script for a shell."),
     "man": ("tandemmq.cli.man", "Print or write manual pages."),
     "bench": ("tandemmq.cli.bench", "Measure a STOMP broker under load."),
 }

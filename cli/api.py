@@ -1,20 +1,20 @@
-"""Calls of the admin API (docs/api.md): lists page by page, and tasks with a wait for their end."""
+"""Calls of the admin API (docs/api.md): lists page by page, tasks with a wait for their end, choices of messages."""
 
 from __future__ import annotations
 
 import re
 import sys
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
-from tandemmq.cli.admin_call import API, call
-from tandemmq.cli.answers import tell
+from tandemmq.cli.admin import API, call
+from tandemmq.cli.connect import Command
 from tandemmq.cli.failures import Failed
+from tandemmq.cli.output import tell
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Row = dict[str, Any]
 
 PAGE_ROWS: Final = 1_000
@@ -23,19 +23,9 @@ SECONDS_MAX: Final = 60.0
 WAIT_SECONDS: Final = 10.0
 
 
-class Listing(click.Group):
-    """Group of verbs with ``list`` as its default."""
-
-    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
-        is_help = bool(arguments) and arguments[0] in context.help_option_names
-        if not arguments or (arguments[0].startswith("-") and not is_help):
-            arguments = ["list", *arguments]
-        return super().parse_args(context, arguments)
-
-
 def get(admin: str, path: str, **query: object) -> Row:
     """Return the answer to a GET. Ends the command with 3 if there is no master."""
-    return call(admin, API + path, _texts(query), seconds_max=SECONDS_MAX)
+    return call(admin, API + path, query, seconds_max=SECONDS_MAX)
 
 
 def change(admin: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Row:
@@ -90,13 +80,38 @@ def _counts(task: Row) -> str:
     return counts or "nothing to do"
 
 
-def _texts(query: Mapping[str, object]) -> dict[str, str | None]:
-    return {name: None if value is None else str(value) for name, value in query.items()}
+# ---- options that choose messages of a queue
 
 
-def limit_option(help: str) -> Callable[[Command], Command]:
-    return click.option("--limit", type=click.IntRange(1), metavar="COUNT", help=help)
+def choice_options(command: Command) -> Command:
+    """Add ``--selector``, ``--id``, ``--limit`` and ``--all``; for ``chosen``."""
+    for option in (
+        click.option("--all", "is_all", is_flag=True, help="All messages."),
+        click.option(
+            "--limit", type=click.IntRange(1), metavar="COUNT", help="Maximum number of messages, the oldest first."
+        ),
+        click.option("--id", "ids", multiple=True, metavar="ID", help="Message with this id; repeatable."),
+        click.option(
+            "--selector", metavar="CONDITION", help="Messages that match this JMS selector: \"colour = 'red'\"."
+        ),
+    ):
+        command = option(command)
+    return command
 
 
-def filter_option(command: Command) -> Command:
-    return click.option("--filter", "pattern", metavar="PATTERN", help="Only names of this form: 'orders.*'.")(command)
+def chosen(
+    selector: str | None, ids: Sequence[str], limit: int | None, is_all: bool, *, is_all_meant: bool = False
+) -> dict[str, Any]:
+    """Return the choice as the API expects it. UsageError if there is none, unless ``is_all_meant`` then means all."""
+    said: dict[str, Any] = {}
+    if selector is not None:
+        said["selector"] = selector
+    if ids:
+        said["ids"] = list(ids)
+    if limit is not None:
+        said["limit"] = limit
+    if is_all and said:
+        raise click.UsageError("--all cannot be combined with other choices")
+    if not said and not (is_all or is_all_meant):
+        raise click.UsageError("choose messages with --selector, --id or --limit, or all of them with --all")
+    return said or {"all": True}

@@ -16,9 +16,9 @@ from tandemmq.bench.load import run_load
 from tandemmq.bench.outage import endpoints_of, run_outage
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.report import backlog_lines, load_lines, outage_lines
-from tandemmq.cli.answers import json_option
 from tandemmq.cli.connect import connect_options, credentials, tls, tls_files
 from tandemmq.cli.failures import EXIT_FAILED, Failed, Unreachable
+from tandemmq.cli.output import json_option
 from tandemmq.client.failover_url import FailoverUrl, UrlError
 
 GUEST = "guest"

@@ -18,9 +18,9 @@ import click
 import uvloop
 
 from tandemmq.broker.protocols.stomp.messages import SEND_ID
-from tandemmq.cli.answers import json_option
 from tandemmq.cli.connect import connect_options, credentials, tls
 from tandemmq.cli.failures import Failed, Unreachable
+from tandemmq.cli.output import json_option
 from tandemmq.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client, ClientError, NoBroker, Received
 from tandemmq.client.failover_url import FailoverUrl, UrlError
 from tandemmq.client.frames import RESERVED

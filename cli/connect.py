@@ -7,15 +7,16 @@ the options of the running command.
 from __future__ import annotations
 
 import os
-import ssl
 import sys
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from tandemmq.client.errors import TlsError
-from tandemmq.client.tls import TlsFiles, first_line, tls_context
+if TYPE_CHECKING:
+    import ssl
+
+    from tandemmq.client.tls import TlsFiles
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -110,6 +111,9 @@ def _credentials(given: dict[str, Any]) -> Login:
 
 def tls() -> ssl.SSLContext:
     """Return the TLS context of the running command. Wrong files end it with exit code 2."""
+    from tandemmq.client.errors import TlsError
+    from tandemmq.client.tls import tls_context
+
     context = click.get_current_context(silent=True)
     if context is None:
         return tls_context()
@@ -124,6 +128,8 @@ def tls() -> ssl.SSLContext:
 
 def tls_files() -> TlsFiles:
     """Return the TLS files that the running command was given."""
+    from tandemmq.client.tls import TlsFiles
+
     context = click.get_current_context(silent=True)
     given: dict[str, Any] = {} if context is None else context.meta.get(_GIVEN, {})
     certificate, key, password_file = (given.get(name) for name in ("cert", "key", "key_password_file"))
@@ -133,6 +139,8 @@ def tls_files() -> TlsFiles:
 
 
 def _passcode_in(path: str) -> str:
+    from tandemmq.client.tls import first_line
+
     try:
         return first_line(path)
     except (OSError, UnicodeDecodeError) as error:

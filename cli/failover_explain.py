@@ -21,11 +21,10 @@ from tandemmq.broker.admin.events import (
     read_ring,
     rings_in,
 )
-from tandemmq.cli.answers import json_option
+from tandemmq.cli.admin import DEFAULT_ADMIN, NoBroker, NotABroker, admins_option, ask, ask_around
 from tandemmq.cli.failover_timeline import MEANING, PHASES, Happening, Outage, Reading, merge, outages
 from tandemmq.cli.failures import Unreachable
-from tandemmq.cli.lines import say_each
-from tandemmq.cli.status import DEFAULT_ADMIN, NoBroker, NotABroker, admins_option, ask, ask_around
+from tandemmq.cli.output import json_option, say_each
 from tandemmq.config.units import milliseconds
 
 #: Requests that compare a broker's clock with ours; the one with the shortest round trip counts.

@@ -1,4 +1,4 @@
-"""``tandemmq man``: manual pages, generated from the help of the commands."""
+"""What is generated from the commands: manual pages, and completion scripts for shells."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.shell_completion import get_completion_class
 
 from tandemmq import __version__
 
+#: Name that click expects of the variable by which a shell asks a program of this name.
+VARIABLE: Final = "_TANDEMMQ_COMPLETE"
 EXIT_STATUS: Final = (
     ("0", "Done."),
     ("1", "Failed, or ended by Ctrl-C or a closed pipe."),
@@ -115,3 +118,19 @@ def _text(text: str) -> str:
     """Escape the text, so that it contains no request and no escape."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{text}" if text.startswith((".", "'")) else text
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for SHELL, to be read when the shell starts.
+
+    \b
+    bash: tandemmq completion bash > ~/.local/share/bash-completion/completions/tandemmq
+    zsh:  tandemmq completion zsh > DIRECTORY/_tandemmq, where DIRECTORY is in fpath
+    fish: tandemmq completion fish > ~/.config/fish/completions/tandemmq.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None, "click knows these shells"
+    root = click.get_current_context().find_root().command
+    click.echo(found(root, {}, "tandemmq", VARIABLE).source())

@@ -7,11 +7,9 @@ from typing import Any, Final
 
 import click
 
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.api import carry_out, get, place
-from tandemmq.cli.choice import choice_options, chosen
-from tandemmq.cli.status import admin_option
-from tandemmq.cli.table import Column, print_facts, print_table
+from tandemmq.cli.admin import admin_option
+from tandemmq.cli.api import carry_out, choice_options, chosen, get, place
+from tandemmq.cli.output import Column, json_option, print_facts, print_table
 
 _BROKER: Final = "Admin address of the master."
 _BROWSED: Final = 50

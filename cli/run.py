@@ -10,7 +10,7 @@ import click
 from tandemmq import log_events
 from tandemmq.broker.admin.events import NameInUse
 from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
-from tandemmq.cli.options import WrongSettings, read_again, settings_options
+from tandemmq.cli.config import WrongSettings, read_again, settings_options
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.secrets import secrets_in
 from tandemmq.config.settings import Settings

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tandemmq.cli.answers import json_option
+from tandemmq.cli.config import WrongSettings, settings_options
 from tandemmq.cli.failures import EXIT_FAILED
-from tandemmq.cli.lines import say_each
-from tandemmq.cli.options import WrongSettings, settings_options
+from tandemmq.cli.output import json_option, say_each
 from tandemmq.config.settings import Settings
 from tandemmq.simulator.tally import Tally
 

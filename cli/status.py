@@ -1,194 +1,30 @@
-"""``tandemmq status``: the status of a running broker, master or standby."""
+"""``tandemmq status`` and ``tandemmq top``: the state of a running broker, once or live."""
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from http import HTTPStatus
-from typing import Any, TypeVar
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import click
 
-from tandemmq.cli.admin_login import ANSWER_BYTES_MAX, NO_TOKEN, answer_of, authority, json_object, token_of
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.connect import connect_options, tls
-from tandemmq.cli.failures import Failed, Unreachable
-from tandemmq.cli.table import Column, print_facts, print_table
-from tandemmq.client.tls import reason_of_tls
-
-T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-DEFAULT_ADMIN = "http://127.0.0.1:8161"
-ANSWER_SECONDS_MAX = 5.0
+from tandemmq.cli.admin import admin_option, ask, is_short
+from tandemmq.cli.api import rows
+from tandemmq.cli.output import Column, json_option, lines, print_facts, print_table, terminal_width
 
 # The columns of the queue table. A column that no queue fills is left out.
-QUEUE_COLUMNS = ("messages", "unacknowledged", "consumers", "enqueued", "dequeued")
-
-
-class NoBroker(Unreachable):
-    """Nothing listens at the address, or it does not answer in time."""
-
-
-class NotABroker(Failed):
-    """Something answers, but it is not a broker's admin server."""
-
-
-def ask(admin: str, page: str = "status") -> dict[str, Any]:
-    """Return the JSON of one page of the admin server at ``admin``. Raises NoBroker or NotABroker. If the broker
-    requires a login and there is none, ``status`` is short: without names."""
-    place, authorization = authority(admin)
-    request = urllib.request.Request(f"{place}/{page}", headers={"Accept": "application/json"})
-    try:
-        answer = _answer_for_viewers(request, place, authorization)
-    except urllib.error.HTTPError as error:
-        told = answer_of(error).get("error")
-        reason = f": {told}" if told and error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) else ""
-        raise NotABroker(f"{place} answers {error.code} {error.reason} for /{page}{reason}") from error
-    except (OSError, ValueError) as error:
-        raise NoBroker(f"no broker answers at {place}: {reason_of(error)}") from error
-    if answer is None:
-        raise NotABroker(f"{place} answers, but not with JSON: is that a broker's admin address?")
-    if page != "status" and is_short(answer):
-        raise NotABroker(f"{place} shows /{page} to users with the role viewer: --login NAME, or TANDEMMQ_ADMIN_TOKEN")
-    if "role" not in answer:
-        raise NotABroker(f"{place} answers, but not as a broker does: its answer names no role")
-    return answer
-
-
-def is_short(answer: dict[str, Any]) -> bool:
-    """Return whether the page is the one that a broker with users shows to clients without a login."""
-    return "role" in answer and not any(each in answer for each in ("name", "node"))
-
-
-def _answer_for_viewers(
-    request: urllib.request.Request, place: str, authorization: str | None
-) -> dict[str, Any] | None:
-    """Do as ``answer_to``, and send the user or the token if the answer requires it. Without both, and for a user
-    without a role, use the broker's own token from the file that the broker names."""
-    short: dict[str, Any] | None = None
-    refused: urllib.error.HTTPError | None = None
-    has_no_role: urllib.error.HTTPError | None = None
-    try:
-        short = answer_to(request, ANSWER_SECONDS_MAX)
-        if short is None or not is_short(short):
-            return short
-    except urllib.error.HTTPError as error:
-        if error.code != HTTPStatus.UNAUTHORIZED:
-            raise
-        refused = error
-    if authorization is not None:
-        request.add_header("Authorization", authorization)
-        try:
-            found = answer_to(request, ANSWER_SECONDS_MAX)
-            if found is None or not is_short(found):
-                return found
-        except urllib.error.HTTPError as error:
-            if error.code != HTTPStatus.FORBIDDEN:
-                raise
-            has_no_role = error
-    try:
-        if refused is None:
-            request.add_header("Authorization", NO_TOKEN)
-            answer_to(request, ANSWER_SECONDS_MAX)
-    except urllib.error.HTTPError as error:
-        refused = error
-    try:
-        token = "" if refused is None else token_of(place, refused)
-    except click.ClickException as error:
-        if short is not None:
-            return short
-        if has_no_role is not None:
-            raise has_no_role from error
-        raise NotABroker(error.message) from error
-    request.add_header("Authorization", f"Bearer {token}")
-    return answer_to(request, ANSWER_SECONDS_MAX)
-
-
-def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, Any] | None:
-    """Return the JSON of a page, or None if it has none. HTTPError for a refusal, else OSError, even for no HTTP."""
-    # The admin server is near: no proxy of the environment is used.
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if request.type == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=tls()))
-    opener = urllib.request.build_opener(*handlers)
-    try:
-        with opener.open(request, timeout=seconds_max) as response:
-            return json_object(response.read(ANSWER_BYTES_MAX))
-    except http.client.HTTPException as error:
-        raise OSError(f"it does not speak HTTP ({type(error).__name__}): is it TLS, https://?") from error
-
-
-def reason_of(error: Exception) -> str:
-    """Return in words why there is no answer."""
-    found = getattr(error, "reason", None) or error
-    return reason_of_tls(found) if isinstance(found, ssl.SSLError) else str(found)
-
-
-def ask_around(
-    admins: Sequence[str], ask_one: Callable[[str], tuple[T, str | None]]
-) -> tuple[list[tuple[str, T]], list[str]]:
-    """Return the answers of ``admins`` and of the addresses that an answer names, each called once; and complaints.
-
-    ``ask_one`` returns an answer and one further address to call, or None.
-    """
-    answers: list[tuple[str, T]] = []
-    complaints: list[str] = []
-    waiting = list(admins)
-    seen: set[str] = set()
-    while waiting:
-        admin = waiting.pop(0)
-        if admin in seen:
-            continue
-        seen.add(admin)
-        try:
-            answer, further = ask_one(admin)
-        except (NoBroker, NotABroker) as error:
-            complaints.append(str(error))
-            continue
-        answers.append((admin, answer))
-        if further is not None:
-            waiting.append(further)
-    return answers, complaints
-
-
-def admin_urls(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(url for each in value if (url := admin_url(context, parameter, each)) is not None))
-
-
-def admin_url(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the address as a URL. HOST:PORT alone is accepted, as by ``run --admin``."""
-    if value is None:
-        return None
-    url = value if "://" in value else f"http://{value}"
-    parts = urllib.parse.urlsplit(url)
-    try:
-        is_usable = (
-            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        )
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise click.BadParameter(f"{value!r} is not an address like {DEFAULT_ADMIN} or 127.0.0.1:8161")
-    return url
-
-
-def admins_option(help: str) -> Callable[[Command], Command]:
-    """Return the option for the brokers to query, with the options of a connection."""
-    option = click.option("--admin", "admins", metavar="URL", multiple=True, callback=admin_urls, help=help)
-    return lambda command: option(connect_options(command))
-
-
-def admin_option(help: str, default: str | None = DEFAULT_ADMIN) -> Callable[[Command], Command]:
-    """Return the option for the broker to query, by default ``default``, the one on this host, with the options of a
-    connection."""
-    option = click.option("--admin", metavar="URL", default=default, callback=admin_url, help=help)
-    return lambda command: option(connect_options(command))
+QUEUE_COLUMNS: Final = ("messages", "unacknowledged", "consumers", "enqueued", "dequeued")
+# The columns of `top`, with the keys of their figures.
+TOP_COLUMNS: Final = {
+    "queue": "name",
+    "messages": "messages",
+    "in/s": "in_per_second",
+    "out/s": "out_per_second",
+    "unacknowledged": "unacknowledged",
+    "consumers": "consumers",
+}
+_CLEAR: Final = "\x1b[H\x1b[J"
 
 
 @click.command()
@@ -314,3 +150,58 @@ def _figure(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}"
     return "" if value is None else str(value)
+
+
+# ---- top
+
+
+@click.command()
+@admin_option("Admin address of the master.")
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--count", type=click.IntRange(1), metavar="COUNT", help="End after this number of updates. Default: at Ctrl-C."
+)
+@click.option("--rows", "height", type=click.IntRange(1), default=20, show_default=True, metavar="COUNT")
+@json_option
+def top(admin: str, interval: float, count: int | None, height: int, as_json: bool) -> None:
+    """Show the busiest queues with their rates. With --json one object in each line."""
+    former: dict[str, dict[str, Any]] = {}
+    at = time.monotonic()
+    looked = 0
+    try:
+        while True:
+            now = time.monotonic()
+            found = {row["name"]: row for row in rows(admin, "destinations/queue", None)}
+            rates = [_rates(row, former.get(name), now - at) for name, row in found.items()] if looked else []
+            if looked:
+                _show(admin, rates, height, as_json)
+                if looked == count:
+                    return
+            former, at = found, now
+            looked += 1
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        return
+
+
+def _rates(row: dict[str, Any], former: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
+    def rate(name: str) -> float:
+        # The counters of a purged queue restart.
+        more: int = row[name] - (former or row)[name]
+        return round(max(0, more) / seconds, 1)
+
+    return row | {"in_per_second": rate("enqueued"), "out_per_second": rate("dequeued")}
+
+
+def _show(admin: str, rates: list[dict[str, Any]], height: int, as_json: bool) -> None:
+    busiest = sorted(rates, key=lambda row: (-row["in_per_second"] - row["out_per_second"], -row["messages"]))[:height]
+    if as_json:
+        click.echo(json.dumps({"queues": busiest}))
+        return
+    status = ask(admin)
+    width = terminal_width()
+    head = f"{status.get('name', admin)}: {status['role']} of epoch {status['epoch']}, {len(rates)} queues"
+    columns = [Column(name, is_number=name != "queue") for name in TOP_COLUMNS]
+    table = lines(columns, ([row[key] for key in TOP_COLUMNS.values()] for row in busiest), width)
+    text = "\n".join([head, "", *table])
+    click.echo(f"{_CLEAR}{text}" if width is not None else f"{text}\n")

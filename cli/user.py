@@ -12,9 +12,8 @@ import click
 
 from tandemmq.broker.security import users
 from tandemmq.broker.security.users import User, Users, UsersError
-from tandemmq.cli.answers import json_option, tell
 from tandemmq.cli.failures import Failed
-from tandemmq.cli.table import Column, print_table
+from tandemmq.cli.output import Column, json_option, print_table, tell
 
 WORD_BYTES_MAX: Final = 4096
 

@@ -16,7 +16,7 @@ import tandemmq
 
 ZIP_NAME: Final = "tandemmq-pipeline.zip"
 SCRIPT_NAME: Final = "submit.py"
-SCRIPT: Final = "from tandemmq.cli.pipeline.submit import main\n\nmain()\n"
+SCRIPT: Final = "from tandemmq.cli.pipeline import submit\n\nsubmit()\n"
 # Directories that no job needs, and that a wheel does not have.
 _LEFT_OUT: Final = frozenset(("__pycache__", "peers", "reports"))
 # The same files give the same zip: the earliest time that zip allows.

@@ -1,10 +1,23 @@
-"""The examination of a volume for a pair (`tandemmq doctor storage`), and its report.
+"""``tandemmq doctor``: examine a volume or settings before a failure, and explain errors after one."""
 
-    storage      the examination: checks, their order, the scratch directory
-    mount, locks, names, durability      the checks
-    local_probe  steps of one process on the volume; the same for the examiner and for the remote process
-    remote_probe the second process, here or on another host, and the wire to it
-    report       a check's verdict and sentence
+from __future__ import annotations
 
-The examination works in a scratch directory on the volume, always removes it, and opens no file of a broker.
-"""
+from typing import Final
+
+import click
+
+from tandemmq.cli import Commands, LazyGroup
+
+COMMANDS: Final[Commands] = {
+    "storage": (
+        "tandemmq.cli.doctor.storage",
+        "Check whether a volume is safe for a pair: locks, links, caches, syncs.",
+    ),
+    "replication": ("tandemmq.cli.doctor.replication", "Check the settings of a node of a replicated set."),
+    "errors": ("tandemmq.cli.doctor.errors_command", "Print the classes of failure, their effects, and what to do."),
+}
+
+
+@click.group(cls=LazyGroup, table=COMMANDS)
+def doctor() -> None:
+    """Check a volume or a replicated set; list failures."""

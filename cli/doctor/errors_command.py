@@ -16,7 +16,7 @@ import click
 
 from tandemmq.broker.ha import states
 from tandemmq.broker.ha.waits import BOUNDS, Wait
-from tandemmq.cli.answers import json_option
+from tandemmq.cli.output import json_option
 from tandemmq.locker.sql import errors as sql_errors
 
 

@@ -19,6 +19,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from tandemmq.cli.doctor.local_probe import LocalProbe
@@ -231,3 +232,18 @@ def _is_seen(path: str) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePair:
+    """The probe of this process and that of the other one. ``who`` names the other in words."""
+
+    local: LocalProbe
+    remote: RemoteProbe
+    who: str
+
+    @property
+    def directions(self) -> tuple[tuple[LocalProbe, LocalProbe, str, str], ...]:
+        """Both directions: the acting probe, the watching probe, and the names of both."""
+        remote = self.remote.as_probe()
+        return (self.local, remote, "this process", self.who), (remote, self.local, self.who, "this process")

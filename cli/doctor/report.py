@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tandemmq.cli.table import Column, lines
+from tandemmq.cli.output import Column, lines
 
 
 class Verdict(enum.IntEnum):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from tandemmq.cli.connect import tls, tls_files, tls_options
-from tandemmq.cli.pipeline.common_options import answer, common_options, journals_there, moment
+from tandemmq.cli.pipeline.common import answer, common_options, journals_there, moment
 from tandemmq.client.failover_url import FailoverUrl
 from tandemmq.client.tls import TlsFiles
 from tandemmq.pipeline.jobs.tables import Sources
@@ -120,9 +120,10 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
         own["target"] = Target(url, login, passcode, new, rate, tasks, _checked_files())
         if sys.stderr.isatty():
             own["progress"] = _progress
+    # No check of a replay that has begun: the rest is sent from the plan, and the sources may be gone.
     begun = Ledger(others["out"] / STATE).run() is not None
     needs_spark = "--where is Spark's SQL, unless --engine says otherwise" if request.where is not None else None
-    answer("replay", own, check=_nothing if begun else _there, needs_spark=needs_spark, **others)
+    answer("replay", own, check=(lambda sources: 0) if begun else _there, needs_spark=needs_spark, **others)
 
 
 def _checked_files() -> TlsFiles:
@@ -131,11 +132,6 @@ def _checked_files() -> TlsFiles:
     files = tls_files()
     paths = ("ca_file", "certificate", "key", "key_password_file")
     return replace(files, **{name: os.path.abspath(path) for name in paths if (path := getattr(files, name))})
-
-
-def _nothing(sources: Sources) -> int:
-    """Skip the check: the rest is sent from the plan, and the sources may be gone."""
-    return 0
 
 
 def _progress(sent: int, total: int) -> None:

@@ -27,6 +27,7 @@ from tandemmq.store.records.errors import RecordDamaged, Unencodable
 from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.recovery.rebuild import NotRebuilt
 from tandemmq.store.several.layout import stores_in
+from tandemmq.store.tools.backup import BackupFailed
 from tandemmq.store.tools.inspect import read_headers
 from tandemmq.store.tools.why.inventory import file_named
 from tandemmq.store.writer.journal_end import NoProof
@@ -36,7 +37,10 @@ DIRECTORY = click.Path(exists=True, file_okay=False)
 
 
 # Problems of a store that are no bugs.
-FAILURES = (JournalError, IndexTrouble, JournalLost, RecordDamaged, Unencodable, NotTransferable, NoProof, NotRebuilt)
+FAILURES = (
+    *(JournalError, IndexTrouble, JournalLost, RecordDamaged, Unencodable),
+    *(NotTransferable, NoProof, NotRebuilt, BackupFailed),
+)
 
 
 @contextmanager

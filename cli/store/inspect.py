@@ -11,10 +11,8 @@ from typing import Any
 
 import click
 
-from tandemmq.cli.answers import json_option
+from tandemmq.cli.output import Column, json_option, print_table, progress, unseen
 from tandemmq.cli.store.directory import DIRECTORY, demand_names, holder_of, journal_file
-from tandemmq.cli.store.progress import progress, unseen
-from tandemmq.cli.table import Column, print_table
 from tandemmq.disk import irregular
 from tandemmq.journal.errors import JournalMissing
 from tandemmq.journal.files import JournalFiles

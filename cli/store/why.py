@@ -10,10 +10,8 @@ from typing import Any
 
 import click
 
-from tandemmq.cli.admin_call import answer_understood, call
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.lines import say_each
-from tandemmq.cli.status import DEFAULT_ADMIN, admin_option
+from tandemmq.cli.admin import DEFAULT_ADMIN, admin_option, answer_understood, call
+from tandemmq.cli.output import json_option, say_each
 from tandemmq.cli.store.directory import demand_journal, failures_told, file_length, holder_of, journal_file
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.state.state import State

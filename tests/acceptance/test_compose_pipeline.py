@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.cli.pipeline.archive import archive
+from tandemmq.cli.pipeline.jobs import archive
 from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.compose_pair import SERVICES, Pair
 from tests.support.acceptance.docker_image import (

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.cli.admin_call import call
+from tandemmq.cli.admin import call
 from tests.support.acceptance.broker_process import BrokerProcess, starting, tandemmq, wait_until
 from tests.support.acceptance.stomp_wire import Frame, Wire
 from tests.support.prove import rounds

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tandemmq.cli.store.check import check
+from tandemmq.cli.store.maintenance import check
 from tandemmq.store.several.layout import stores_in
 from tandemmq.store.tools.check_several import check_all
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tandemmq.cli.store import store
+from tandemmq.cli import main
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import encode_batch
 from tandemmq.store.migration.handback import hand_back
@@ -67,7 +67,7 @@ SMALL_FILES = StoreSettings(
 
 
 def tell(*arguments: object) -> tuple[int, dict[str, Any]]:
-    result = CliRunner().invoke(store, [*map(str, arguments), "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(main, ["store", *map(str, arguments), "--json"], catch_exceptions=False)
     assert result.stdout.startswith("{"), result.output
     return result.exit_code, json.loads(result.stdout)
 

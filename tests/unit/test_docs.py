@@ -24,8 +24,8 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 ROOTS = (*DIRECTORIES, "tandemmq", "tests", "docs", "examples", "deploy")
 PATH = re.compile(rf"(?<![\w./<>:-])((?:{'|'.join(ROOTS)})/[\w./-]*)(?![\w*<>{{-])")
 FILE = re.compile(r"`(\w+\.py)`")
-#: Not of this tree: a user's program, a distribution, what there was once.
-ELSEWHERE = {"config.py", "docs/simulator.md", "shop.py", "store.py", "stomp.py", "tandemmq/_app/"}
+#: Not of this tree: a program of a user or of `pipeline package`, a distribution, what there was once.
+ELSEWHERE = {"config.py", "docs/simulator.md", "shop.py", "store.py", "stomp.py", "submit.py", "tandemmq/_app/"}
 PROOF = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`|`…::(\w+)`")
 
 

@@ -13,10 +13,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tandemmq.broker.process.log import DEFAULT, LEVELS
 from tandemmq.cli import COMMANDS, main
 from tandemmq.cli.man import contexts, name_of, page
-from tandemmq.cli.table import Column, lines
+from tandemmq.cli.output import Column, lines
 from tests.support.tree import ROOT
+
+HEAVY = {"aiohttp", "asyncio", "pydantic", "rich", "tandemmq.client", "tandemmq.store"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -35,6 +38,7 @@ def test_the_lines_for_a_shell_are_printed(shell: str) -> None:
         ("store reb", {"rebuild-index"}),
         ("send --pas", {"--passcode", "--passcode-file"}),
         ("completion z", {"zsh"}),
+        ("log-level store ", {*LEVELS, DEFAULT}),
         ("bench wa", {"waiting"}),
     ],
 )
@@ -169,3 +173,20 @@ def test_wide_characters_take_two_cells() -> None:
     assert table == ["注文  1", "abcd  2"]
     cut = lines([Column("queue"), Column("n", is_number=True)], [["注文注文注文", 1]], 11, has_head=False)
     assert cut == ["注文注 …  1"]  # half a character is none
+
+
+def test_commands_of_the_admin_server_start_without_the_client_and_the_settings() -> None:
+    """A health check that starts `tandemmq status` every few seconds pays for each import."""
+    program = """
+import sys
+from tandemmq.cli import main
+for words in "", "status", "queues list", "lock status", "handover", "log-level", "replication status", "store":
+    try:
+        main([*words.split(), "--help"], standalone_mode=False)
+    except SystemExit:
+        pass
+print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert "tandemmq.cli.mastership" in done.stderr.split()
+    assert set(done.stderr.split()) & HEAVY == set()

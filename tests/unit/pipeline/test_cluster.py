@@ -42,7 +42,7 @@ def test_the_zip_has_the_package_alone_and_is_the_same_each_time(tmp_path: Path)
     archive, script = package(tmp_path / "one")
     with zipfile.ZipFile(archive) as found:
         names = set(found.namelist())
-    assert {f"tandemmq/{name}" for name in ("__init__.py", "cli/pipeline/submit.py", "journal/scan.py")} <= names
+    assert {f"tandemmq/{name}" for name in ("__init__.py", "cli/pipeline/__init__.py", "journal/scan.py")} <= names
     assert not [name for name in names if name.endswith(".pyc") or not name.startswith("tandemmq/")]
     compile(script.read_text(), str(script), "exec")
     again = CliRunner().invoke(main, ["pipeline", "package", "--out", str(tmp_path / "two")])

@@ -13,7 +13,7 @@ import pytest
 from tandemmq.bench.outside import suite
 from tandemmq.bench.outside.settings import NoSetting, write
 from tandemmq.bench.outside.suite import LIBRARIES, TESTING
-from tandemmq.cli.options import load_settings
+from tandemmq.cli.config import load_settings
 from tandemmq.config.settings import Settings
 
 OWN_TEST = """\

@@ -15,8 +15,8 @@ from tandemmq.broker.security.logins import Logins
 from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.broker.settings.store import FENCE_CHECK_SECONDS_MAX, store_settings
 from tandemmq.broker.settings.virtual_destinations import virtual_destinations
+from tandemmq.cli.admin import DEFAULT_ADMIN
 from tandemmq.cli.client import DEFAULT_URL
-from tandemmq.cli.status import DEFAULT_ADMIN
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.load import load
 from tandemmq.config.locker import KUBERNETES, ZOOKEEPER, LockerSettings

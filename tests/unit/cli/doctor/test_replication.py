@@ -15,8 +15,8 @@ from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.replication.network import Entry
 from tandemmq.broker.replication.zookeeper import ZooKeeperDirectory, ZooKeeperPlace
 from tandemmq.cli import main
-from tandemmq.cli.doctor import set_checks
-from tandemmq.cli.replication.reasons import Seen, master_of, why_no_master
+from tandemmq.cli.doctor import replication as doctor_replication
+from tandemmq.cli.replication import Seen, master_of, why_no_master
 from tests.support.acceptance.broker_process import wait_until
 from tests.support.services.zookeeper import ZooKeeperServer, zookeeper
 
@@ -35,8 +35,8 @@ def doctor(path: Path, **table: object) -> tuple[int, dict[str, tuple[str, str]]
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(set_checks, "ZOOKEEPER_SECONDS_MAX", 0.02)
-    monkeypatch.setattr(set_checks, "CONNECT_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(doctor_replication, "ZOOKEEPER_SECONDS_MAX", 0.02)
+    monkeypatch.setattr(doctor_replication, "CONNECT_SECONDS_MAX", 0.5)
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.cli.doctor import locks, names
+from tandemmq.cli.doctor import pair_checks
 from tandemmq.cli.doctor.durability import Device, device_under, judge_room, judge_syncs
 from tandemmq.cli.doctor.local_probe import LocalProbe
-from tandemmq.cli.doctor.probe_pair import ProbePair
-from tandemmq.cli.doctor.remote_probe import NoRemoteProbe, RemoteProbe, connect, fork_remote_probe, listen
+from tandemmq.cli.doctor.remote_probe import NoRemoteProbe, ProbePair, RemoteProbe, connect, fork_remote_probe, listen
 from tandemmq.cli.doctor.report import Check, Finding, Report, Verdict, fail, ok, warn
-from tandemmq.cli.doctor.storage import examine, mount_checks
-from tandemmq.cli.doctor.storage_command import as_text
+from tandemmq.cli.doctor.storage import as_text, examine, mount_checks
 from tandemmq.store.volume import Mount, mount_of
 
 pytestmark = pytest.mark.promise("volume-is-examined")
@@ -55,7 +53,9 @@ def test_nothing_speaks_against_a_local_disk_and_nothing_is_left(tmp_path: Path)
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(("name", "check"), [*locks.CHECKS[:1], *names.CHECKS[:2]], ids=["lock", "link", "create"])
+@pytest.mark.parametrize(
+    ("name", "check"), [pair_checks.CHECKS[0], *pair_checks.CHECKS[4:6]], ids=["lock", "link", "create"]
+)
 def test_two_hosts_that_share_nothing_are_found_out(
     tmp_path: Path, name: str, check: Callable[[ProbePair], Finding]
 ) -> None:
@@ -72,22 +72,22 @@ def test_two_hosts_that_share_nothing_are_found_out(
 def test_a_look_that_comes_too_late_is_a_failure_and_its_delay_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "LATE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(pair_checks, "LATE_SECONDS_MAX", 0.3)
     with ground_over(tmp_path / "a", tmp_path / "b") as pair:
-        finding = names.appearance(pair)
+        finding = pair_checks.appearance(pair)
     assert finding.verdict is Verdict.FAIL
     assert "could not see its successor" in finding.sentence
     assert finding.figures["late_ms"] >= 300
 
 
 def test_a_lock_that_outlives_its_holder_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "RELEASE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(pair_checks, "RELEASE_SECONDS_MAX", 0.2)
     with ground_over(tmp_path, tmp_path) as pair:
         (tmp_path / SCRATCH / "released-0").write_bytes(b"lock")
         keeper = LocalProbe(str(tmp_path / SCRATCH))
         try:
             assert keeper.hold("released-0")  # a server that does not let go: the kill hits another process
-            finding = locks.release(pair)
+            finding = pair_checks.release(pair)
         finally:
             keeper.close()
     assert finding.verdict is Verdict.FAIL

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.cli.pipeline.summary_text import summary_lines
+from tandemmq.cli.pipeline.common import summary_lines
 from tandemmq.pipeline.drawing import COLOURS, OTHERS_COLOUR, POINTS_MAX, WIDTH, drawn, is_empty, thinned
 from tandemmq.pipeline.jobs.summary import Bars, Lines, Stacks, Summary
 from tandemmq.pipeline.report import page

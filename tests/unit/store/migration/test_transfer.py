@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tandemmq.cli.store import store
+from tandemmq.cli import main
 from tandemmq.journal.errors import JournalCorrupt
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import encode_batch
@@ -299,8 +299,8 @@ def test_a_hash_tells_order(tmp_path: Path) -> None:
 
 def tell(*arguments: object) -> tuple[int, dict[str, Any]]:
     """A command's exit code and its JSON."""
-    result = CliRunner().invoke(store, [*map(str, arguments), "--json"], catch_exceptions=False)
-    return result.exit_code, json.loads(result.stdout) if result.stdout.startswith("{") else {"said": result.output}
+    result = CliRunner().invoke(main, ["store", *map(str, arguments), "--json"], catch_exceptions=False)
+    return result.exit_code, json.loads(result.stdout)
 
 
 def test_the_commands_carry_a_store_there_and_back(source: Path, tmp_path: Path) -> None:
@@ -385,12 +385,12 @@ def test_a_directory_in_use_is_refused_and_may_be_looked_at(source: Path, tmp_pa
     with lock_of_another_process(source):
         for command in (("import", source, "--data", fresh), ("export", source, "--to", fresh)):
             code, text = tell(*command)
-            assert (code, "in use by" in text["said"]) == (1, True)
+            assert (code, "in use by" in text["error"]) == (1, True)
         code, report = tell("import", source, "--dry-run")
         assert (code, "in use by" in report["notes"][0]) == (0, True)
     with lock_of_another_process(used):
         code, text = tell("import", source, "--data", used)
-        assert (code, "in use by" in text["said"]) == (1, True)
+        assert (code, "in use by" in text["error"]) == (1, True)
     assert not fresh.exists()
     assert not list(used.glob("db-*.log"))
 

@@ -1,29 +1,32 @@
-"""``tandemmq lock status``: the holder of the lock, its proof, and the brokers that wait for it."""
+"""The master: `tandemmq lock status` shows it, its proof and the brokers that wait; `tandemmq handover` replaces it."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from tandemmq.broker.ha.locks import make_locker
-from tandemmq.cli.answers import json_option
-from tandemmq.cli.failures import Failed, Unreachable
-from tandemmq.cli.lines import say_each
-from tandemmq.cli.options import WrongSettings, load_settings
-from tandemmq.cli.status import DEFAULT_ADMIN, admins_option, ask, ask_around, holder_in_words
-from tandemmq.cli.table import print_facts
-from tandemmq.config.load import Flags
-from tandemmq.config.settings import Settings
-from tandemmq.locker.contract import LockError, LockSettingsError, LockUnavailable
+from tandemmq.cli.admin import DEFAULT_ADMIN, NoBroker, NotABroker, admin_option, admins_option, ask, ask_around, call
+from tandemmq.cli.failures import EXIT_FAILED, Failed, Unreachable
+from tandemmq.cli.output import json_option, print_facts, say_each
+from tandemmq.cli.status import holder_in_words
+
+if TYPE_CHECKING:
+    from tandemmq.config.settings import Settings
 
 #: Longest wait for a lock whose volume or database hangs.
 LOCK_SECONDS_MAX: Final = 5.0
+#: Longer than the 30 s after which the broker itself gives up: its answer must arrive first.
+HANDOVER_SECONDS_MAX: Final = 35.0
+POLL_SECONDS: Final = 0.02
+WAIT_SECONDS: Final = 10.0
 
 Answer = dict[str, Any]
 
@@ -48,6 +51,9 @@ def status(
     if no --admin is given or none answers, and then asks its holder. Ends with 3 if there is nothing to ask, with 1 if
     the lock does not answer.
     """
+    from tandemmq.cli.config import load_settings
+    from tandemmq.config.load import Flags
+
     has_settings = config is not None or data is not None or bool(overrides)
     # A broker at the default address may belong to another pair than these settings.
     answers, complaints = _ask_all(admins or (() if has_settings else (DEFAULT_ADMIN,)))
@@ -118,6 +124,9 @@ def merge(answers: Sequence[Answer]) -> Answer:
 
 def _ask_lock_or_end(settings: Settings) -> Answer:
     """Return the lock's answer, or its holder's if the lock gives an address for the holder."""
+    from tandemmq.cli.config import WrongSettings
+    from tandemmq.locker.contract import LockError, LockSettingsError
+
     try:
         shown = _ask_lock(settings)
     except LockSettingsError as error:
@@ -131,6 +140,9 @@ def _ask_lock_or_end(settings: Settings) -> Answer:
 
 def _ask_lock(settings: Settings) -> Answer:
     """Query the lock without taking part. LockError when it does not answer, after LOCK_SECONDS_MAX at most."""
+    from tandemmq.broker.ha.locks import make_locker
+    from tandemmq.locker.contract import LockError, LockUnavailable
+
     locker = make_locker(settings.locker, os.path.abspath(settings.store.directory), "tandemmq-lock-status")
     found: list[Answer] = []
     failed: list[LockError] = []
@@ -187,3 +199,83 @@ def _print(shown: Answer) -> None:
 
 def _who(holder: Answer | None) -> str:
     return holder_in_words(holder, ("epoch", "pid", "host", "admin")) or "none"
+
+
+# ---- handover
+
+
+class Successor(NamedTuple):
+    """The broker that is master now."""
+
+    successor: str
+    epoch: int
+    admin: str
+
+
+@click.command()
+@admin_option("Admin address of the master.")
+@click.option("--to", metavar="NODE", help="In a replicated set: the next master. It must be connected and caught up.")
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(0),
+    default=WAIT_SECONDS,
+    metavar="SECONDS",
+    help="Time to wait for the next master; 0: only until the lock is free.",
+)
+@json_option
+def handover(admin: str, to: str | None, wait_seconds: float, as_json: bool) -> None:
+    """Make the master hand over, and show the new master and the duration.
+
+    The master writes and answers received data, makes a checkpoint, releases the lock and stands by. For a while it
+    does not take the lock; if no other broker takes it, it becomes master again, and the command ends with 1. If the
+    broker is not master, the command ends with 3 and names the master.
+    """
+    began = time.monotonic()
+    done = call(admin, "handover", {"to": to}, method="POST", seconds_max=HANDOVER_SECONDS_MAX)
+    answer: dict[str, Any] = {
+        "former": done["name"],
+        "former_epoch": done["epoch"],
+        "released_after_seconds": round(done["seconds"], 4),
+    }
+    successor = _await(admin, str(done["name"]), int(done["epoch"]), began, wait_seconds) if wait_seconds else None
+    if successor is not None:
+        answer |= successor._asdict() | {"seconds": round(time.monotonic() - began, 4)}
+    click.echo(json.dumps(answer, indent=2) if as_json else _sentence(answer, wait_seconds))
+    if wait_seconds and (successor is None or successor.successor == done["name"]):
+        sys.exit(EXIT_FAILED)
+
+
+def _sentence(answer: dict[str, Any], wait_seconds: float) -> str:
+    former = answer["former"]
+    released = f"{former} released the lock after {answer['released_after_seconds']:.3f} s"
+    if "successor" not in answer:
+        return f"{released}; no master was seen in {wait_seconds:g} s" if wait_seconds else released
+    if answer["successor"] == former:
+        return f"{released}; no other broker took it, so {former} is master again, of epoch {answer['epoch']}"
+    return (
+        f"{released}; {answer['successor']} is master of epoch {answer['epoch']} {answer['seconds']:.3f} s after the "
+        f"request, at {answer['admin']}"
+    )
+
+
+def _await(admin: str, former: str, epoch: int, began: float, wait_seconds: float) -> Successor | None:
+    """Return the next master, as the former one or the new one reports it; None if there is none in time."""
+    while time.monotonic() - began < wait_seconds:
+        seen = {admin: _status(admin)}
+        holder = seen[admin].get("holder")
+        if isinstance(holder, dict) and holder.get("name") != former and (place := holder.get("admin")):
+            seen[place] = _status(place)
+        for place, status in seen.items():
+            if status.get("role") == "master" and status["epoch"] > epoch:
+                return Successor(str(status.get("name") or place), int(status["epoch"]), place)
+        time.sleep(POLL_SECONDS)
+    return None
+
+
+def _status(admin: str) -> dict[str, Any]:
+    """Return the status, or an empty object if no broker answers."""
+    try:
+        return ask(admin)
+    except (NoBroker, NotABroker):
+        return {}

@@ -10,9 +10,8 @@ import click
 
 from tandemmq.broker.replication.leaving import Leaver, NotMember, Standing, leaver
 from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
-from tandemmq.cli.answers import json_option, tell
 from tandemmq.cli.failures import Failed
-from tandemmq.cli.lines import say_each
+from tandemmq.cli.output import json_option, say_each, tell
 from tandemmq.journal.errors import JournalError
 
 DIRECTORY = click.Path(exists=True, file_okay=False)

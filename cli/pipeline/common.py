@@ -1,4 +1,4 @@
-"""Options of every job of ``tandemmq pipeline``: sources, output, and how Spark runs.
+"""What all jobs of ``tandemmq pipeline`` have in common: options, the run with DuckDB or Spark, and the summary.
 
 A job with options of its own takes them in addition to the common ones, and passes the common ones on:
 
@@ -15,21 +15,20 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tandemmq.cli.answers import json_option
+from tandemmq.cli import output
 from tandemmq.cli.failures import EXIT_FAILED
-from tandemmq.cli.pipeline.summary_text import summary_lines
-from tandemmq.cli.table import terminal_width
+from tandemmq.cli.output import Column, json_option, terminal_width
 from tandemmq.config.units import milliseconds
 from tandemmq.pipeline.choice import LOCAL_BYTES_MAX, choose
 from tandemmq.pipeline.engine import AUTO, ENGINES, LOCAL
@@ -44,12 +43,15 @@ from tandemmq.pipeline.reach import told
 from tandemmq.pipeline.report import page
 from tandemmq.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session, silence
 from tandemmq.pipeline.stores import NoJournal
-from tandemmq.pipeline.table import size
+from tandemmq.pipeline.table import Cell, Table, is_number, shown, size, with_short_stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+# Mostly the same in all rows: the first column that is dropped when there is no room.
+_LAST: Final = "destination_type"
 
 
 def _there(ctx: click.Context, parameter: click.Parameter, places: tuple[str, ...]) -> tuple[str, ...]:
@@ -269,3 +271,36 @@ def _setting(setting: str) -> tuple[str, str]:
     if not separator or not key:
         raise click.BadParameter(f"{setting!r} is not of the form KEY=VALUE", param_hint="--conf")
     return key, value
+
+
+# ---- the summary as lines: its sentences, then its tables in the style of all commands
+
+
+def summary_lines(findings: Sequence[str], tables: Sequence[Table], width: int | None) -> Iterator[str]:
+    """Yield lines for a terminal of ``width`` cells, with tables cut to fit; None: for a pipe or a file, uncut."""
+    yield from map(shown, findings)
+    for table in map(with_short_stores, tables):
+        yield ""
+        yield shown(table.title)
+        # An empty column is left out.
+        places = [
+            at for at in range(len(table.columns)) if not table.rows or any(row[at] is not None for row in table.rows)
+        ]
+        places.sort(key=lambda at: table.columns[at] == _LAST)
+        columns = [Column(shown(table.columns[at]), is_number=_is_whole(table, at)) for at in places]
+        yield from output.lines(columns, ([shown(row[at]) for at in places] for row in table.rows), width)
+        if table.note:
+            yield shown(table.note)
+
+
+def _is_whole(table: Table, at: int) -> bool:
+    """Return whether the column has only numbers and times, which are not cut."""
+    return all(row[at] is None or is_number(row[at]) or _is_time(row[at]) for row in table.rows)
+
+
+def _is_time(cell: Cell) -> bool:
+    """Return whether the cell is a time; jobs give some times as text."""
+    try:
+        return isinstance(cell, datetime) or (isinstance(cell, str) and bool(datetime.fromisoformat(cell)))
+    except ValueError:
+        return False
