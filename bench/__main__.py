@@ -11,8 +11,9 @@ from click.core import ParameterSource
 from tandemmq.bench.attacks import CASES as ATTACKS
 from tandemmq.bench.beside import CASES as BESIDE_CASES
 from tandemmq.bench.catch_up import PACE_PER_SECOND
-from tandemmq.bench.connection import BenchError
 from tandemmq.bench.cpu import CASES as CPU_CASES
+from tandemmq.bench.driver.process import end_in_order_at_sigterm
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.failover import CASES as FAILOVER_CASES
 from tandemmq.bench.failover import LOAD_MESSAGES
 from tandemmq.bench.failover import SIZES as FAILOVER_SIZES
@@ -22,7 +23,6 @@ from tandemmq.bench.instructions import CASES as COUNTED_CASES
 from tandemmq.bench.instructions import ROUNDS as COUNTED_ROUNDS
 from tandemmq.bench.peers.fair import BROKERS
 from tandemmq.bench.port_attacks import CASES as PORT_CASES
-from tandemmq.bench.process import end_in_order_at_sigterm
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS
 from tandemmq.bench.report import as_json

@@ -20,9 +20,8 @@ from pathlib import Path
 from random import Random
 from urllib.parse import quote
 
-from tandemmq.bench.connection import BenchError, Endpoint, connect
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, command_frame, connect
 from tandemmq.bench.floods import FLOODS, flood
-from tandemmq.bench.frames import command_frame
 from tandemmq.bench.peers.server import HOST
 
 Frame = tuple[str, list[tuple[str, str]]]

@@ -23,16 +23,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from tandemmq.bench.attackers import ATTACKS
-from tandemmq.bench.connection import BenchError, connect, request
+from tandemmq.bench.driver.load import percentile
+from tandemmq.bench.driver.process import peak_bytes
+from tandemmq.bench.driver.stomp import BenchError, command_frame, connect, request
 from tandemmq.bench.floods import FLOODS
-from tandemmq.bench.frames import command_frame
 from tandemmq.bench.growth import resident
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.process import peak_bytes
 from tandemmq.bench.report import aligned, commit, machine
-from tandemmq.bench.statistics import percentile
 from tandemmq.bench.witness import Stream
 
 CASES: Final = ("nothing", *ATTACKS, *FLOODS)

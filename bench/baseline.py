@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.tandemmq import TREE
 
 # Possible names of the main branch: a clone of CI has only its remote name.

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import FILE_BYTES, write_journal
-from tandemmq.bench.load import run_load
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.report import aligned, commit, machine
 
 BODY_BYTES = 1024

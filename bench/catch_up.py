@@ -23,14 +23,13 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Final
 
-from tandemmq.bench.connection import BenchError, Endpoint, connect, disconnect, read_frame
-from tandemmq.bench.frames import SendStream, read_receipts
+from tandemmq.bench.driver.load import percentile
+from tandemmq.bench.driver.process import cost
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, SendStream, connect, disconnect, read_frame, read_receipts
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.replicated import ReplicatedSet
 from tandemmq.bench.peers.server import HOST, PeerMissing
 from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.process import cost
-from tandemmq.bench.statistics import percentile
 
 GIGABYTE: Final = 10**9
 # Of the stored messages. A catch-up copies bytes; only the founding of the set, before it, reads each message.

@@ -19,14 +19,14 @@ from typing import Any
 
 from tandemmq.bench.allocations import counter
 from tandemmq.bench.baseline import checked_out, default_baseline, described
-from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.interpreters import ask, name
-from tandemmq.bench.load import run_load
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.loads import WORKLOADS, Load
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, Measured
-from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.report import aligned, commit, machine
 from tandemmq.bench.syscalls import counted
 

@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.outage import OutageResult, run_outage
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import write_journal
-from tandemmq.bench.load import run_load
-from tandemmq.bench.outage import OutageResult, run_outage
 from tandemmq.bench.peers.activemq import ActiveMQ
 from tandemmq.bench.peers.postgres import Postgres
 from tandemmq.bench.peers.server import PeerMissing, Server, running_pair
 from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.report import machine
 from tandemmq.bench.witness import Acknowledger, drain, fill
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from tandemmq.bench.frames import command_frame
+from tandemmq.bench.driver.stomp import command_frame
 from tandemmq.bench.mqtt_connection import packet, text
 from tandemmq.bench.peers.server import HOST
 from tandemmq.broker.protocols.openwire import schema

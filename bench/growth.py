@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.connection import BenchError, Endpoint, connect, error_text, read_frame
-from tandemmq.bench.frames import command_frame
-from tandemmq.bench.load import run_load
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.process import status_number
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, command_frame, connect, error_text, read_frame
 from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.process import status_number
 from tandemmq.bench.report import commit, machine
 
 # A connector takes 10,000 connections, of which the load needs some.

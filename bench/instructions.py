@@ -23,15 +23,15 @@ from typing import Any
 
 from tandemmq.bench.baseline import checked_out, default_baseline, described
 from tandemmq.bench.budget import Budget
-from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.cpu import BASELINE
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.jms_load import run_jms_load
-from tandemmq.bench.load import run_load
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.report import aligned, commit, machine
 
 PROGRAMS = ("valgrind", "callgrind_control")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.tandemmq import TREE
 
 _CALL = """

@@ -18,7 +18,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any, Final
 
-from tandemmq.bench.frames import command_frame
+from tandemmq.bench.driver.stomp import command_frame
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
 from tandemmq.bench.report import aligned, commit, machine

@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
 
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 2, 3, 4, 5, 6, 7, 9
 TIMEOUT_SECONDS = 30.0

@@ -14,7 +14,9 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.process import Cost, cost
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.mqtt_connection import (
     PUBACK,
     PUBCOMP,
@@ -26,8 +28,6 @@ from tandemmq.bench.mqtt_connection import (
     answer,
     publish_start,
 )
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.process import Cost, cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tandemmq.bench.connection import connect
-from tandemmq.bench.frames import command_frame
+from tandemmq.bench.driver.stomp import command_frame, connect
 from tandemmq.bench.growth import SETTLE_SECONDS, Field, resident, send_frames
 from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.bench.report import aligned, commit, machine

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tandemmq.bench.process import peak_bytes
+from tandemmq.bench.driver.process import peak_bytes
 from tandemmq.pipeline import columns, walk
 from tandemmq.pipeline.arrow import record_batches
 from tandemmq.pipeline.stores import journal_files

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tandemmq.bench.connection import Endpoint, connect, request
+from tandemmq.bench.driver.stomp import Endpoint, connect, request
 
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 64

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tandemmq.bench import port_attackers
-from tandemmq.bench.connection import BenchError, connect
-from tandemmq.bench.frames import command_frame
+from tandemmq.bench.driver.load import percentile
+from tandemmq.bench.driver.stomp import BenchError, command_frame, connect
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
 from tandemmq.bench.report import aligned, commit, machine
-from tandemmq.bench.statistics import percentile
 from tandemmq.bench.witness import Stream
 
 CASES: Final = ("nothing", *port_attackers.CASES)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tandemmq.bench.catch_up import PACE_PER_SECOND, catch_up
-from tandemmq.bench.connection import BenchError
-from tandemmq.bench.load import run_load
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.process import cost
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.replicated import Alone, Group, RabbitMQCluster, ReplicatedSet
 from tandemmq.bench.peers.server import PeerMissing
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.process import cost
 from tandemmq.bench.replicated_outage import outages
 from tandemmq.bench.report import commit, machine
 

@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.outage import OutageResult, run_outage
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import write_journal
-from tandemmq.bench.load import run_load
-from tandemmq.bench.outage import OutageResult, run_outage
 from tandemmq.bench.peers.replicated import ReplicatedSet
 from tandemmq.bench.peers.server import PeerMissing
 from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.witness import Acknowledger, drain, fill
 
 BODY_BYTES: Final = 1024

@@ -16,10 +16,11 @@ from tandemmq.bench.attacks import table as attacks_table
 from tandemmq.bench.beside import CASES as BESIDE_CASES
 from tandemmq.bench.beside import beside
 from tandemmq.bench.beside import table as beside_table
-from tandemmq.bench.connection import Endpoint
 from tandemmq.bench.cpu import CASES as CPU_CASES
 from tandemmq.bench.cpu import cpu
 from tandemmq.bench.cpu import table as cpu_table
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import Endpoint
 from tandemmq.bench.failover import CASES as FAILOVER_CASES
 from tandemmq.bench.failover import SIZES as FAILOVER_SIZES
 from tandemmq.bench.failover import failover
@@ -39,7 +40,6 @@ from tandemmq.bench.peers.fair import has_failed as fair_has_failed
 from tandemmq.bench.peers.fair import table as fair_table
 from tandemmq.bench.peers.loads import LATENCIES, PATTERNS, WORKLOADS
 from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.port_attacks import CASES as PORT_CASES
 from tandemmq.bench.port_attacks import admin_port
 from tandemmq.bench.port_attacks import table as port_table

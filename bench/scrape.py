@@ -13,8 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tandemmq.bench.connection import connect, request
-from tandemmq.bench.frames import command_frame
+from tandemmq.bench.driver.stomp import command_frame, connect, request
 from tandemmq.bench.growth import send_frames
 from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.bench.report import aligned, commit, machine

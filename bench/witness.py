@@ -12,8 +12,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
-from tandemmq.bench import frames as stomp
-from tandemmq.bench.connection import BenchError, Endpoint, connect, disconnect
+from tandemmq.bench.driver import stomp
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, connect, disconnect
 
 BODY_BYTES = 1024
 FILL_CHUNK = 200

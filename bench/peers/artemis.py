@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.activemq import HEAP
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.programs import artemis

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.activemq import ActiveMQ5, ActiveMQ6, ActiveMQStored
 from tandemmq.bench.peers.artemis import Artemis
 from tandemmq.bench.peers.floor import Floor, JmsFloor

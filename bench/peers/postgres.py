@@ -13,7 +13,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.server import HOST, PeerMissing, Server
 
 USER = "bench"

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.rabbitmq import LIBRARY, Cluster, RabbitMQ
 from tandemmq.bench.peers.server import HOST, wait_until

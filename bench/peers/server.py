@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from tandemmq.bench.connection import BenchError, Endpoint, connect
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, connect
 from tandemmq.bench.peers.ports import free_port
 
 START_TIMEOUT_SECONDS = 60.0

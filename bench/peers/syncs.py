@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from tandemmq.bench.connection import BenchError
-from tandemmq.bench.process import descendants
+from tandemmq.bench.driver.process import descendants
+from tandemmq.bench.driver.stomp import BenchError
 
 #: Calls in a report. Those of _SYNCS return when data is on the disk.
 CALLS: Final = ("fsync", "fdatasync", "syncfs", "sync_file_range", "msync", "io_submit", "io_uring_enter")

@@ -6,7 +6,7 @@ import shutil
 import socket
 from pathlib import Path
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.server import HOST, PeerMissing, Server
 
 JAR = Path("/usr/share/java/zookeeper.jar")

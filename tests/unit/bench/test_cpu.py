@@ -8,8 +8,8 @@ from shutil import which
 import pytest
 
 from tandemmq.bench.baseline import checked_out
-from tandemmq.bench.connection import BenchError
 from tandemmq.bench.cpu import BASELINE, CANDIDATE, Run, Side, measure, ratios, summary, table
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.tandemmq import TREE
 
 

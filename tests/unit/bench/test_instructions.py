@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tandemmq.bench.budget import FILE, Budget
-from tandemmq.bench.connection import BenchError
 from tandemmq.bench.cpu import BASELINE
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.instructions import CASES, COMPILED, PLAIN, baselines_of, counted, summary, table, total_in
 
 DUMP = """# callgrind format

@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.bench.backlog import run_backlog
-from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.driver.load import run_backlog, run_load
+from tandemmq.bench.driver.outage import run_outage
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.jms_load import run_jms_load
-from tandemmq.bench.load import run_load
 from tandemmq.bench.mqtt_connection import answer, length, publish_start
 from tandemmq.bench.mqtt_load import run_mqtt_load
-from tandemmq.bench.outage import run_outage
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.bench.peers.tandemmq import Measured
-from tandemmq.bench.plan import LoadPlan
 from tests.support import forked
 from tests.support.services.pairs import TandemMQ
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.allocations import Counter, counter
-from tandemmq.bench.connection import BenchError
 from tandemmq.bench.cores import WAYS, summary
+from tandemmq.bench.driver.process import cost, descendants
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.interpreters import ask
 from tandemmq.bench.peers import ports
-from tandemmq.bench.process import cost, descendants
 from tandemmq.bench.reading import FRAMES, read
 from tandemmq.bench.syscalls import counted, counts_in
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.catch_up import plain_copy
+from tandemmq.bench.driver.plan import Endpoint, LoadPlan
 from tandemmq.bench.peers.zookeeper import JAR
-from tandemmq.bench.plan import Endpoint, LoadPlan
 from tandemmq.bench.replicated import Run, has_failed, ratios, replicated, throughput
 from tandemmq.bench.replicated_outage import SIGTERM, outages
 

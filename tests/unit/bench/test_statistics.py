@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.bench.statistics import Sample, percentile, rate_between, rate_of_share, reached_at, value_at
+from tandemmq.bench.driver.load import Sample, percentile, rate_between, rate_of_share, reached_at, value_at
 
 # 100 messages a second for ten seconds, then 50 for ten more.
 SAMPLES = [Sample(float(second), 0, min(second, 10) * 100 + max(0, second - 10) * 50, 0) for second in range(21)]
