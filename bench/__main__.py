@@ -106,11 +106,6 @@ EXIT_FAILED = 1
     help="cpu, instructions: a commit. Default: where the branch left the main one; on the main one HEAD~.",
 )
 @click.option(
-    "--interpreter",
-    type=click.Path(exists=True, dir_okay=False),
-    help="cpu: another Python. It runs the broker, beside one of the same tree by the Python that runs this.",
-)
-@click.option(
     "--scale",
     type=click.FloatRange(0, min_open=True),
     default=1.0,

@@ -45,10 +45,6 @@ from tandemmq.bench.port_attacks import admin_port
 from tandemmq.bench.port_attacks import table as port_table
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS, has_failed, replicated
-from tandemmq.bench.scrape import CASES as SCRAPE_CASES
-from tandemmq.bench.scrape import SIZES as SCRAPE_SIZES
-from tandemmq.bench.scrape import scrape
-from tandemmq.bench.scrape import table as scrape_table
 
 ROUNDS: Final = 2
 CPU_ROUNDS: Final = 12
@@ -100,8 +96,8 @@ def _fair(scenario: str, peers: str | None, cases: str | None, quick: bool, roun
 # ---- cost and delay of a message
 
 
-def _cpu(baseline: str | None, cases: str | None, rounds: int | None, scale: float, interpreter: str | None) -> Outcome:
-    figures = cpu(baseline, _chosen(cases, CPU_CASES), rounds or CPU_ROUNDS, scale, _say, interpreter)
+def _cpu(baseline: str | None, cases: str | None, rounds: int | None, scale: float) -> Outcome:
+    figures = cpu(baseline, _chosen(cases, CPU_CASES), rounds or CPU_ROUNDS, scale, _say)
     return Outcome(figures, cpu_table(figures))
 
 
@@ -145,11 +141,6 @@ def _pairs(cases: str | None) -> Outcome:
 def _admin_port(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
     figures = admin_port(_chosen(cases, PORT_CASES), seconds, rounds or ROUNDS, compiled, _say)
     return Outcome(figures, port_table(figures))
-
-
-def _scrape(cases: str | None) -> Outcome:
-    figures = scrape(_chosen(cases, SCRAPE_CASES), SCRAPE_SIZES, _say)
-    return Outcome(figures, scrape_table(figures))
 
 
 # ---- pairs, sets and the pipeline
@@ -208,6 +199,5 @@ SCENARIOS: Final[Mapping[str, Callable[..., Outcome]]] = {
     "pairs": _pairs,
     "pipeline": _pipeline,
     "replicated": _replicated,
-    "scrape": _scrape,
     "admin-port": _admin_port,
 }

@@ -8,7 +8,7 @@ from shutil import which
 import pytest
 
 from tandemmq.bench.baseline import checked_out
-from tandemmq.bench.cpu import BASELINE, CANDIDATE, Run, Side, measure, ratios, summary, table
+from tandemmq.bench.cpu import BASELINE, CANDIDATE, Run, measure, ratios, summary, table
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.tandemmq import TREE
 
@@ -55,7 +55,7 @@ def test_a_commit_that_is_not_there_is_named() -> None:
 @pytest.mark.timeout(600)
 def test_jms_cases_are_measured(require_service: Callable[[object, str], None]) -> None:
     require_service(which("mvn") and which("javac"), "no JMS client: the Debian packages maven, default-jdk-headless")
-    runs = measure({CANDIDATE: Side(TREE), BASELINE: Side(TREE)}, ["jms-async"], 1, 0.3, lambda line: None)
+    runs = measure({CANDIDATE: TREE, BASELINE: TREE}, ["jms-async"], 1, 0.3, lambda line: None)
 
     told = summary(runs, "jms-async")
     assert told[CANDIDATE]["cpu_us"] > 0
