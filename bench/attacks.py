@@ -29,8 +29,7 @@ from tandemmq.bench.driver.stomp import BenchError, command_frame, connect, requ
 from tandemmq.bench.floods import FLOODS
 from tandemmq.bench.growth import resident
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
 from tandemmq.bench.report import aligned, commit, machine
 from tandemmq.bench.witness import Stream
 

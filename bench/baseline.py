@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tandemmq.bench.driver.stomp import BenchError
-from tandemmq.bench.peers.tandemmq import TREE
+from tandemmq.bench.peers.server import TREE
 
 # Possible names of the main branch: a clone of CI has only its remote name.
 MAIN = ("origin/HEAD", "origin/main", "main")

@@ -26,7 +26,7 @@ from tandemmq.bench.driver.load import run_load
 from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import FILE_BYTES, write_journal
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.peers.server import TREE, TandemMQ
 from tandemmq.bench.report import aligned, commit, machine
 
 BODY_BYTES = 1024

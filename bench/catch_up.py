@@ -28,8 +28,7 @@ from tandemmq.bench.driver.process import cost
 from tandemmq.bench.driver.stomp import BenchError, Endpoint, SendStream, connect, disconnect, read_frame, read_receipts
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.replicated import ReplicatedSet
-from tandemmq.bench.peers.server import HOST, PeerMissing
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.peers.server import HOST, PeerMissing, TandemMQ
 
 GIGABYTE: Final = 10**9
 # Of the stored messages. A catch-up copies bytes; only the founding of the set, before it, reads each message.

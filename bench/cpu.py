@@ -21,8 +21,7 @@ from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.loads import WORKLOADS, Load
-from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TREE, Measured
+from tandemmq.bench.peers.server import HOST, TREE, Measured
 from tandemmq.bench.report import aligned, commit, machine
 
 CANDIDATE, BASELINE = "candidate", "baseline"

@@ -27,10 +27,9 @@ from tandemmq.bench.driver.outage import OutageResult, run_outage
 from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import write_journal
-from tandemmq.bench.peers.activemq import ActiveMQ
+from tandemmq.bench.peers.brokers import ActiveMQ
 from tandemmq.bench.peers.postgres import Postgres
-from tandemmq.bench.peers.server import PeerMissing, Server, running_pair
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.peers.server import PeerMissing, Server, TandemMQ, running_pair
 from tandemmq.bench.report import machine
 from tandemmq.bench.witness import Acknowledger, drain, fill
 

@@ -18,7 +18,7 @@ from tandemmq.bench.driver.load import run_load
 from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.process import status_number
 from tandemmq.bench.driver.stomp import BenchError, Endpoint, command_frame, connect, error_text, read_frame
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.peers.server import TandemMQ
 from tandemmq.bench.report import commit, machine
 
 # A connector takes 10,000 connections, of which the load needs some.

@@ -30,8 +30,7 @@ from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.jms_load import run_jms_load
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
 from tandemmq.bench.report import aligned, commit, machine
 
 PROGRAMS = ("valgrind", "callgrind_control")

@@ -19,8 +19,7 @@ from subprocess import DEVNULL, Popen
 from typing import Any, Final
 
 from tandemmq.bench.driver.stomp import command_frame
-from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
 from tandemmq.bench.report import aligned, commit, machine
 from tandemmq.broker.security import passwords
 from tandemmq.broker.security.known_logins import LOOK_SECONDS

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tandemmq.bench.driver.stomp import command_frame, connect
 from tandemmq.bench.growth import SETTLE_SECONDS, Field, resident, send_frames
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.peers.server import TandemMQ
 from tandemmq.bench.report import aligned, commit, machine
 
 APART_BYTES: Final = 8 << 20

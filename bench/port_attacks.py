@@ -22,7 +22,7 @@ from typing import Any, Final
 from tandemmq.bench import port_attackers
 from tandemmq.bench.driver.load import percentile
 from tandemmq.bench.driver.stomp import BenchError, command_frame, connect
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.peers.server import TREE, TandemMQ
 from tandemmq.bench.report import aligned, commit, machine
 from tandemmq.bench.witness import Stream
 

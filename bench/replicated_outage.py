@@ -22,8 +22,7 @@ from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.replicated import ReplicatedSet
-from tandemmq.bench.peers.server import PeerMissing
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.peers.server import PeerMissing, TandemMQ
 from tandemmq.bench.witness import Acknowledger, drain, fill
 
 BODY_BYTES: Final = 1024

@@ -25,9 +25,8 @@ from tandemmq.bench.driver.load import run_load
 from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.process import end_in_order_at_sigterm, peak_bytes
 from tandemmq.bench.journals import write_journal
-from tandemmq.bench.peers.activemq import ActiveMQ
-from tandemmq.bench.peers.server import Server
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.peers.brokers import ActiveMQ
+from tandemmq.bench.peers.server import TREE, Server, TandemMQ
 from tandemmq.bench.report import as_json, machine
 
 Figures = dict[str, Any]

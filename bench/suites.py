@@ -27,7 +27,7 @@ from pathlib import Path
 import click
 
 from tandemmq.bench.outside import suite
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.peers.server import TandemMQ
 
 # The files of stomp.py that talk to a broker by plain STOMP; the others need TLS with other host names, a websocket,
 # IPv6 of a container, or no broker at all.

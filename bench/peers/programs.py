@@ -18,8 +18,7 @@ from pathlib import Path
 from shutil import rmtree, which
 from typing import Final
 
-from tandemmq.bench.peers.server import PeerMissing
-from tandemmq.bench.peers.tandemmq import TREE
+from tandemmq.bench.peers.server import TREE, PeerMissing
 
 SOURCES: Final = Path(__file__).with_name("programs")
 DIRECTORY: Final = "TANDEMMQ_CLIENTS"

@@ -10,7 +10,7 @@ import pytest
 from tandemmq.bench.baseline import checked_out
 from tandemmq.bench.cpu import BASELINE, CANDIDATE, Run, measure, ratios, summary, table
 from tandemmq.bench.driver.stomp import BenchError
-from tandemmq.bench.peers.tandemmq import TREE
+from tandemmq.bench.peers.server import TREE
 
 
 def run(side: str, number: int, cpu_us: float) -> Run:

@@ -19,8 +19,7 @@ from tandemmq.bench.jms_load import run_jms_load
 from tandemmq.bench.mqtt_connection import answer, length, publish_start
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.server import HOST, Server
-from tandemmq.bench.peers.tandemmq import Measured
+from tandemmq.bench.peers.server import HOST, Measured, Server
 from tests.support import forked
 from tests.support.services.pairs import TandemMQ
 

@@ -10,7 +10,7 @@ import pytest
 
 from tandemmq.bench.catch_up import plain_copy
 from tandemmq.bench.driver.plan import Endpoint, LoadPlan
-from tandemmq.bench.peers.zookeeper import JAR
+from tandemmq.bench.peers.replicated import JAR
 from tandemmq.bench.replicated import Run, has_failed, ratios, replicated, throughput
 from tandemmq.bench.replicated_outage import SIGTERM, outages
 
