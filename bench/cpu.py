@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.baseline import checked_out, default_baseline, described
 from tandemmq.bench.driver.load import run_load
 from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.loads import WORKLOADS, Load
 from tandemmq.bench.peers.server import HOST, TREE, Measured
-from tandemmq.bench.report import aligned, commit, machine
+from tandemmq.bench.report import aligned, checked_out, commit, default_baseline, described, machine
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 # Two processes of the same code differ by some percent for as long as they live.

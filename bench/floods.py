@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Final
 
 from tandemmq.bench.driver.stomp import command_frame
-from tandemmq.bench.mqtt_connection import packet, text
+from tandemmq.bench.mqtt_load import packet, text
 from tandemmq.bench.peers.server import HOST
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED

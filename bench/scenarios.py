@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import click
 
-from tandemmq.bench import budget
 from tandemmq.bench.attacks import CASES as ATTACKS
 from tandemmq.bench.attacks import ROUNDS as ATTACK_ROUNDS
 from tandemmq.bench.attacks import attacks
@@ -26,9 +25,9 @@ from tandemmq.bench.failover import SIZES as FAILOVER_SIZES
 from tandemmq.bench.failover import failover
 from tandemmq.bench.growth import SIZES as GROWTH_SIZES
 from tandemmq.bench.growth import SUBJECTS, growth
+from tandemmq.bench.instructions import BUDGET_FILE, Budget, instructions
 from tandemmq.bench.instructions import CASES as COUNTED_CASES
 from tandemmq.bench.instructions import ROUNDS as COUNTED_ROUNDS
-from tandemmq.bench.instructions import instructions
 from tandemmq.bench.instructions import table as counted_table
 from tandemmq.bench.logins import logins
 from tandemmq.bench.logins import table as logins_table
@@ -104,7 +103,7 @@ def _cpu(baseline: str | None, cases: str | None, rounds: int | None, scale: flo
 def _instructions(
     baseline: str | None, cases: str | None, rounds: int | None, scale: float, check: bool, compiled: Path | None
 ) -> Outcome:
-    accepted = budget.Budget.read(budget.FILE.read_text(), COUNTED_CASES) if check else None
+    accepted = Budget.read(BUDGET_FILE.read_text(), COUNTED_CASES) if check else None
     chosen = _chosen(cases, COUNTED_CASES)
     figures = instructions(baseline, chosen, rounds or COUNTED_ROUNDS, scale, accepted, compiled, _say)
     return Outcome(figures, counted_table(figures), bool(figures["beyond"]))

@@ -7,10 +7,10 @@ from shutil import which
 
 import pytest
 
-from tandemmq.bench.baseline import checked_out
 from tandemmq.bench.cpu import BASELINE, CANDIDATE, Run, measure, ratios, summary, table
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.server import TREE
+from tandemmq.bench.report import checked_out
 
 
 def run(side: str, number: int, cpu_us: float) -> Run:

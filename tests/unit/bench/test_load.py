@@ -16,8 +16,7 @@ from tandemmq.bench.driver.outage import run_outage
 from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.jms_load import run_jms_load
-from tandemmq.bench.mqtt_connection import answer, length, publish_start
-from tandemmq.bench.mqtt_load import run_mqtt_load
+from tandemmq.bench.mqtt_load import answer, length, publish_start, run_mqtt_load
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, Measured, Server
 from tests.support import forked

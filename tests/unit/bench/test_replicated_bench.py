@@ -11,8 +11,7 @@ import pytest
 from tandemmq.bench.catch_up import plain_copy
 from tandemmq.bench.driver.plan import Endpoint, LoadPlan
 from tandemmq.bench.peers.replicated import JAR
-from tandemmq.bench.replicated import Run, has_failed, ratios, replicated, throughput
-from tandemmq.bench.replicated_outage import SIGTERM, outages
+from tandemmq.bench.replicated import SIGTERM, Run, has_failed, outages, ratios, replicated, throughput
 
 
 @pytest.fixture
