@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from tandemmq.bench.attacks import CASES as ATTACKS
+from tandemmq.bench.attacks import PORT_CASES
 from tandemmq.bench.beside import CASES as BESIDE_CASES
 from tandemmq.bench.catch_up import PACE_PER_SECOND
 from tandemmq.bench.cpu import CASES as CPU_CASES
@@ -22,7 +23,6 @@ from tandemmq.bench.growth import SUBJECTS
 from tandemmq.bench.instructions import CASES as COUNTED_CASES
 from tandemmq.bench.instructions import ROUNDS as COUNTED_ROUNDS
 from tandemmq.bench.peers.fair import BROKERS
-from tandemmq.bench.port_attacks import CASES as PORT_CASES
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS
 from tandemmq.bench.report import as_json

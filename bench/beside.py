@@ -27,7 +27,7 @@ from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import FILE_BYTES, write_journal
 from tandemmq.bench.peers.server import TREE, TandemMQ
-from tandemmq.bench.report import aligned, commit, machine
+from tandemmq.bench.report import commit, machine
 
 BODY_BYTES = 1024
 RECORD_BYTES = 1_290  # of such a message in the journal
@@ -147,11 +147,7 @@ def _running(meanwhile: Meanwhile | None, server: TandemMQ, data: Path, plan: Lo
         raise failed[0]
 
 
-_COLUMNS = ("receipt_p50_ms", "receipt_p99_ms", "receipt_p999_ms", "receipt_max_ms", "receive_p99_ms", "receive_max_ms")
-
-
-def table(figures: Mapping[str, Any]) -> list[str]:
-    """Return the runs as aligned columns."""
-    rows = [["case", "round", *_COLUMNS]]
-    rows += [[run["case"], str(run["round"]), *(f"{run[name]:.2f}" for name in _COLUMNS)] for run in figures["runs"]]
-    return aligned(rows)
+COLUMNS = (
+    "case", "round",
+    "receipt_p50_ms", "receipt_p99_ms", "receipt_p999_ms", "receipt_max_ms", "receive_p99_ms", "receive_max_ms",
+)  # fmt: skip

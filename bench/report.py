@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.server import TREE
@@ -54,6 +55,15 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     heads = rows[0]
     widths = [max(len(row[place]) for row in rows if len(row) == len(heads)) for place in range(len(heads))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
+
+
+def runs_table(figures: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    """Return these columns of ``figures["runs"]``, aligned."""
+
+    def cell(value: object) -> str:
+        return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+    return aligned([columns, *([cell(run[name]) for name in columns] for run in figures["runs"])])
 
 
 # ---- the tree

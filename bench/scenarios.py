@@ -8,13 +8,20 @@ from typing import Any, Final
 
 import click
 
+from tandemmq.bench.attacks import (
+    ATTACKS_COLUMNS,
+    LOGINS_COLUMNS,
+    PORT_CASES,
+    PORT_COLUMNS,
+    admin_port,
+    attacks,
+    logins,
+)
 from tandemmq.bench.attacks import CASES as ATTACKS
 from tandemmq.bench.attacks import ROUNDS as ATTACK_ROUNDS
-from tandemmq.bench.attacks import attacks
-from tandemmq.bench.attacks import table as attacks_table
 from tandemmq.bench.beside import CASES as BESIDE_CASES
+from tandemmq.bench.beside import COLUMNS as BESIDE_COLUMNS
 from tandemmq.bench.beside import beside
-from tandemmq.bench.beside import table as beside_table
 from tandemmq.bench.cpu import CASES as CPU_CASES
 from tandemmq.bench.cpu import cpu
 from tandemmq.bench.cpu import table as cpu_table
@@ -29,8 +36,6 @@ from tandemmq.bench.instructions import BUDGET_FILE, Budget, instructions
 from tandemmq.bench.instructions import CASES as COUNTED_CASES
 from tandemmq.bench.instructions import ROUNDS as COUNTED_ROUNDS
 from tandemmq.bench.instructions import table as counted_table
-from tandemmq.bench.logins import logins
-from tandemmq.bench.logins import table as logins_table
 from tandemmq.bench.pairs import ATTACKS as PAIRS_CASES
 from tandemmq.bench.pairs import pairs
 from tandemmq.bench.pairs import table as pairs_table
@@ -39,11 +44,9 @@ from tandemmq.bench.peers.fair import has_failed as fair_has_failed
 from tandemmq.bench.peers.fair import table as fair_table
 from tandemmq.bench.peers.loads import LATENCIES, PATTERNS, WORKLOADS
 from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.port_attacks import CASES as PORT_CASES
-from tandemmq.bench.port_attacks import admin_port
-from tandemmq.bench.port_attacks import table as port_table
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS, has_failed, replicated
+from tandemmq.bench.report import runs_table
 
 ROUNDS: Final = 2
 CPU_ROUNDS: Final = 12
@@ -111,17 +114,17 @@ def _instructions(
 
 def _beside(cases: str | None, rate: float, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
     figures = beside(_chosen(cases, BESIDE_CASES), rate, seconds, rounds or ROUNDS, compiled, _say)
-    return Outcome(figures, beside_table(figures))
+    return Outcome(figures, runs_table(figures, BESIDE_COLUMNS))
 
 
 def _logins(rounds: int | None, compiled: Path | None) -> Outcome:
     figures = logins(rounds or 1, compiled, _say)
-    return Outcome(figures, logins_table(figures), figures["has_failed"])
+    return Outcome(figures, runs_table(figures, LOGINS_COLUMNS), figures["has_failed"])
 
 
 def _attacks(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
     figures = attacks(_chosen(cases, ATTACKS), seconds, rounds or ATTACK_ROUNDS, compiled, _say)
-    return Outcome(figures, attacks_table(figures), figures["has_failed"])
+    return Outcome(figures, runs_table(figures, ATTACKS_COLUMNS), figures["has_failed"])
 
 
 def _growth(cases: str | None, sizes: str | None) -> Outcome:
@@ -139,7 +142,7 @@ def _pairs(cases: str | None) -> Outcome:
 
 def _admin_port(cases: str | None, seconds: float, rounds: int | None, compiled: Path | None) -> Outcome:
     figures = admin_port(_chosen(cases, PORT_CASES), seconds, rounds or ROUNDS, compiled, _say)
-    return Outcome(figures, port_table(figures))
+    return Outcome(figures, runs_table(figures, PORT_COLUMNS))
 
 
 # ---- pairs, sets and the pipeline
