@@ -7,10 +7,9 @@ import inspect
 import pytest
 from click.testing import CliRunner
 
-from tandemmq.bench.__main__ import main
+from tandemmq.bench.__main__ import SCENARIOS, main
 from tandemmq.bench.growth import SUBJECTS, each, growth
 from tandemmq.bench.pairs import is_counted, pairs
-from tandemmq.bench.scenarios import SCENARIOS
 
 OF_ALL = {"scenario", "as_json_asked", "report"}
 OPTIONS = {option.name for option in main.params} - OF_ALL
