@@ -27,21 +27,20 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from tandemmq.bench.attackers import ATTACKS, GUESSES, PORT_ATTACKS, USERS, answer
-from tandemmq.bench.driver.load import percentile
+from tandemmq.bench.driver.load import percentile, run_load
+from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.process import peak_bytes
-from tandemmq.bench.driver.stomp import BenchError, command_frame, connect, request
 from tandemmq.bench.floods import FLOODS
 from tandemmq.bench.growth import resident
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
-from tandemmq.bench.report import commit, machine
-from tandemmq.bench.witness import Stream
+from tandemmq.bench.report import Say, head
 from tandemmq.broker.security import passwords
 from tandemmq.broker.security.known_logins import LOOK_SECONDS
 
@@ -52,7 +51,6 @@ ROUNDS: Final = 5
 RECEIPTS_PER_SECOND: Final = 100
 LONGEST_MS: Final = 50.0
 MOST_MS: Final = 10.0  # for 95 %
-BODY: Final = b"x" * 1024
 PATIENCE_SECONDS: Final = 60.0
 # The attack is under way before it is measured.
 BEGINS_SECONDS: Final = 1.0
@@ -75,8 +73,6 @@ PORT_COLUMNS: Final = (
 )  # fmt: skip
 LOGINS_COLUMNS: Final = ("case", "round", "logins", "late", "slowest_s")
 
-Say = Callable[[str], None]
-
 
 def attacks(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
     """Return the figures of all rounds of all cases, which take turns. Raises BenchError."""
@@ -87,9 +83,7 @@ def attacks(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None
             most, longest = found["receipt_p95_ms"], found["receipt_max_ms"]
             say(f"seed {seed}  {name:<12} 95 % {most:7.2f} ms  longest {longest:7.2f} ms")
     return {
-        "scenario": "attacks",
-        "machine": machine(),
-        "commit": commit(),
+        **head("attacks"),
         "compiled": tree is not None,
         "seconds": seconds,
         "runs": runs,
@@ -110,7 +104,7 @@ def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
             memory = _Memory(server)
             with _attacker(name, seed, seconds + BEGINS_SECONDS, ports | _ports(server), _token(data)):
                 time.sleep(BEGINS_SECONDS)
-                waited = sorted(_receipts(server, seconds))
+                waited = _receipts(server, seconds)
                 grown = memory.end()
             epoch = server.status()["epoch"]
     return {**_figures(waited), "epoch": epoch, **grown}
@@ -192,31 +186,18 @@ class _Memory:
         return {name: round(count / (1 << 20), 1) for name, count in grown.items()}
 
 
-def _receipts(server: TandemMQ, seconds: float) -> list[float]:
-    """Return the time of each receipt of the client, in seconds."""
-    peer = connect(server.endpoint)
-    request(peer, "SEND", [("destination", "/queue/good"), ("persistent", "true")], "first")
-    count = round(seconds * RECEIPTS_PER_SECOND)
-    waited: list[float] = []
-    began = time.perf_counter()
-
-    def read() -> None:
-        stream = Stream(peer)
-        while len(waited) < count and (frame := stream.next(PATIENCE_SECONDS)) is not None:
-            if frame.startswith(b"RECEIPT"):
-                waited.append(time.perf_counter() - began - len(waited) / RECEIPTS_PER_SECOND)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for number in range(count):
-        time.sleep(max(0.0, began + number / RECEIPTS_PER_SECOND - time.perf_counter()))
-        headers = [("destination", "/queue/good"), ("persistent", "true"), ("receipt", f"{number}")]
-        peer.sendall(command_frame("SEND", headers)[:-1] + BODY + b"\0")
-    reader.join()
-    peer.close()
-    if len(waited) < count:
-        raise BenchError(f"{count - len(waited)} receipts did not come in {PATIENCE_SECONDS:g} s")
-    return waited
+def _receipts(server: TandemMQ, seconds: float) -> Sequence[float]:
+    """Return the time of each receipt of the client, in seconds, the shortest first."""
+    plan = LoadPlan(
+        server.endpoint,
+        producers=1,
+        consumers=0,
+        count=round(seconds * RECEIPTS_PER_SECOND),
+        rate=RECEIPTS_PER_SECOND,
+        destination="/queue/good",
+        stall_seconds=PATIENCE_SECONDS,
+    )
+    return run_load(plan).receipt_seconds
 
 
 # ---- the admin port
@@ -229,7 +210,7 @@ def admin_port(cases: Sequence[str], seconds: float, rounds: int, tree: Path | N
         for name in cases:
             runs.append(found := {"case": name, "round": number, **_run_port(name, seconds, tree or TREE)})
             say(f"round {number}  {name:<8} {found}")
-    return {"scenario": "admin-port", "machine": machine(), "commit": commit(), "seconds": seconds, "runs": runs}
+    return {**head("admin-port"), "seconds": seconds, "runs": runs}
 
 
 def _run_port(name: str, seconds: float, tree: Path) -> Mapping[str, Any]:
@@ -243,7 +224,7 @@ def _run_port(name: str, seconds: float, tree: Path) -> Mapping[str, Any]:
         checks: list[float | None] = []
         checking = threading.Thread(target=_check, args=(server.admin_url or "", time.monotonic() + seconds, checks))
         checking.start()
-        waited = sorted(_receipts(server, seconds))
+        waited = _receipts(server, seconds)
         checking.join()
         said = b"" if attacker is None else attacker.communicate(timeout=END_SECONDS_MAX)[0]
         status = _get(f"{server.admin_url}/status", 60.0)
@@ -287,7 +268,7 @@ def logins(rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
             runs.append({"round": number, "case": case, "logins": len(seconds), "late": late, "slowest_s": slowest})
             say(f"round {number}  {case:<12} {len(seconds) - late} of {len(seconds)} in time, slowest {slowest:.2f} s")
     has_failed = any(run["late"] for run in runs)
-    return {"scenario": "logins", "machine": machine(), "commit": commit(), "runs": runs, "has_failed": has_failed}
+    return {**head("logins"), "runs": runs, "has_failed": has_failed}
 
 
 def _run_logins(tree: Path) -> list[tuple[str, list[float | None]]]:

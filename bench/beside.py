@@ -27,7 +27,7 @@ from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import FILE_BYTES, write_journal
 from tandemmq.bench.peers.server import TREE, TandemMQ
-from tandemmq.bench.report import commit, machine
+from tandemmq.bench.report import Say, head
 
 BODY_BYTES = 1024
 RECORD_BYTES = 1_290  # of such a message in the journal
@@ -37,7 +37,6 @@ COMPACTED_FILES = 20
 FOLLOWED_BYTES = 500_000_000
 RARELY = "store.checkpoint_interval=1h"
 
-Say = Callable[[str], None]
 Meanwhile = Callable[[TandemMQ, Path, LoadPlan], None]
 
 
@@ -94,9 +93,7 @@ def beside(
             runs.append({"case": name, "round": number, **figures})
             say(f"round {number}  {name:<12} p99 {figures['receipt_p99_ms']:7.2f} ms")
     return {
-        "scenario": "beside",
-        "machine": machine(),
-        "commit": commit(),
+        **head("beside"),
         "compiled": tree is not None,
         "rate": rate,
         "runs": runs,

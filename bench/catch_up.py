@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Event
@@ -29,6 +29,7 @@ from tandemmq.bench.driver.stomp import BenchError, Endpoint, SendStream, connec
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.replicated import ReplicatedSet
 from tandemmq.bench.peers.server import HOST, PeerMissing, TandemMQ
+from tandemmq.bench.report import Say
 
 GIGABYTE: Final = 10**9
 # Of the stored messages. A catch-up copies bytes; only the founding of the set, before it, reads each message.
@@ -52,7 +53,7 @@ PATIENCE_SECONDS: Final = 30.0
 def catch_up(
     gigabytes: float,
     rounds: int,
-    say: Callable[[str], None],
+    say: Say,
     pace: float = PACE_PER_SECOND,
     directory: Path | None = None,
 ) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def catch_up(
 RATIOS: Final = ("p99_to_rest", "copys_p99_to_rest", "p99_to_the_paced_copys")
 
 
-def _measure(whole: ReplicatedSet, pace: float, say: Callable[[str], None]) -> dict[str, Any]:
+def _measure(whole: ReplicatedSet, pace: float, say: Say) -> dict[str, Any]:
     master, node = whole.master, whole.nodes[-1]
     started_with_load = os.getloadavg()[0]
     with _paced(whole.endpoint, pace) as at_rest:

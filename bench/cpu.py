@@ -9,7 +9,7 @@ and the ratio is the median of the ratios of the rounds.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.loads import WORKLOADS, Load
 from tandemmq.bench.peers.server import HOST, TREE, Measured
-from tandemmq.bench.report import aligned, checked_out, commit, default_baseline, described, machine
+from tandemmq.bench.report import Say, aligned, checked_out, default_baseline, described, head
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 # Two processes of the same code differ by some percent for as long as they live.
@@ -29,7 +29,6 @@ ROUNDS_OF_A_BROKER = 4
 BATCH = 100
 JMS_SECONDS, JMS_SETTLE_SECONDS = 3.0, 1.0
 
-Say = Callable[[str], None]
 Figures = Mapping[str, float]
 
 
@@ -79,9 +78,7 @@ def cpu(baseline: str | None, cases: Sequence[str], rounds: int, scale: float, s
         say(f"the baseline is {against}" if against else "there is no other commit here: nothing to compare with")
         runs = measure(sides, cases, rounds, scale, say)
     return {
-        "scenario": "cpu",
-        "machine": machine(),
-        "commit": commit(),
+        **head("cpu"),
         "baseline": against,
         "cases": {case: summary(runs, case) for case in cases},
         "runs": [{"case": run.case, "side": run.side, "round": run.round, **run.figures} for run in runs],

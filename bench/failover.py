@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.brokers import ActiveMQ
 from tandemmq.bench.peers.server import HOST, PeerMissing, Server, TandemMQ, running_pair
-from tandemmq.bench.report import machine
+from tandemmq.bench.report import Say, head
 from tandemmq.bench.witness import Toll, hand_over, strike_and_count
 
 BODY_BYTES = 1024
@@ -63,8 +63,6 @@ STEPS = {
 }
 CLIENT = "client"  # the rest of an outage: detection, connecting, sending again
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -73,8 +71,8 @@ class Round:
 
     outage: OutageResult
     toll: Toll
-    steps: Mapping[str, float]
-    predicted_seconds: float | None
+    steps: Mapping[str, float] = field(default_factory=dict)
+    predicted_seconds: float | None = None
 
     def figures(self) -> dict[str, object]:
         return {
@@ -87,10 +85,11 @@ class Round:
 
 @dataclass(slots=True)
 class Case:
-    """All rounds of a lock (or another broker) and a size; ``problem``: why there are no more."""
+    """All rounds of a lock, or another broker, or an end of a set's master, and what is stored; ``problem``: why there
+    are no more."""
 
     name: str
-    size: str
+    size: str | int
     rounds: list[Round] = field(default_factory=list)
     problem: str | None = None
 
@@ -156,7 +155,7 @@ def failover(
                     case.problem = str(problem)
                 say(case.line())
                 done.append(case)
-    return {"scenario": "failover", "machine": machine(), "cases": [case.figures() for case in done]}
+    return {**head("failover"), "cases": [case.figures() for case in done]}
 
 
 def _store(root: Path, name: str, size: str, say: Say) -> Path:

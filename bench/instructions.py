@@ -30,7 +30,7 @@ from tandemmq.bench.jms_load import run_jms_load
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
-from tandemmq.bench.report import aligned, checked_out, commit, default_baseline, described, machine
+from tandemmq.bench.report import Say, aligned, checked_out, default_baseline, described, head
 
 PROGRAMS = ("valgrind", "callgrind_control")
 # This tree, and one of compiled libraries.
@@ -59,7 +59,6 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     **{case: {} for case in QOS},
 }
 
-Say = Callable[[str], None]
 # By side, by case, of each round.
 Counts = Mapping[str, Mapping[str, list[float]]]
 
@@ -210,9 +209,7 @@ def instructions(
         counts = counted(lambda side, case: _count(servers[side][case], case, messages), servers, cases, rounds, budget)
     told = summary(counts)
     return {
-        "scenario": "instructions",
-        "machine": machine(),
-        "commit": commit(),
+        **head("instructions"),
         "baselines": {case: described(commit_id) for case, commit_id in baselines.items()},
         "cases": told,
         "beyond": _beyond(told, budget),

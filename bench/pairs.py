@@ -20,7 +20,7 @@ from typing import Any, Final
 from tandemmq.bench.driver.stomp import command_frame, connect
 from tandemmq.bench.growth import SETTLE_SECONDS, Field, resident, send_frames
 from tandemmq.bench.peers.server import TandemMQ
-from tandemmq.bench.report import aligned, commit, machine
+from tandemmq.bench.report import Say, aligned, head
 
 APART_BYTES: Final = 8 << 20
 APART_PART: Final = 0.2
@@ -29,7 +29,6 @@ OF_A_CONNECTION: Final = 500
 # Words of the longest name, which has 512 bytes.
 WORDS: Final = 256
 
-Say = Callable[[str], None]
 Attack = Callable[[Field], None]
 
 
@@ -42,9 +41,7 @@ def pairs(cases: Sequence[str], say: Say) -> dict[str, Any]:
         runs.append(found := {"case": name, **_run(ATTACKS[name])})
         say(f"{name:<18} used {_mib(found['used_bytes'])} MiB  counted {_mib(found['counted_bytes'])} MiB")
     return {
-        "scenario": "pairs",
-        "machine": machine(),
-        "commit": commit(),
+        **head("pairs"),
         "runs": runs,
         "has_failed": not all(each["is_counted"] for each in runs),
     }

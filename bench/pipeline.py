@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from tandemmq.bench.driver.process import peak_bytes
 from tandemmq.bench.journals import FILE_BYTES, write_mixed_journal
-from tandemmq.bench.report import machine
+from tandemmq.bench.report import Say, head
 from tandemmq.pipeline import columns, walk
 from tandemmq.pipeline.arrow import record_batches
 from tandemmq.pipeline.stores import journal_files
@@ -134,8 +134,6 @@ BIG_FILE_BYTES = 1 << 30
 PANDAS = "pandas>=2.2,<3"  # mapInArrow imports it; the source does not
 SPARK_SECONDS_MAX = 3600.0
 
-Say = Callable[[str], None]
-
 
 def pipeline(
     journal_bytes: int, composition_bytes: int, rounds: int, directory: Path | None, say: Say
@@ -167,8 +165,7 @@ def pipeline(
         one_big = _spark("bodies", big, 1, 1, work, say)
         composed = _spark("composition", journal, 0, 1, work, say)
     return {
-        "scenario": "pipeline",
-        "machine": machine(),
+        **head("pipeline"),
         "files": len(files),
         "bytes": size,
         "records": counts.pop(),

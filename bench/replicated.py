@@ -14,21 +14,21 @@ import signal
 import statistics
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tandemmq.bench.catch_up import PACE_PER_SECOND, catch_up
 from tandemmq.bench.driver.load import run_load
-from tandemmq.bench.driver.outage import OutageResult
 from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.process import cost
 from tandemmq.bench.driver.stomp import BenchError
+from tandemmq.bench.failover import Case, Round
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.replicated import Alone, Group, RabbitMQCluster, ReplicatedSet
 from tandemmq.bench.peers.server import PeerMissing, TandemMQ
-from tandemmq.bench.report import commit, machine
-from tandemmq.bench.witness import Toll, hand_over, strike_and_count
+from tandemmq.bench.report import Say, head
+from tandemmq.bench.witness import hand_over, strike_and_count
 
 THROUGHPUT = "throughput"
 OUTAGE = "outage"
@@ -44,8 +44,6 @@ GROUPS: Mapping[str, Callable[[], Group]] = {
 }
 SETS = ("tandemmq-quorum_disk", "tandemmq-quorum_mem")
 PEERS = ("tandemmq", "rabbitmq-quorum")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def replicated(
 ) -> dict[str, Any]:
     """Return the figures of all cases. ``plan``: duration of a load and length of its messages; ``pace``: messages a
     second during a catch-up; ``directory``: place of the directory of the node that catches up."""
-    figures: dict[str, Any] = {"scenario": "replicated", "machine": machine(), "commit": commit()}
+    figures = head("replicated")
     if THROUGHPUT in cases:
         figures[THROUGHPUT] = throughput(groups, rounds, plan, say)
     if OUTAGE in cases:
@@ -188,47 +186,10 @@ KILL, HANDOVER, SIGTERM = "kill", "handover", "sigterm"
 ENDS: Final = (KILL, HANDOVER, SIGTERM)
 
 
-@dataclass(slots=True)
-class Case:
-    """All rounds of one way to end, with a number of messages stored."""
-
-    end: str
-    stored: int
-    outages: list[OutageResult] = field(default_factory=list)
-    toll: Toll = field(default_factory=Toll)
-    problem: str | None = None
-
-    def figures(self) -> dict[str, Any]:
-        seconds = [each.outage_seconds for each in self.outages]
-        return {
-            "case": self.end,
-            "stored": self.stored,
-            "zk_session_timeout": TIMEOUT,
-            "rounds": len(seconds),
-            "p50_seconds": round(statistics.median(seconds), 3) if seconds else None,
-            "max_seconds": round(max(seconds), 3) if seconds else None,
-            "each_seconds": [round(each, 3) for each in seconds],
-            **asdict(self.toll),
-            "problem": self.problem,
-        }
-
-    def line(self) -> str:
-        head = f"{self.end:<9} {self.stored:>9,} stored"
-        if not self.outages:
-            return f"{head} – {self.problem}"
-        figures = self.figures()
-        return (
-            f"{head}  p50 {figures['p50_seconds']:.3f} s  max {figures['max_seconds']:.3f} s  "
-            f"rounds {len(self.outages)}  lost {figures['lost']}  undone {figures['undone']}  "
-            f"twice {figures['twice']}"
-            f"{'  – ' + self.problem if self.problem else ''}"
-        )
-
-
 def outages(
     rounds: int,
     backlog: int,
-    say: Callable[[str], None],
+    say: Say,
     ends: Sequence[str] = ENDS,
     load: int = LOAD_MESSAGES,
 ) -> list[Mapping[str, Any]]:
@@ -248,23 +209,21 @@ def outages(
                 _all_rounds(whole, cases, rounds, load, say)
         except (BenchError, PeerMissing, OSError, StopIteration) as problem:
             for case in cases:
-                case.problem = case.problem or (str(problem) if len(case.outages) < rounds else None)
+                case.problem = case.problem or (str(problem) if len(case.rounds) < rounds else None)
         for case in cases:
             say(case.line())
-    return [case.figures() for case in done]
+    return [{**case.figures(), "zk_session_timeout": TIMEOUT} for case in done]
 
 
-def _all_rounds(
-    whole: ReplicatedSet, cases: Sequence[Case], rounds: int, load: int, say: Callable[[str], None]
-) -> None:
+def _all_rounds(whole: ReplicatedSet, cases: Sequence[Case], rounds: int, load: int, say: Say) -> None:
     run = uuid.uuid4().hex[:8]
     for number in range(rounds):
         for case in cases:
-            outage = _round(whole, case, f"/queue/bench.{run}.{case.end}.{number}", load)
-            say(f"{case.end} {case.stored} {number + 1}: {outage.outage_seconds:.3f} s")
+            case.rounds.append(_round(whole, case.name, f"/queue/bench.{run}.{case.name}.{number}", load))
+            say(f"{case.name} {case.size} {number + 1}: {case.rounds[-1].outage.outage_seconds:.3f} s")
 
 
-def _round(whole: ReplicatedSet, case: Case, destination: str, load: int) -> OutageResult:
+def _round(whole: ReplicatedSet, end: str, destination: str, load: int) -> Round:
     """End the master, and wait until the set is complete again."""
     master = whole.master
     if load:
@@ -275,19 +234,17 @@ def _round(whole: ReplicatedSet, case: Case, destination: str, load: int) -> Out
         destination,
         ACKNOWLEDGED_MAX,
         ROUND_SECONDS,
-        _strike(case.end, master),
+        _strike(end, master),
         lambda: whole.master.endpoint,
     )
-    case.outages.append(outage)
-    case.toll += toll
-    if case.end == KILL:
+    if end == KILL:
         master.kill()  # the process is dead: this only records it
-    elif case.end == SIGTERM:
+    elif end == SIGTERM:
         master.stop()
-    if case.end != HANDOVER:
+    if end != HANDOVER:
         master.start()
     whole.await_whole(BUILD_SECONDS_MAX)
-    return outage
+    return Round(outage, toll)
 
 
 def _strike(end: str, master: TandemMQ) -> Callable[[], object] | None:

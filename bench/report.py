@@ -8,13 +8,16 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.server import TREE
+
+#: Tell the operator, while a scenario runs.
+Say = Callable[[str], None]
 
 
 def as_json(figures: Mapping[str, object], report: Path | None) -> str:
@@ -23,6 +26,11 @@ def as_json(figures: Mapping[str, object], report: Path | None) -> str:
     if report is not None:
         report.write_text(text + "\n")
     return text
+
+
+def head(scenario: str) -> dict[str, Any]:
+    """Return the first figures of a report."""
+    return {"scenario": scenario, "machine": machine(), "commit": commit()}
 
 
 def machine() -> dict[str, object]:

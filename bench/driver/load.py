@@ -74,11 +74,13 @@ class LoadResult:
     messages_per_sync: float | None
     order: OrderCheck | None
     samples: list[Sample]
+    receipt_seconds: list[float]
+    """From each send to its receipt, the shortest first."""
 
     def figures(self) -> dict[str, object]:
-        """Return everything but the samples, for a program."""
+        """Return everything but the samples and single receipts, for a program."""
         shown: dict[str, object] = {
-            name: getattr(self, name) for name in self.__slots__ if name not in ("order", "samples")
+            name: getattr(self, name) for name in self.__slots__ if name not in ("order", "samples", "receipt_seconds")
         }
         if self.order is not None:
             shown["order"] = {"seen": self.order.seen, "skipped": self.order.skipped, "late": self.order.late}
@@ -186,6 +188,7 @@ def _measure(plan: LoadPlan, shared: Shared, workers: list[tuple[BaseProcess, Pi
         messages_per_sync=last.confirmed / synced if synced and last.confirmed else None,
         order=_sum([check for report in reports for check in report.order]) if plan.checks_order else None,
         samples=samples,
+        receipt_seconds=receipts,
     )
 
 

@@ -42,9 +42,8 @@ from tandemmq.bench.peers.brokers import (
 from tandemmq.bench.peers.loads import LATENCIES, PATTERNS, WORKLOADS, Load, Window, Workload
 from tandemmq.bench.peers.programs import installed
 from tandemmq.bench.peers.server import Measured, PeerMissing, Server
-from tandemmq.bench.report import aligned, commit, machine
+from tandemmq.bench.report import Say, aligned, commit, machine
 
-Say = Callable[[str], None]
 Ratios = Mapping[str, float | None]
 
 ALIKE: Final = 3
