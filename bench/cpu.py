@@ -168,12 +168,6 @@ def _of_each(messages: float, seconds: float, system: float, waits: int, preempt
     }
 
 
-def ratios(runs: Sequence[Run]) -> dict[str, float | None]:
-    """Return the CPU of each case relative to the baseline's, as the median of the rounds; None without a baseline."""
-    cases = dict.fromkeys(run.case for run in runs)
-    return {case: statistics.median(found) if (found := _ratios(runs, case, "cpu_us")) else None for case in cases}
-
-
 def _ratios(runs: Sequence[Run], case: str, figure: str) -> list[float]:
     found = {(run.side, run.round): run.figures[figure] for run in runs if run.case == case}
     return [

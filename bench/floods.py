@@ -26,7 +26,6 @@ from tandemmq.broker.protocols.openwire.wireformat import our_info
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.utf import encode_modified
 
-MIB: Final = 1 << 20
 NOBODY: Final = "/topic/nobody"
 CHUNK_BYTES: Final = 1 << 18
 
