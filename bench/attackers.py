@@ -1,14 +1,31 @@
-"""Attacks of ``--scenario attacks``: a separate program, so that it uses only its own time.
+"""The attackers of the scenarios attacks, admin-port and logins: a separate program, so that it uses only its own time.
 
 python -m tandemmq.bench.attackers NAME SEED SECONDS PORTS TOKEN_FILE
 
-PORTS is JSON, by protocol. Each attack causes much work in the broker with little effort: selectors of some 2 ms,
-evaluated again and again. The seed chooses their number, length and rate. The program ends by itself; if the broker
-hangs up, the next connection attacks it. Attacks that are only bytes are in ``tandemmq.bench.floods``.
+PORTS is JSON, by protocol. NAME is one of
+
+ATTACKS         cause much work in the broker with little effort: selectors of some 2 ms, evaluated again and again. The
+                seed chooses their number, length and rate. If the broker hangs up, the next connection attacks it.
+FLOODS          are only bytes (bench.floods).
+PORT_ATTACKS    are for the admin port, and begin again as soon as the broker ends a connection:
+    headers     140 messages with 900 long headers each, whose queue is browsed repeatedly; prints the longest answer
+    posts       64 requests without a body
+    unread      64 requests whose answers are not read
+    garbage     connections that send invalid requests
+    addresses   500 addresses that send a part of a request
+GUESSES         guesses passwords from 1,600 addresses, each as fast as it gets answers; half of them for names of users
+
+The program ends by itself after SECONDS, but for the guesses.
 """
 
+from __future__ import annotations
+
+import asyncio
 import contextlib
+import http.client
 import json
+import resource
+import socket
 import sys
 import threading
 import time
@@ -18,24 +35,27 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Final
 from urllib.parse import quote
 
-from tandemmq.bench.connection import BenchError, Endpoint, connect
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, command_frame, connect, request
 from tandemmq.bench.floods import FLOODS, flood
-from tandemmq.bench.frames import command_frame
 from tandemmq.bench.peers.server import HOST
 
 Frame = tuple[str, list[tuple[str, str]]]
 
 PATIENCE_SECONDS = 30.0
+#: The users of the scenario logins, and those who guess their passwords.
+USERS: Final = 20
+GUESSERS: Final = 1_600
 
 
 class Attack:
-    """An attack that lasts a number of seconds."""
+    """An attack that lasts until a moment."""
 
-    def __init__(self, seed: int, seconds: float, ports: Mapping[str, int], token: str) -> None:
+    def __init__(self, seed: int, until: float, ports: Mapping[str, int], token: str) -> None:
         self.random = Random(seed)
-        self.ends = time.monotonic() + seconds
+        self.ends = until
         self.stomp = Endpoint(HOST, ports["stomp"])
         self.headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
         self.admin = f"http://{HOST}:{ports['admin']}/api/v1"
@@ -58,7 +78,7 @@ class Attack:
     def send(self, destination: str, persistent: bool = False) -> Frame:
         return "SEND", [("destination", destination), ("persistent", f"{persistent}".lower()), ("a", self.text)]
 
-    def says(self, frames: Iterator[Frame] | list[Frame], client_id: str | None = None) -> "Said":
+    def says(self, frames: Iterator[Frame] | list[Frame], client_id: str | None = None) -> Said:
         said = Said(self.stomp, client_id)
         said.say(frames)
         return said
@@ -181,7 +201,7 @@ class Said:
         self._is_over = False
         threading.Thread(target=self._read, daemon=True).start()
 
-    def __enter__(self) -> "Said":
+    def __enter__(self) -> Said:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -213,15 +233,161 @@ class Said:
         self._peer.close()
 
 
+# ---- the admin port
+
+CONNECTIONS: Final = 64
+ADDRESSES: Final = 500
+MESSAGES, HEADERS, HEADER_CHARACTERS = 140, 900, 600
+DESTINATIONS: Final = 2_000
+_POST: Final = (
+    b"POST /api/v1/session HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+)
+
+
+def _headers(until: float, ports: Mapping[str, int], token: str) -> None:
+    peer = connect(Endpoint(HOST, ports["stomp"]))
+    headers = [(f"h{number}", "\x01" * HEADER_CHARACTERS) for number in range(HEADERS)]
+    for number in range(MESSAGES):
+        request(peer, "SEND", [("destination", "/queue/long"), ("persistent", "true"), *headers], f"{number}")
+    peer.close()
+    longest = 0
+    while time.monotonic() < until:
+        connection = http.client.HTTPConnection(HOST, ports["admin"], timeout=60)
+        path = f"/api/v1/destinations/queue/long/messages?limit={MESSAGES}"
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        longest = max(longest, len(connection.getresponse().read()))
+        connection.close()
+    print(json.dumps({"answer_bytes_max": longest}))
+
+
+def _hold(until: float, admin: int, said: bytes) -> None:
+    """Keep CONNECTIONS open that have sent these bytes, and read nothing."""
+
+    def hold() -> None:
+        while time.monotonic() < until:
+            try:
+                with socket.create_connection((HOST, admin), 10) as peer:
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    peer.sendall(said)
+                    peer.settimeout(0.2)
+                    while time.monotonic() < until:
+                        try:
+                            if not peer.recv(1, socket.MSG_PEEK) or b"unread" not in said.lower():
+                                break
+                            time.sleep(0.2)
+                        except TimeoutError:
+                            pass
+            except OSError:
+                time.sleep(0.01)
+
+    threads = [threading.Thread(target=hold) for _ in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _posts(until: float, ports: Mapping[str, int], token: str) -> None:
+    _hold(until, ports["admin"], _POST)
+
+
+def _unread(until: float, ports: Mapping[str, int], token: str) -> None:
+    peer = connect(Endpoint(HOST, ports["stomp"]))
+    for number in range(DESTINATIONS):
+        request(peer, "SEND", [("destination", f"/queue/{'x' * 400}{number}")], f"{number}")
+    _hold(until, ports["admin"], b"GET /status HTTP/1.1\r\nHost: x\r\nX: unread\r\n\r\n")
+
+
+def _garbage(until: float, ports: Mapping[str, int], token: str) -> None:
+    while time.monotonic() < until:
+        try:
+            with socket.create_connection((HOST, ports["admin"]), 10) as peer:
+                peer.sendall(b"\xff" * 300 + b"\r\n\r\n")
+                peer.recv(1)
+        except OSError:
+            pass
+
+
+def _addresses(until: float, ports: Mapping[str, int], token: str) -> None:
+    async def attack(number: int) -> None:
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                local = (f"127.3.{number >> 8}.{number & 255}", 0)
+                reader, writer = await asyncio.open_connection(HOST, ports["admin"], local_addr=local)
+                writer.write(_POST[:20])
+                try:
+                    await reader.read()
+                finally:
+                    writer.close()
+
+    async def attack_all() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until - time.monotonic()):
+                await asyncio.gather(*(attack(number) for number in range(ADDRESSES)))
+
+    asyncio.run(attack_all())
+
+
+# ---- guesses
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: str, passcode: str) -> bytes:
+    """Log in, and return the broker's answer."""
+    headers = [("accept-version", "1.2"), ("host", "/"), ("login", login), ("passcode", passcode)]
+    writer.write(command_frame("CONNECT", headers))
+    return await reader.readuntil(b"\0")
+
+
+def _guess(until: float, ports: Mapping[str, int], token: str) -> None:
+    """Try passwords at each of ``ports``, until the process is killed."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+
+    async def guesser(number: int) -> None:
+        chance = Random(number)
+        address = (f"127.2.{number >> 8}.{number & 255}", 0)
+        while True:
+            login = f"user{chance.randrange(USERS)}" if number % 2 else f"unknown{chance.randrange(1_000)}"
+            for port in ports.values():
+                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                    reader, writer = await asyncio.open_connection(HOST, port, local_addr=address)
+                    try:
+                        await answer(reader, writer, login, f"guess {chance.random()}")
+                    finally:
+                        writer.close()
+            await asyncio.sleep(0.05)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(guesser(number) for number in range(GUESSERS)))
+
+    asyncio.run(all_of_them())
+
+
+PORT_ATTACKS: Final[Mapping[str, Callable[[float, Mapping[str, int], str], None]]] = {
+    "headers": _headers,
+    "posts": _posts,
+    "unread": _unread,
+    "garbage": _garbage,
+    "addresses": _addresses,
+}
+GUESSES: Final = "guesses"
+
+
 def main() -> None:
-    name, seed, seconds, ports, token = sys.argv[1:]
+    name, seed, seconds, ports_text, token_file = sys.argv[1:]
+    ports: Mapping[str, int] = json.loads(ports_text)
     if name in FLOODS:
-        flood(name, float(seconds), json.loads(ports))
+        flood(name, float(seconds), ports)
         return
-    attack = Attack(int(seed), float(seconds), json.loads(ports), Path(token).read_text().strip())
-    while not attack.is_over:
-        with contextlib.suppress(BenchError, OSError):
-            ATTACKS[name](attack)
+    until, token = time.monotonic() + float(seconds), Path(token_file).read_text().strip()
+    if name == GUESSES:
+        _guess(until, ports, token)
+    elif name in PORT_ATTACKS:
+        PORT_ATTACKS[name](until, ports, token)
+    else:
+        attack = Attack(int(seed), until, ports, token)
+        while not attack.is_over:
+            with contextlib.suppress(BenchError, OSError):
+                ATTACKS[name](attack)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,23 @@
-"""``python -m tandemmq.bench --scenario attacks``: time to the receipts of a client, 100 a second, beside an attacker.
+"""Clients beside attackers (bench.attackers): ``python -m tandemmq.bench --scenario attacks``, ``admin-port`` and
+``logins``.
 
-Each round of a case has a broker and a seed of its own (bench.attackers). ``--seconds 60`` is the full run. On a quiet
-machine the longest receipt must take less than 50 ms, and 95 % of them less than 10 ms; the master stays master. The
-time of a receipt counts from the moment at which its message was due.
+attacks      the time to the receipts of a client. ``--seconds 60`` is the full run. On a quiet machine the longest
+             receipt must take less than 50 ms, and 95 % of them less than 10 ms; the master stays master. Memory is the
+             growth of the process since the attack began, and the growth of ``memory_used_bytes``: the maximum of each
+             (``VmHWM``, and samples of the status), and both at the end, while the attack goes on.
+admin-port   the same client beside an attack on the admin port. Meanwhile ``/health/live`` is requested five times a
+             second, with a timeout of 2 s.
+logins       the time of a valid login while others guess passwords. Twenty users log in, each from its own address of
+             127.0.0.0/8. Then guessers begin. Meanwhile the users log in again: at a restarted master, which remembers
+             no password, and at the next master right after that one was killed.
 
-Memory is the growth of the process since the attack began, and the growth of ``memory_used_bytes``: the maximum of each
-(``VmHWM``, and samples of the status), and both at the end, while the attack goes on.
+The client sends 100 persistent messages a second; the time of a receipt counts from the moment at which its message was
+due. Each round of a case has its own broker. ``--compiled TREE`` runs the broker of that tree.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,35 +26,52 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tandemmq.bench.attackers import ATTACKS
-from tandemmq.bench.connection import BenchError, connect, request
+from tandemmq.bench.attackers import ATTACKS, GUESSES, PORT_ATTACKS, USERS, answer
+from tandemmq.bench.driver.load import percentile, run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.process import peak_bytes
 from tandemmq.bench.floods import FLOODS
-from tandemmq.bench.frames import command_frame
 from tandemmq.bench.growth import resident
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.process import peak_bytes
-from tandemmq.bench.report import aligned, commit, machine
-from tandemmq.bench.statistics import percentile
-from tandemmq.bench.witness import Stream
+from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
+from tandemmq.bench.report import Say, head
+from tandemmq.broker.security import passwords
+from tandemmq.broker.security.known_logins import LOOK_SECONDS
 
-CASES: Final = ("nothing", *ATTACKS, *FLOODS)
+NOTHING: Final = "nothing"
+CASES: Final = (NOTHING, *ATTACKS, *FLOODS)
+PORT_CASES: Final = (NOTHING, *PORT_ATTACKS)
 ROUNDS: Final = 5
 RECEIPTS_PER_SECOND: Final = 100
 LONGEST_MS: Final = 50.0
 MOST_MS: Final = 10.0  # for 95 %
-BODY: Final = b"x" * 1024
-PATIENCE_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 60.0
 # The attack is under way before it is measured.
 BEGINS_SECONDS: Final = 1.0
+PORT_BEGINS_SECONDS: Final = 5.0
 SAMPLE_SECONDS: Final = 0.2
+CHECK_SECONDS: Final = 0.2
+CHECK_SECONDS_MAX: Final = 2.0
+END_SECONDS_MAX: Final = 120.0
+LOGIN_SECONDS_MAX: Final = 2.0
+# Time of guessing before the users come.
+GUESSED_SECONDS: Final = 5.0
+_PASSWORD: Final = "right"
 
-Say = Callable[[str], None]
+ATTACKS_COLUMNS: Final = (
+    "case", "seed", "receipt_p50_ms", "receipt_p95_ms", "receipt_max_ms", "epoch",
+    "used_max_mib", "counted_max_mib", "used_mib", "counted_mib",
+)  # fmt: skip
+PORT_COLUMNS: Final = (
+    "case", "round", "receipt_p95_ms", "receipt_max_ms", "checks", "check_max_ms", "loop_pause_max_ms", "epoch",
+)  # fmt: skip
+LOGINS_COLUMNS: Final = ("case", "round", "logins", "late", "slowest_s")
 
 
 def attacks(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
@@ -58,9 +83,7 @@ def attacks(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None
             most, longest = found["receipt_p95_ms"], found["receipt_max_ms"]
             say(f"seed {seed}  {name:<12} 95 % {most:7.2f} ms  longest {longest:7.2f} ms")
     return {
-        "scenario": "attacks",
-        "machine": machine(),
-        "commit": commit(),
+        **head("attacks"),
         "compiled": tree is not None,
         "seconds": seconds,
         "runs": runs,
@@ -75,46 +98,57 @@ def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-attacks-", ignore_cleanup_errors=True) as directory:
         data = Path(directory, "data")
         server = TandemMQ(data=data, tree=tree)
-        ports = {"stomp": server.stomp_port, "openwire": free_port(), "mqtt": server.listen_to_mqtt()}
+        ports = {"openwire": free_port(), "mqtt": server.listen_to_mqtt()}
         server.openwire = f"{HOST}:{ports['openwire']}"
         with server:
-            assert server.admin_url is not None, "ours has an admin server"
-            ports["admin"] = int(server.admin_url.rpartition(":")[2])
-            # In production it has other machines: the broker and the good client come first.
-            command = [
-                "nice",
-                "-n",
-                "19",
-                sys.executable,
-                "-m",
-                "tandemmq.bench.attackers",
-                name,
-                f"{seed}",
-                f"{seconds + BEGINS_SECONDS}",
-            ]
-            token = data / "index" / "bench.admin-token"
-            environment = {**os.environ, "PYTHONPATH": str(TREE)}
-            attacker = None
             memory = _Memory(server)
-            if name != "nothing":
-                attacker = subprocess.Popen([*command, json.dumps(ports), str(token)], env=environment)
-            try:
+            with _attacker(name, seed, seconds + BEGINS_SECONDS, ports | _ports(server), _token(data)):
                 time.sleep(BEGINS_SECONDS)
-                waited = sorted(_receipts(server, seconds))
+                waited = _receipts(server, seconds)
                 grown = memory.end()
-            finally:
-                if attacker is not None:
-                    attacker.terminate()
-                    attacker.wait()
             epoch = server.status()["epoch"]
+    return {**_figures(waited), "epoch": epoch, **grown}
+
+
+def _figures(waited: Sequence[float]) -> dict[str, float]:
     return {
         "receipts": len(waited),
         "receipt_p50_ms": round((percentile(waited, 0.5) or 0.0) * 1000, 2),
         "receipt_p95_ms": round((percentile(waited, 0.95) or 0.0) * 1000, 2),
         "receipt_max_ms": round(waited[-1] * 1000, 2),
-        "epoch": epoch,
-        **grown,
     }
+
+
+def _ports(server: TandemMQ) -> dict[str, int]:
+    assert server.admin_url is not None, "ours has an admin server"
+    return {"stomp": server.stomp_port, "admin": int(server.admin_url.rpartition(":")[2])}
+
+
+def _token(data: Path) -> Path:
+    return data / "index" / "bench.admin-token"
+
+
+@contextmanager
+def _attacker(
+    name: str, seed: int, seconds: float, ports: Mapping[str, int], token: Path
+) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Run an attacker during the block; None: there is ``nothing`` to run."""
+    if name == NOTHING:
+        yield None
+        return
+    words = [name, f"{seed}", f"{seconds}", json.dumps(ports), str(token)]
+    # A real attacker has other machines: the broker and the good client come first. Guesses cost the attacker little.
+    nice = [] if name == GUESSES else ["nice", "-n", "19"]
+    attacker = subprocess.Popen(
+        [*nice, sys.executable, "-m", "tandemmq.bench.attackers", *words],
+        env={**os.environ, "PYTHONPATH": str(TREE)},
+        stdout=subprocess.PIPE,
+    )
+    with attacker:
+        try:
+            yield attacker
+        finally:
+            attacker.terminate()
 
 
 class _Memory:
@@ -152,41 +186,134 @@ class _Memory:
         return {name: round(count / (1 << 20), 1) for name, count in grown.items()}
 
 
-def _receipts(server: TandemMQ, seconds: float) -> list[float]:
-    """Return the time of each receipt of the client, in seconds."""
-    peer = connect(server.endpoint)
-    request(peer, "SEND", [("destination", "/queue/good"), ("persistent", "true")], "first")
-    count = round(seconds * RECEIPTS_PER_SECOND)
-    waited: list[float] = []
-    began = time.perf_counter()
-
-    def read() -> None:
-        stream = Stream(peer)
-        while len(waited) < count and (frame := stream.next(PATIENCE_SECONDS)) is not None:
-            if frame.startswith(b"RECEIPT"):
-                waited.append(time.perf_counter() - began - len(waited) / RECEIPTS_PER_SECOND)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for number in range(count):
-        time.sleep(max(0.0, began + number / RECEIPTS_PER_SECOND - time.perf_counter()))
-        headers = [("destination", "/queue/good"), ("persistent", "true"), ("receipt", f"{number}")]
-        peer.sendall(command_frame("SEND", headers)[:-1] + BODY + b"\0")
-    reader.join()
-    peer.close()
-    if len(waited) < count:
-        raise BenchError(f"{count - len(waited)} receipts did not come in {PATIENCE_SECONDS:g} s")
-    return waited
+def _receipts(server: TandemMQ, seconds: float) -> Sequence[float]:
+    """Return the time of each receipt of the client, in seconds, the shortest first."""
+    plan = LoadPlan(
+        server.endpoint,
+        producers=1,
+        consumers=0,
+        count=round(seconds * RECEIPTS_PER_SECOND),
+        rate=RECEIPTS_PER_SECOND,
+        destination="/queue/good",
+        stall_seconds=PATIENCE_SECONDS,
+    )
+    return run_load(plan).receipt_seconds
 
 
-_COLUMNS: Final = (
-    "receipt_p50_ms", "receipt_p95_ms", "receipt_max_ms", "epoch",
-    "used_max_mib", "counted_max_mib", "used_mib", "counted_mib",
-)  # fmt: skip
+# ---- the admin port
 
 
-def table(figures: Mapping[str, Any]) -> list[str]:
-    """Return the runs as aligned columns."""
-    rows = [["case", "seed", *_COLUMNS]]
-    rows += [[run["case"], str(run["seed"]), *(str(run[name]) for name in _COLUMNS)] for run in figures["runs"]]
-    return aligned(rows)
+def admin_port(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
+    """Run all rounds of all cases, in turn. Raises BenchError."""
+    runs = []
+    for number in range(1, rounds + 1):
+        for name in cases:
+            runs.append(found := {"case": name, "round": number, **_run_port(name, seconds, tree or TREE)})
+            say(f"round {number}  {name:<8} {found}")
+    return {**head("admin-port"), "seconds": seconds, "runs": runs}
+
+
+def _run_port(name: str, seconds: float, tree: Path) -> Mapping[str, Any]:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-admin-", ignore_cleanup_errors=True) as directory,
+        TandemMQ(data=Path(directory, "data"), tree=tree) as server,
+        _attacker(name, 1, seconds + PORT_BEGINS_SECONDS, _ports(server), _token(Path(directory, "data"))) as attacker,
+    ):
+        if attacker is not None:
+            time.sleep(PORT_BEGINS_SECONDS)
+        checks: list[float | None] = []
+        checking = threading.Thread(target=_check, args=(server.admin_url or "", time.monotonic() + seconds, checks))
+        checking.start()
+        waited = _receipts(server, seconds)
+        checking.join()
+        said = b"" if attacker is None else attacker.communicate(timeout=END_SECONDS_MAX)[0]
+        status = _get(f"{server.admin_url}/status", 60.0)
+    answered = [each for each in checks if each is not None]
+    return {
+        **_figures(waited),
+        "checks": f"{len(answered)} of {len(checks)}",
+        "check_max_ms": round(max(answered, default=0.0) * 1000, 2),
+        "loop_pause_max_ms": status["counts"]["loop_pause_max_ms"],
+        "epoch": status["epoch"],
+        **json.loads(said or b"{}"),
+    }
+
+
+def _check(admin_url: str, ends: float, found: list[float | None]) -> None:
+    while time.monotonic() < ends:
+        began = time.monotonic()
+        try:
+            _get(f"{admin_url}/health/live", CHECK_SECONDS_MAX)
+            found.append(time.monotonic() - began)
+        except OSError:
+            found.append(None)
+        time.sleep(CHECK_SECONDS)
+
+
+def _get(url: str, seconds_max: float) -> Any:
+    with urllib.request.urlopen(url, timeout=seconds_max) as answer:
+        return json.loads(answer.read())
+
+
+# ---- logins
+
+
+def logins(rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
+    """Run all rounds. Raises BenchError."""
+    runs = []
+    for number in range(1, rounds + 1):
+        for case, seconds in _run_logins(tree or TREE):
+            late = sum(each is None or each > LOGIN_SECONDS_MAX for each in seconds)
+            slowest = max((each for each in seconds if each is not None), default=0.0)
+            runs.append({"round": number, "case": case, "logins": len(seconds), "late": late, "slowest_s": slowest})
+            say(f"round {number}  {case:<12} {len(seconds) - late} of {len(seconds)} in time, slowest {slowest:.2f} s")
+    has_failed = any(run["late"] for run in runs)
+    return {**head("logins"), "runs": runs, "has_failed": has_failed}
+
+
+def _run_logins(tree: Path) -> list[tuple[str, list[float | None]]]:
+    with tempfile.TemporaryDirectory(prefix="bench-logins-", ignore_cleanup_errors=True) as directory:
+        users, data = Path(directory, "users"), Path(directory, "data")
+        names = {"guest": "guest", **{f"user{n}": _PASSWORD for n in range(USERS)}}  # the bench itself is guest
+        users.write_text("".join(f"{name}:{passwords.make(word)}:\n" for name, word in names.items()))
+        settings = [f"security.users_file={users}"]
+        first, second, third = (TandemMQ(data=data, broker=name, tree=tree, settings=settings) for name in "abc")
+        with first:
+            _ = asyncio.run(_log_in_all(first.stomp_port))
+            time.sleep(2 * LOOK_SECONDS)  # until it is written
+        with second:
+            third.start()
+            try:
+                third.await_standby()
+                time.sleep(2 * LOOK_SECONDS)  # until it is read
+                ports = {"stomp": second.stomp_port, "next": third.stomp_port}
+                with _attacker(GUESSES, 1, 0.0, ports, Path(os.devnull)):
+                    time.sleep(GUESSED_SECONDS)
+                    found = [("master", asyncio.run(_log_in_all(second.stomp_port)))]
+                    second.kill()
+                    found.append(("next master", asyncio.run(_log_in_all(third.stomp_port))))
+            finally:
+                third.discard()
+        return found
+
+
+async def _log_in_all(port: int) -> list[float | None]:
+    """Return the seconds of each login from its established connection; None: it was refused."""
+    return list(await asyncio.gather(*(_log_in(port, n) for n in range(USERS))))
+
+
+async def _log_in(port: int, number: int) -> float | None:
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(HOST, port, local_addr=(f"127.1.0.{number + 1}", 0))
+        except OSError:
+            await asyncio.sleep(0.01)  # no master yet
+            continue
+        began = time.perf_counter()
+        try:
+            answered = await answer(reader, writer, f"user{number}", _PASSWORD)
+        except (OSError, asyncio.IncompleteReadError):
+            continue  # a standby closed the connection
+        finally:
+            writer.close()
+        return time.perf_counter() - began if answered.startswith(b"CONNECTED") else None

@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import FILE_BYTES, write_journal
-from tandemmq.bench.load import run_load
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.report import aligned, commit, machine
+from tandemmq.bench.peers.server import TREE, TandemMQ
+from tandemmq.bench.report import Say, head
 
 BODY_BYTES = 1024
 RECORD_BYTES = 1_290  # of such a message in the journal
@@ -37,7 +37,6 @@ COMPACTED_FILES = 20
 FOLLOWED_BYTES = 500_000_000
 RARELY = "store.checkpoint_interval=1h"
 
-Say = Callable[[str], None]
 Meanwhile = Callable[[TandemMQ, Path, LoadPlan], None]
 
 
@@ -94,9 +93,7 @@ def beside(
             runs.append({"case": name, "round": number, **figures})
             say(f"round {number}  {name:<12} p99 {figures['receipt_p99_ms']:7.2f} ms")
     return {
-        "scenario": "beside",
-        "machine": machine(),
-        "commit": commit(),
+        **head("beside"),
         "compiled": tree is not None,
         "rate": rate,
         "runs": runs,
@@ -147,11 +144,7 @@ def _running(meanwhile: Meanwhile | None, server: TandemMQ, data: Path, plan: Lo
         raise failed[0]
 
 
-_COLUMNS = ("receipt_p50_ms", "receipt_p99_ms", "receipt_p999_ms", "receipt_max_ms", "receive_p99_ms", "receive_max_ms")
-
-
-def table(figures: Mapping[str, Any]) -> list[str]:
-    """Return the runs as aligned columns."""
-    rows = [["case", "round", *_COLUMNS]]
-    rows += [[run["case"], str(run["round"]), *(f"{run[name]:.2f}" for name in _COLUMNS)] for run in figures["runs"]]
-    return aligned(rows)
+COLUMNS = (
+    "case", "round",
+    "receipt_p50_ms", "receipt_p99_ms", "receipt_p999_ms", "receipt_max_ms", "receive_p99_ms", "receive_max_ms",
+)  # fmt: skip

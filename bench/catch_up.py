@@ -16,21 +16,20 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Final
 
-from tandemmq.bench.connection import BenchError, Endpoint, connect, disconnect, read_frame
-from tandemmq.bench.frames import SendStream, read_receipts
+from tandemmq.bench.driver.load import percentile
+from tandemmq.bench.driver.process import cost
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, SendStream, connect, disconnect, read_frame, read_receipts
 from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.replicated import ReplicatedSet
-from tandemmq.bench.peers.server import HOST, PeerMissing
-from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.process import cost
-from tandemmq.bench.statistics import percentile
+from tandemmq.bench.peers.server import HOST, PeerMissing, TandemMQ
+from tandemmq.bench.report import Say
 
 GIGABYTE: Final = 10**9
 # Of the stored messages. A catch-up copies bytes; only the founding of the set, before it, reads each message.
@@ -54,7 +53,7 @@ PATIENCE_SECONDS: Final = 30.0
 def catch_up(
     gigabytes: float,
     rounds: int,
-    say: Callable[[str], None],
+    say: Say,
     pace: float = PACE_PER_SECOND,
     directory: Path | None = None,
 ) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def catch_up(
 RATIOS: Final = ("p99_to_rest", "copys_p99_to_rest", "p99_to_the_paced_copys")
 
 
-def _measure(whole: ReplicatedSet, pace: float, say: Callable[[str], None]) -> dict[str, Any]:
+def _measure(whole: ReplicatedSet, pace: float, say: Say) -> dict[str, Any]:
     master, node = whole.master, whole.nodes[-1]
     started_with_load = os.getloadavg()[0]
     with _paced(whole.endpoint, pace) as at_rest:

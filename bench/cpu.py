@@ -1,5 +1,4 @@
-"""``python -m tandemmq.bench --scenario cpu``: CPU of the broker for one message, compared with a baseline commit, or
-of another Python compared with this one.
+"""``python -m tandemmq.bench --scenario cpu``: CPU of the broker for one message, compared with a baseline commit.
 
 Other work on a machine changes every rate, and CPU much less. The remaining noise is reduced in three ways. Each case
 is a fixed number of messages, so that the work is the same. The baseline's broker and the candidate take turns within
@@ -10,25 +9,19 @@ and the ratio is the median of the ratios of the rounds.
 from __future__ import annotations
 
 import statistics
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.allocations import counter
-from tandemmq.bench.baseline import checked_out, default_baseline, described
-from tandemmq.bench.connection import BenchError, Endpoint
-from tandemmq.bench.interpreters import ask, name
-from tandemmq.bench.load import run_load
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.loads import WORKLOADS, Load
-from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TREE, Measured
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.report import aligned, commit, machine
-from tandemmq.bench.syscalls import counted
+from tandemmq.bench.peers.server import HOST, TREE, Measured
+from tandemmq.bench.report import Say, aligned, checked_out, default_baseline, described, head
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 # Two processes of the same code differ by some percent for as long as they live.
@@ -36,7 +29,6 @@ ROUNDS_OF_A_BROKER = 4
 BATCH = 100
 JMS_SECONDS, JMS_SETTLE_SECONDS = 3.0, 1.0
 
-Say = Callable[[str], None]
 Figures = Mapping[str, float]
 
 
@@ -62,14 +54,6 @@ CASES: Mapping[str, Case] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A broker to measure: its tree, and the Python that runs it."""
-
-    tree: Path
-    python: str = sys.executable
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """Figures of a case on one side in one round; of the server, and per message unless their name says otherwise."""
 
@@ -79,50 +63,34 @@ class Run:
     figures: Figures
 
 
-def cpu(
-    baseline: str | None, cases: Sequence[str], rounds: int, scale: float, say: Say, python: str | None = None
-) -> dict[str, Any]:
+def cpu(baseline: str | None, cases: Sequence[str], rounds: int, scale: float, say: Say) -> dict[str, Any]:
     """Return the figures of all cases.
 
     Without ``baseline``, it is the commit where this branch left the main one; without such a commit, nothing is
-    compared. With ``python``, that Python runs the candidate, and the baseline is the same tree with the running
-    Python.
+    compared.
     """
     with ExitStack() as trees:
-        if python is not None:
-            sides = {CANDIDATE: Side(TREE, python), BASELINE: Side(TREE)}
-            against: str | None = f"this tree by Python {name()}"
-        else:
-            sides = {CANDIDATE: Side(TREE)}
-            baseline = baseline or default_baseline()
-            against = described(baseline) if baseline else None
-            if baseline is not None:
-                sides[BASELINE] = Side(trees.enter_context(checked_out(baseline)))
+        sides = {CANDIDATE: TREE}
+        baseline = baseline or default_baseline()
+        against = described(baseline) if baseline else None
+        if baseline is not None:
+            sides[BASELINE] = trees.enter_context(checked_out(baseline))
         say(f"the baseline is {against}" if against else "there is no other commit here: nothing to compare with")
         runs = measure(sides, cases, rounds, scale, say)
-        told = {case: summary(runs, case) for case in cases}
-        # A Python without the lock works only with its own allocator: nothing could be counted.
-        for each, side in sides.items() if python is None else ():
-            say(f"counting allocations: {each}")
-            for case, count in allocations(side, cases, scale).items():
-                told[case][each]["allocations"] = round(count, 1)
     return {
-        "scenario": "cpu",
-        "machine": machine(),
-        "commit": commit(),
-        "candidate_python": ask(python or sys.executable, "tandemmq.bench.interpreters", "name"),
+        **head("cpu"),
         "baseline": against,
-        "cases": told,
+        "cases": {case: summary(runs, case) for case in cases},
         "runs": [{"case": run.case, "side": run.side, "round": run.round, **run.figures} for run in runs],
     }
 
 
-def measure(sides: Mapping[str, Side], cases: Sequence[str], rounds: int, scale: float, say: Say) -> list[Run]:
+def measure(sides: Mapping[str, Path], cases: Sequence[str], rounds: int, scale: float, say: Say) -> list[Run]:
     """Start a broker of each side for a few rounds, then new ones; a broker that is not measured is idle."""
     runs: list[Run] = []
     for first in range(1, rounds + 1, ROUNDS_OF_A_BROKER):
         with ExitStack() as running:
-            servers = {side: running.enter_context(Measured(of.tree, of.python)) for side, of in sides.items()}
+            servers = {side: running.enter_context(Measured(tree)) for side, tree in sides.items()}
             for case in cases:
                 for server in servers.values():
                     load_figures(server, case, scale)
@@ -133,24 +101,6 @@ def measure(sides: Mapping[str, Side], cases: Sequence[str], rounds: int, scale:
                     say(round_line(done))
                     runs += done
     return runs
-
-
-def allocations(side: Side, cases: Sequence[str], scale: float) -> dict[str, float]:
-    """Return the allocations of each case per message, counted with a separate broker, whose CPU is not measured. Empty
-    without a compiler."""
-    found: dict[str, float] = {}
-    with counter() as counted_by:
-        if counted_by is None:
-            return found
-        server = Measured(side.tree, side.python)
-        server.environment = counted_by.environment
-        with server:
-            for case in cases:
-                load_figures(server, case, scale)
-                before = counted_by.count()
-                figures = load_figures(server, case, scale)
-                found[case] = (counted_by.count() - before) / figures["messages"]
-    return found
 
 
 def load_figures(server: Measured, case: str, scale: float) -> Figures:
@@ -168,8 +118,7 @@ def load_figures(server: Measured, case: str, scale: float) -> Figures:
     )
     if CASES[case].qos is not None:
         return _mqtt_figures(server, case, replace(plan, endpoint=Endpoint(HOST, server.ports["mqtt"])))
-    with counted(server.pid) as calls:
-        result = run_load(plan)
+    result = run_load(plan)
     if result.received != messages:
         raise BenchError(f"{case}: {messages} sent, {result.received} received")
     seconds, system = result.server_cpu_seconds, result.server_system_seconds
@@ -178,11 +127,9 @@ def load_figures(server: Measured, case: str, scale: float) -> Figures:
     assert system is not None
     assert waits is not None
     assert preemptions is not None
-    figures = _of_each(messages, seconds, system, waits, preemptions, calls) | {"rate": result.received_per_second}
+    figures = _of_each(messages, seconds, system, waits, preemptions) | {"rate": result.received_per_second}
     if result.messages_per_sync is not None:
         figures["messages_per_batch"] = result.messages_per_sync
-        if "futexes" in calls:
-            figures["futexes_a_batch"] = figures["futexes"] * result.messages_per_sync
     return figures
 
 
@@ -190,17 +137,15 @@ def _mqtt_figures(server: Measured, case: str, plan: LoadPlan) -> Figures:
     qos, messages = CASES[case].qos, plan.count
     assert qos is not None
     assert messages is not None
-    with counted(server.pid) as calls:
-        result = run_mqtt_load(server.pid, plan, qos, case)
+    result = run_mqtt_load(server.pid, plan, qos, case)
     spent = result.spent
-    figures = _of_each(messages, spent.cpu_seconds, spent.system_seconds, spent.waits, spent.preemptions, calls)
+    figures = _of_each(messages, spent.cpu_seconds, spent.system_seconds, spent.waits, spent.preemptions)
     return figures | {"rate": result.received / result.seconds}
 
 
 def _jms_figures(server: Measured, case: Case, scale: float) -> Figures:
-    with counted(server.pid) as calls, Load(WORKLOADS[case.jms], server) as load:
+    with Load(WORKLOADS[case.jms], server) as load:
         window = load.window(JMS_SECONDS * scale, JMS_SETTLE_SECONDS)
-    # Calls are also counted while the load settles.
     return {
         "messages": load.sent,
         "cpu_us": window.cpu_us,
@@ -209,13 +154,10 @@ def _jms_figures(server: Measured, case: Case, scale: float) -> Figures:
         "waits": window.waits,
         "preemptions": window.preemptions,
         "rate": window.rate,
-        **{name: count / load.sent for name, count in calls.items()},
     }
 
 
-def _of_each(
-    messages: float, seconds: float, system: float, waits: int, preemptions: int, calls: Mapping[str, int]
-) -> dict[str, float]:
+def _of_each(messages: float, seconds: float, system: float, waits: int, preemptions: int) -> dict[str, float]:
     return {
         "messages": messages,
         "cpu_us": seconds / messages * 1e6,
@@ -223,14 +165,7 @@ def _of_each(
         "system_us": system / messages * 1e6,
         "waits": waits / messages,
         "preemptions": preemptions / messages,
-        **{name: count / messages for name, count in calls.items()},
     }
-
-
-def ratios(runs: Sequence[Run]) -> dict[str, float | None]:
-    """Return the CPU of each case relative to the baseline's, as the median of the rounds; None without a baseline."""
-    cases = dict.fromkeys(run.case for run in runs)
-    return {case: statistics.median(found) if (found := _ratios(runs, case, "cpu_us")) else None for case in cases}
 
 
 def _ratios(runs: Sequence[Run], case: str, figure: str) -> list[float]:
@@ -270,9 +205,6 @@ _COLUMNS = {
     "system_us": "system us",
     "waits": "waits",
     "preemptions": "preemptions",
-    "syscalls": "syscalls",
-    "futexes_a_batch": "futexes a batch",
-    "allocations": "allocations",
     "messages_per_batch": "messages a batch",
     "rate": "messages a second",
 }

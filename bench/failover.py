@@ -9,33 +9,33 @@ all cases of their size.
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import shutil
+import signal
+import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.outage import OutageResult
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.journals import write_journal
-from tandemmq.bench.load import run_load
-from tandemmq.bench.outage import OutageResult, run_outage
-from tandemmq.bench.peers.activemq import ActiveMQ
-from tandemmq.bench.peers.postgres import Postgres
-from tandemmq.bench.peers.server import PeerMissing, Server, running_pair
-from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.report import machine
-from tandemmq.bench.witness import Acknowledger, drain, fill
+from tandemmq.bench.peers.brokers import ActiveMQ
+from tandemmq.bench.peers.server import HOST, PeerMissing, Server, TandemMQ, running_pair
+from tandemmq.bench.report import Say, head
+from tandemmq.bench.witness import Toll, hand_over, strike_and_count
 
 BODY_BYTES = 1024
-HANDOVER_SECONDS_MAX = 60.0
 SIZES: Mapping[str, int] = {"empty": 0, "1m": 1_000_000, "10gb": 7_750_000}  # messages of BODY_BYTES
 LOCKS: Mapping[str, tuple[str, ...]] = {
     "shared-file": (),
@@ -63,8 +63,6 @@ STEPS = {
 }
 CLIENT = "client"  # the rest of an outage: detection, connecting, sending again
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -72,29 +70,26 @@ class Round:
     predicted before. Both only if the broker reports them."""
 
     outage: OutageResult
-    lost: int
-    undone: int
-    twice: int
-    steps: Mapping[str, float]
-    predicted_seconds: float | None
+    toll: Toll
+    steps: Mapping[str, float] = field(default_factory=dict)
+    predicted_seconds: float | None = None
 
     def figures(self) -> dict[str, object]:
         return {
             **self.outage.figures(),
             "predicted_seconds": self.predicted_seconds,
-            "lost": self.lost,
-            "undone": self.undone,
-            "twice": self.twice,
+            **asdict(self.toll),
             "steps_ms": {name: round(seconds * 1000, 1) for name, seconds in self.steps.items()},
         }
 
 
 @dataclass(slots=True)
 class Case:
-    """All rounds of a lock (or another broker) and a size; ``problem``: why there are no more."""
+    """All rounds of a lock, or another broker, or an end of a set's master, and what is stored; ``problem``: why there
+    are no more."""
 
     name: str
-    size: str
+    size: str | int
     rounds: list[Round] = field(default_factory=list)
     problem: str | None = None
 
@@ -109,9 +104,7 @@ class Case:
             "p50_seconds": round(statistics.median(outages), 4) if outages else None,
             "max_seconds": round(max(outages), 4) if outages else None,
             "predicted_p50_seconds": round(statistics.median(predicted), 4) if predicted else None,
-            "lost": sum(each.lost for each in self.rounds),
-            "undone": sum(each.undone for each in self.rounds),
-            "twice": sum(each.twice for each in self.rounds),
+            **asdict(sum((each.toll for each in self.rounds), Toll())),
             "steps_p50_ms": {
                 name: round(statistics.median(each.steps.get(name, 0.0) for each in self.rounds) * 1000, 1)
                 for name in (*STEPS.values(), CLIENT)
@@ -162,7 +155,7 @@ def failover(
                     case.problem = str(problem)
                 say(case.line())
                 done.append(case)
-    return {"scenario": "failover", "machine": machine(), "cases": [case.figures() for case in done]}
+    return {**head("failover"), "cases": [case.figures() for case in done]}
 
 
 def _store(root: Path, name: str, size: str, say: Say) -> Path:
@@ -201,44 +194,24 @@ def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -
     master, standby = pair
     if load:
         run_load(LoadPlan(master.endpoint, count=load, body_bytes=BODY_BYTES, destination=f"{destination}.load"))
-    acknowledged = f"{destination}.acknowledged"
-    fill(master.endpoint, acknowledged, ACKNOWLEDGED_MAX)
-    acknowledger = Acknowledger(master.endpoint, acknowledged)
     predicted = None
     if standby.admin_url is not None:
         predicted = standby.status()["standby"]["takeover"]["total_seconds"]
-    outage = run_outage(
+    outage, toll = strike_and_count(
         [master.endpoint, standby.endpoint],
         master.pid,
         destination,
-        seconds_before=ROUND_SECONDS,
-        seconds_after=0.2,
-        body_bytes=BODY_BYTES,
-        strike=(lambda: _hand_over(master)) if is_handover else None,
+        ACKNOWLEDGED_MAX,
+        ROUND_SECONDS,
+        (lambda: hand_over(master)) if is_handover else None,
+        lambda: standby.endpoint,
     )
-    acknowledger.end()
-    sent, left = drain(standby.endpoint, destination), drain(standby.endpoint, acknowledged)
-    confirmed = range(outage.confirmed_before + outage.confirmed_after)
     steps = _steps(standby, outage)
     if not is_handover:
         master.kill()  # the process is dead: this only records it
         master.start()
     master.await_standby(has_caught_up=True)
-    return Round(
-        outage,
-        lost=sum(number not in sent for number in confirmed)
-        + sum(number not in left and number not in acknowledger.asked for number in range(ACKNOWLEDGED_MAX)),
-        undone=sum(number in left for number in acknowledger.confirmed),
-        twice=sum(count > 1 for count in (*sent.values(), *left.values())),
-        steps=steps,
-        predicted_seconds=predicted,
-    )
-
-
-def _hand_over(master: Server) -> None:
-    assert master.admin_url is not None, "ours has one"
-    command = [sys.executable, "-m", "tandemmq", "handover", "--admin", master.admin_url]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=HANDOVER_SECONDS_MAX)
+    return Round(outage, toll, steps, predicted)
 
 
 def _steps(survivor: Server, outage: OutageResult) -> Mapping[str, float]:
@@ -256,3 +229,49 @@ def _steps(survivor: Server, outage: OutageResult) -> Mapping[str, float]:
             before = event["boot_seconds"]
     steps[CLIENT] = max(0.0, outage.outage_seconds - sum(steps.values()))
     return steps
+
+
+# ---- the database of locks
+
+USER = "bench"
+ANSWER_SECONDS_MAX = 60.0
+
+
+class Postgres(Server):
+    """PostgreSQL as Debian packages it, in its own directory, on a loopback port. It syncs its commits, as in
+    production: writing a lease costs the same here."""
+
+    name = "postgres"
+    stop_signal = signal.SIGINT  # "fast": it closes all connections
+
+    @property
+    def url(self) -> str:
+        """Value for ``locker.data_source``."""
+        return f"postgresql+psycopg://{USER}@{HOST}:{self.port}/postgres"
+
+    def start(self) -> None:
+        programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+        if not programs:
+            raise PeerMissing("PostgreSQL is not installed (/usr/lib/postgresql/*/bin/postgres)")
+        user = None if os.geteuid() else pwd.getpwnam("postgres").pw_name  # it refuses to run as root
+        if user is not None:
+            shutil.chown(self.directory, user)
+        data = str(self.directory / "data")
+        made = subprocess.run(
+            [str(programs[-1].parent / "initdb"), "-D", data, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C"],
+            user=user,
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if made.returncode:
+            raise BenchError(f"initdb: {made.stderr.strip()}")
+        settings = (f"port={self.port}", f"listen_addresses={HOST}", "unix_socket_directories=")
+        options = [word for each in settings for word in ("-c", each)]
+        self.spawn([str(programs[-1]), "-D", data, *options], user=user)
+
+    def ask(self) -> None:
+        if "ready to accept connections" not in self.output():
+            raise BenchError("it is not ready")
+        socket.create_connection((HOST, self.port), ANSWER_SECONDS_MAX).close()

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from tandemmq.bench.frames import command_frame
-from tandemmq.bench.mqtt_connection import packet, text
+from tandemmq.bench.driver.stomp import command_frame
+from tandemmq.bench.mqtt_load import packet, text
 from tandemmq.bench.peers.server import HOST
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED
@@ -26,7 +26,6 @@ from tandemmq.broker.protocols.openwire.wireformat import our_info
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.utf import encode_modified
 
-MIB: Final = 1 << 20
 NOBODY: Final = "/topic/nobody"
 CHUNK_BYTES: Final = 1 << 18
 

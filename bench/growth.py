@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.connection import BenchError, Endpoint, connect, error_text, read_frame
-from tandemmq.bench.frames import command_frame
-from tandemmq.bench.load import run_load
-from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.process import status_number
-from tandemmq.bench.report import commit, machine
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.process import status_number
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, command_frame, connect, error_text, read_frame
+from tandemmq.bench.peers.server import TandemMQ
+from tandemmq.bench.report import Say, head
 
 # A connector takes 10,000 connections, of which the load needs some.
 SIZES = (1, 10, 100, 1_000, 9_000)
@@ -31,7 +30,6 @@ AT_ONCE = 500
 SECONDS_MAX = 120.0
 SETTLE_SECONDS = 1.5
 
-Say = Callable[[str], None]
 Grow = Callable[["Field", int, int], None]
 
 
@@ -59,9 +57,7 @@ def growth(subjects: Sequence[str], sizes: Sequence[int], say: Say) -> dict[str,
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     steps = {subject: list(_steps(subject, sizes, say)) for subject in subjects}
     return {
-        "scenario": "growth",
-        "machine": machine(),
-        "commit": commit(),
+        **head("growth"),
         "bytes_each": {subject: round(each(found)) for subject, found in steps.items() if len(found) > 1},
         "steps": steps,
     }

@@ -15,24 +15,22 @@ import shutil
 import signal
 import statistics
 import subprocess
-from collections.abc import Callable, Collection, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.baseline import checked_out, default_baseline, described
-from tandemmq.bench.budget import Budget
-from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.cpu import BASELINE
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.jms_load import run_jms_load
-from tandemmq.bench.load import run_load
 from tandemmq.bench.mqtt_load import run_mqtt_load
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.report import aligned, commit, machine
+from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
+from tandemmq.bench.report import Say, aligned, checked_out, default_baseline, described, head
 
 PROGRAMS = ("valgrind", "callgrind_control")
 # This tree, and one of compiled libraries.
@@ -45,6 +43,7 @@ STALL_SECONDS_MAX = 120.0
 ROUNDS = 3
 # Maximum number of times that the rounds of a case are repeated while it is beyond the budget.
 TRIALS_MAX = 4
+BUDGET_FILE = Path(__file__).with_name("budget.toml")
 
 # Cases of MQTT.
 QOS = {"mqtt-qos0": 0, "mqtt-qos1": 1}
@@ -60,9 +59,47 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     **{case: {} for case in QOS},
 }
 
-Say = Callable[[str], None]
 # By side, by case, of each round.
 Counts = Mapping[str, Mapping[str, list[float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """``baselines``: by case, the commit whose plain Python it is compared with. ``shares``: by case and side, what the
+    side may take as a share of that. ``noise``: a part of the share, beyond it, that may be the noise of the count."""
+
+    noise: float
+    baselines: Mapping[str, str]
+    shares: Mapping[str, Mapping[str, float]]
+
+    @classmethod
+    def read(cls, text: str, known: Container[str]) -> Budget:
+        """Return the budget in a TOML text. ValueError if a case is not known, or has two baselines."""
+        found = tomllib.loads(text)
+        noise = float(found.pop("noise"))
+        baselines: dict[str, str] = {}
+        shares: dict[str, Mapping[str, float]] = {}
+        for commit_id, cases in found.items():
+            for case, of_sides in cases.items():
+                if case not in known:
+                    raise ValueError(f"the budget names the case {case!r}, which is not known")
+                if case in baselines:
+                    raise ValueError(f"the budget names the case {case!r} twice")
+                baselines[case] = commit_id
+                shares[case] = {side: float(share) for side, share in of_sides.items()}
+        return cls(noise, baselines, shares)
+
+    def accepted(self, case: str, side: str) -> float:
+        """Return the maximum of ``side`` with the noise, as a share of the baseline. KeyError: it has none."""
+        return self.shares[case][side] * (1 + self.noise)
+
+    def beyond(self, ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
+        """Return the cases of which a side takes more than is accepted. ``ratios``: by case and side."""
+        return [
+            case
+            for case, of_sides in ratios.items()
+            if any(ratio > self.accepted(case, side) for side, ratio in of_sides.items())
+        ]
 
 
 class CountedTandemMQ(TandemMQ):
@@ -172,9 +209,7 @@ def instructions(
         counts = counted(lambda side, case: _count(servers[side][case], case, messages), servers, cases, rounds, budget)
     told = summary(counts)
     return {
-        "scenario": "instructions",
-        "machine": machine(),
-        "commit": commit(),
+        **head("instructions"),
         "baselines": {case: described(commit_id) for case, commit_id in baselines.items()},
         "cases": told,
         "beyond": _beyond(told, budget),

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.mqtt_load import PairResult, run_pair
-from tandemmq.bench.plan import LoadPlan
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat
 from tandemmq.broker.protocols.openwire.frames import FrameCutter

@@ -17,11 +17,10 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tandemmq.bench.connection import connect
-from tandemmq.bench.frames import command_frame
+from tandemmq.bench.driver.stomp import command_frame, connect
 from tandemmq.bench.growth import SETTLE_SECONDS, Field, resident, send_frames
-from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.report import aligned, commit, machine
+from tandemmq.bench.peers.server import TandemMQ
+from tandemmq.bench.report import Say, aligned, head
 
 APART_BYTES: Final = 8 << 20
 APART_PART: Final = 0.2
@@ -30,7 +29,6 @@ OF_A_CONNECTION: Final = 500
 # Words of the longest name, which has 512 bytes.
 WORDS: Final = 256
 
-Say = Callable[[str], None]
 Attack = Callable[[Field], None]
 
 
@@ -43,9 +41,7 @@ def pairs(cases: Sequence[str], say: Say) -> dict[str, Any]:
         runs.append(found := {"case": name, **_run(ATTACKS[name])})
         say(f"{name:<18} used {_mib(found['used_bytes'])} MiB  counted {_mib(found['counted_bytes'])} MiB")
     return {
-        "scenario": "pairs",
-        "machine": machine(),
-        "commit": commit(),
+        **head("pairs"),
         "runs": runs,
         "has_failed": not all(each["is_counted"] for each in runs),
     }

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from tandemmq.bench.pipeline_decode import KEYS, MESSAGES, chosen, decode_held
-from tandemmq.bench.process import cost, descendants, peak_bytes
+from tandemmq.bench.driver.process import cost, descendants, peak_bytes
+from tandemmq.bench.pipeline import KEYS, MESSAGES, chosen, decode_held
 from tandemmq.pipeline.jobs import composition
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.session import session

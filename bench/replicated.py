@@ -1,27 +1,34 @@
 """``python -m tandemmq.bench --scenario replicated``: a set of three nodes, beside its peers.
 
 throughput  the set, a single node and RabbitMQ's quorum queues on three nodes, in turn, under the same loads
-outage      how long clients wait when the master is killed, hands over or gets SIGTERM (bench.replicated_outage)
+outage      how long clients wait when the master is killed, hands over or gets SIGTERM. One set runs through all rounds
+            of a size; the former master is started again and follows. Each round counts the messages lost, undone or
+            stored twice (bench.witness).
 catch-up    speed at which an empty node gets the others' data, under load (bench.catch_up)
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import statistics
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tandemmq.bench.catch_up import PACE_PER_SECOND, catch_up
-from tandemmq.bench.connection import BenchError
-from tandemmq.bench.load import run_load
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.process import cost
+from tandemmq.bench.driver.stomp import BenchError
+from tandemmq.bench.failover import Case, Round
+from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.replicated import Alone, Group, RabbitMQCluster, ReplicatedSet
-from tandemmq.bench.peers.server import PeerMissing
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.process import cost
-from tandemmq.bench.replicated_outage import outages
-from tandemmq.bench.report import commit, machine
+from tandemmq.bench.peers.server import PeerMissing, TandemMQ
+from tandemmq.bench.report import Say, head
+from tandemmq.bench.witness import hand_over, strike_and_count
 
 THROUGHPUT = "throughput"
 OUTAGE = "outage"
@@ -37,8 +44,6 @@ GROUPS: Mapping[str, Callable[[], Group]] = {
 }
 SETS = ("tandemmq-quorum_disk", "tandemmq-quorum_mem")
 PEERS = ("tandemmq", "rabbitmq-quorum")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ def replicated(
 ) -> dict[str, Any]:
     """Return the figures of all cases. ``plan``: duration of a load and length of its messages; ``pace``: messages a
     second during a catch-up; ``directory``: place of the directory of the node that catches up."""
-    figures: dict[str, Any] = {"scenario": "replicated", "machine": machine(), "commit": commit()}
+    figures = head("replicated")
     if THROUGHPUT in cases:
         figures[THROUGHPUT] = throughput(groups, rounds, plan, say)
     if OUTAGE in cases:
@@ -167,3 +172,84 @@ def has_failed(figures: Mapping[str, Any]) -> bool:
         or any(each["problem"] or each["lost"] or each["undone"] for each in figures.get(OUTAGE, ()))
         or bool(figures.get(CATCH_UP, {}).get("problem"))
     )
+
+
+# ---- outages
+
+BODY_BYTES: Final = 1024
+LOAD_MESSAGES: Final = 5_000
+ACKNOWLEDGED_MAX: Final = 500
+ROUND_SECONDS: Final = 1.0
+TIMEOUT: Final = "2s"
+BUILD_SECONDS_MAX: Final = 1_800.0
+KILL, HANDOVER, SIGTERM = "kill", "handover", "sigterm"
+ENDS: Final = (KILL, HANDOVER, SIGTERM)
+
+
+def outages(
+    rounds: int,
+    backlog: int,
+    say: Say,
+    ends: Sequence[str] = ENDS,
+    load: int = LOAD_MESSAGES,
+) -> list[Mapping[str, Any]]:
+    """Run all cases with an empty store, then with ``backlog`` messages; 0: only empty."""
+    done: list[Case] = []
+    for stored in (0, backlog) if backlog else (0,):
+        cases = [Case(end, stored) for end in ends]
+        done += cases
+        try:
+            whole = ReplicatedSet(timeout=TIMEOUT)
+            if stored:
+                write_journal(whole.data(whole.nodes[0]), stored, BODY_BYTES)
+                for node in whole.nodes:
+                    node.start_timeout_seconds = BUILD_SECONDS_MAX
+            with whole:
+                whole.await_whole(BUILD_SECONDS_MAX)
+                _all_rounds(whole, cases, rounds, load, say)
+        except (BenchError, PeerMissing, OSError, StopIteration) as problem:
+            for case in cases:
+                case.problem = case.problem or (str(problem) if len(case.rounds) < rounds else None)
+        for case in cases:
+            say(case.line())
+    return [{**case.figures(), "zk_session_timeout": TIMEOUT} for case in done]
+
+
+def _all_rounds(whole: ReplicatedSet, cases: Sequence[Case], rounds: int, load: int, say: Say) -> None:
+    run = uuid.uuid4().hex[:8]
+    for number in range(rounds):
+        for case in cases:
+            case.rounds.append(_round(whole, case.name, f"/queue/bench.{run}.{case.name}.{number}", load))
+            say(f"{case.name} {case.size} {number + 1}: {case.rounds[-1].outage.outage_seconds:.3f} s")
+
+
+def _round(whole: ReplicatedSet, end: str, destination: str, load: int) -> Round:
+    """End the master, and wait until the set is complete again."""
+    master = whole.master
+    if load:
+        run_load(LoadPlan(master.endpoint, count=load, body_bytes=BODY_BYTES, destination=f"{destination}.load"))
+    outage, toll = strike_and_count(
+        [master.endpoint, *(each for each in whole.endpoints if each != master.endpoint)],
+        master.pid,
+        destination,
+        ACKNOWLEDGED_MAX,
+        ROUND_SECONDS,
+        _strike(end, master),
+        lambda: whole.master.endpoint,
+    )
+    if end == KILL:
+        master.kill()  # the process is dead: this only records it
+    elif end == SIGTERM:
+        master.stop()
+    if end != HANDOVER:
+        master.start()
+    whole.await_whole(BUILD_SECONDS_MAX)
+    return Round(outage, toll)
+
+
+def _strike(end: str, master: TandemMQ) -> Callable[[], object] | None:
+    if end == KILL:
+        return None
+    if end == SIGTERM:
+        return lambda: os.kill(master.pid, signal.SIGTERM)
+    return lambda: hand_over(master)

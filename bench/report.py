@@ -1,17 +1,23 @@
-"""Figures as lines for people, and a report's description of the machine."""
+"""A report: its JSON, its table, its description of the machine and the tree; and another commit of the tree, for
+comparison with a change."""
+
+from __future__ import annotations
 
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tandemmq.bench.backlog import BacklogResult
-from tandemmq.bench.load import LoadResult
-from tandemmq.bench.outage import OutageResult
+from tandemmq.bench.driver.stomp import BenchError
+from tandemmq.bench.peers.server import TREE
 
-MEBIBYTE = 1024 * 1024
+#: Tell the operator, while a scenario runs.
+Say = Callable[[str], None]
 
 
 def as_json(figures: Mapping[str, object], report: Path | None) -> str:
@@ -20,6 +26,11 @@ def as_json(figures: Mapping[str, object], report: Path | None) -> str:
     if report is not None:
         report.write_text(text + "\n")
     return text
+
+
+def head(scenario: str) -> dict[str, Any]:
+    """Return the first figures of a report."""
+    return {"scenario": scenario, "machine": machine(), "commit": commit()}
 
 
 def machine() -> dict[str, object]:
@@ -54,64 +65,55 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
 
 
-def load_lines(result: LoadResult) -> list[str]:
-    """Return the figures of a load, one a line."""
-    handled = max(result.confirmed, result.received, 1)
-    lines = []
-    if result.sent:
-        lines += [
-            f"sent              {result.sent_per_second:12,.0f} msg/s   {result.confirmed:,} of {result.sent:,}",
-            f"send to receipt   {_latency(result.receipt_p50_ms, result.receipt_p99_ms)}",
-        ]
-    if result.received:
-        lines.append(f"received          {result.received_per_second:12,.0f} msg/s   {result.received:,} messages")
-    if result.sent and result.received:
-        lines.append(f"send to receive   {_latency(result.receive_p50_ms, result.receive_p99_ms)}")
-    lines.append(f"driver CPU        {_cpu(result.driver_cpu_seconds, handled)}")
-    if result.server_cpu_seconds is not None:
-        lines.append(f"server CPU        {_cpu(result.server_cpu_seconds, handled)}")
-    if result.server_peak_memory_bytes is not None:
-        lines.append(f"server peak memory{result.server_peak_memory_bytes / MEBIBYTE:12,.1f} MiB")
-    if result.messages_per_sync is not None:
-        lines.append(f"messages per sync {result.messages_per_sync:12,.1f}         {result.syncs:,} syncs")
-    if result.order is not None:
-        order = result.order
-        lines.append(
-            f"order             {order.seen:12,} seen, {order.skipped:,} skipped, {order.late:,} late or repeated"
-        )
-    return lines
+def runs_table(figures: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    """Return these columns of ``figures["runs"]``, aligned."""
+
+    def cell(value: object) -> str:
+        return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+    return aligned([columns, *([cell(run[name]) for name in columns] for run in figures["runs"])])
 
 
-def backlog_lines(result: BacklogResult) -> list[str]:
-    """Return the figures of filling and draining."""
-    start, end = result.sent_per_second_at_start, result.sent_per_second_at_end
-    verdict = "every message came out once, in order" if result.is_complete else "MESSAGES MISSING OR OUT OF ORDER"
-    return [
-        f"send rate         {start:12,.0f} msg/s at the start, {end:,.0f} at the end"
-        + (f" ({end / start:.0%})" if start else ""),
-        "filling:",
-        *("  " + line for line in load_lines(result.fill)),
-        "draining:",
-        *("  " + line for line in load_lines(result.drain)),
-        verdict,
-    ]
+# ---- the tree
+
+# Possible names of the main branch: a clone of CI has only its remote name.
+MAIN = ("origin/HEAD", "origin/main", "main")
 
 
-def outage_lines(result: OutageResult) -> list[str]:
-    """Return the figures of an outage."""
-    return [
-        f"outage            {result.outage_seconds:12.3f} s   last receipt before the kill to first receipt after it",
-        f"until connected   {result.until_connected_seconds:12.3f} s   {result.attempts:,} attempts",
-        f"taken over by     {result.survivor}",
-        f"receipts          {result.confirmed_before:12,}     before, {result.confirmed_after:,} after",
-    ]
+def default_baseline() -> str | None:
+    """Return the commit where this branch left the main one; on the main one the previous commit; None without one."""
+    head = _git("rev-parse", "--verify", "--quiet", "HEAD")
+    for branch in MAIN:
+        base = _git("merge-base", "HEAD", branch)
+        if base and base != head:
+            return base
+    return _git("rev-parse", "--verify", "--quiet", "HEAD~")
 
 
-def _cpu(seconds: float, messages: int) -> str:
-    return f"{seconds:12,.2f} s       {seconds / messages * 1e6:.1f} us a message"
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """Check out a commit into a temporary directory. The repository is only read. Raises BenchError."""
+    with tempfile.TemporaryDirectory(prefix="bench-baseline-") as directory:
+        archive = Path(directory, "tree.tar")
+        tree = Path(directory, "tree")
+        tree.mkdir()
+        command = ["git", "archive", "--format=tar", f"--output={archive}", commit]
+        done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BenchError(f"no tree of the commit {commit!r}: {done.stderr.strip()}")
+        subprocess.run(["tar", "-x", "-f", str(archive), "-C", str(tree)], check=True)
+        archive.unlink()
+        yield tree
 
 
-def _latency(median: float | None, tail: float | None) -> str:
-    if median is None or tail is None:
-        return "           –"
-    return f"{median:12,.2f} ms p50  {tail:,.2f} ms p99"
+def described(commit: str) -> str:
+    """Return the commit's short id and subject, for people."""
+    return _git("log", "-1", "--format=%h %s", commit) or commit
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=TREE, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

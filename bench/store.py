@@ -21,14 +21,13 @@ from typing import Any
 
 import click
 
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.process import end_in_order_at_sigterm, peak_bytes
 from tandemmq.bench.journals import write_journal
-from tandemmq.bench.load import run_load
-from tandemmq.bench.peers.activemq import ActiveMQ
-from tandemmq.bench.peers.server import Server
-from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.process import end_in_order_at_sigterm, peak_bytes
-from tandemmq.bench.report import as_json, machine
+from tandemmq.bench.peers.brokers import ActiveMQ
+from tandemmq.bench.peers.server import TREE, Server, TandemMQ
+from tandemmq.bench.report import as_json, head
 
 Figures = dict[str, Any]
 
@@ -231,7 +230,7 @@ def main(scenario: str, scale: float, directory: Path | None, report: Path | Non
     """Measure the store on this machine. Starts and stops all servers, in a temporary directory."""
     end_in_order_at_sigterm()
     with tempfile.TemporaryDirectory(prefix="bench-store-", dir=directory, ignore_cleanup_errors=True) as work:
-        figures = {"scenario": scenario, "machine": machine(), **SCENARIOS[scenario](Path(work), scale)}
+        figures = {**head(scenario), **SCENARIOS[scenario](Path(work), scale)}
     click.echo(as_json(figures, report))
 
 

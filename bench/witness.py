@@ -8,18 +8,24 @@ twice    a message is there twice: its receipt was lost, and its sender sent it 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from tandemmq.bench import frames as stomp
-from tandemmq.bench.connection import BenchError, Endpoint, connect, disconnect
+from tandemmq.bench.driver import stomp
+from tandemmq.bench.driver.outage import OutageResult, run_outage
+from tandemmq.bench.driver.stomp import BenchError, Endpoint, connect, disconnect
+from tandemmq.bench.peers.server import Server
 
 BODY_BYTES = 1024
 FILL_CHUNK = 200
 PATIENCE_SECONDS = 30.0
 # A queue that delivers nothing for this long is empty.
 QUIET_SECONDS = 0.5
+HANDOVER_SECONDS_MAX = 60.0
 
 
 class Stream:
@@ -120,6 +126,60 @@ def drain(endpoint: Endpoint, destination: str) -> Counter[int]:
         peer.sendall(words.frames(stomp.message_identities([frame], words.header)))
     disconnect(peer, PATIENCE_SECONDS)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Toll:
+    """Messages lost, acknowledgements undone, and messages stored twice."""
+
+    lost: int = 0
+    undone: int = 0
+    twice: int = 0
+
+    def __add__(self, other: Toll) -> Toll:
+        return Toll(self.lost + other.lost, self.undone + other.undone, self.twice + other.twice)
+
+
+def strike_and_count(
+    endpoints: Sequence[Endpoint],
+    master_pid: int,
+    destination: str,
+    messages: int,
+    seconds_before: float,
+    strike: Callable[[], object] | None,
+    survivor: Callable[[], Endpoint],
+) -> tuple[OutageResult, Toll]:
+    """End the master, at the first endpoint, while a client sends and another one acknowledges ``messages``. Return the
+    outage, and the toll at the endpoint that ``survivor`` returns after it. ``strike``: as of run_outage."""
+    acknowledged = f"{destination}.acknowledged"
+    fill(endpoints[0], acknowledged, messages)
+    acknowledger = Acknowledger(endpoints[0], acknowledged)
+    outage = run_outage(
+        endpoints,
+        master_pid,
+        destination,
+        seconds_before=seconds_before,
+        seconds_after=0.2,
+        body_bytes=BODY_BYTES,
+        strike=strike,
+    )
+    acknowledger.end()
+    endpoint = survivor()
+    sent, left = drain(endpoint, destination), drain(endpoint, acknowledged)
+    confirmed = range(outage.confirmed_before + outage.confirmed_after)
+    return outage, Toll(
+        lost=sum(number not in sent for number in confirmed)
+        + sum(number not in left and number not in acknowledger.asked for number in range(messages)),
+        undone=sum(number in left for number in acknowledger.confirmed),
+        twice=sum(count > 1 for count in (*sent.values(), *left.values())),
+    )
+
+
+def hand_over(master: Server) -> None:
+    """Request a planned handover. CalledProcessError if it is refused."""
+    assert master.admin_url is not None, "ours has one"
+    command = [sys.executable, "-m", "tandemmq", "handover", "--admin", master.admin_url]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=HANDOVER_SECONDS_MAX)
 
 
 def _subscribe(endpoint: Endpoint, destination: str, prefetch: int) -> socket.socket:

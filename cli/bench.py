@@ -10,12 +10,10 @@ from typing import Any
 
 import click
 
-from tandemmq.bench.backlog import run_backlog
-from tandemmq.bench.connection import BenchError, Endpoint
-from tandemmq.bench.load import run_load
-from tandemmq.bench.outage import endpoints_of, run_outage
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.report import backlog_lines, load_lines, outage_lines
+from tandemmq.bench.driver.load import BacklogResult, LoadResult, run_backlog, run_load
+from tandemmq.bench.driver.outage import OutageResult, endpoints_of, run_outage
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.cli.connect import connect_options, credentials, tls, tls_files
 from tandemmq.cli.failures import EXIT_FAILED, Failed, Unreachable
 from tandemmq.cli.output import json_option
@@ -24,6 +22,7 @@ from tandemmq.client.failover_url import FailoverUrl, UrlError
 GUEST = "guest"
 DEFAULT_BACKLOG = 1_000_000
 CONNECT_SECONDS_MAX = 5.0
+MEBIBYTE = 1024 * 1024
 # Defaults of a scenario that differ from LoadPlan's.
 DEFAULTS: dict[str, dict[str, Any]] = {"waiting": {"producers": 16, "window": 1}, "backlog": {"queues": 1}}
 
@@ -115,13 +114,13 @@ def bench(
             outage = run_outage(
                 both, plan.server_pid, plan.queue(0), seconds_before=plan.seconds, body_bytes=plan.body_bytes
             )
-            figures, lines = outage.figures(), outage_lines(outage)
+            figures, lines = outage.figures(), _outage_lines(outage)
         elif is_backlog:
             backlog = run_backlog(replace(plan, count=plan.count or DEFAULT_BACKLOG))
-            figures, lines = backlog.figures(), backlog_lines(backlog)
+            figures, lines = backlog.figures(), _backlog_lines(backlog)
         else:
             done = run_load(plan)
-            figures, lines = done.figures(), load_lines(done)
+            figures, lines = done.figures(), _load_lines(done)
     except (BenchError, OSError) as error:
         raise Failed(str(error)) from None
     text = json.dumps({"scenario": scenario, **figures}, indent=2)
@@ -143,3 +142,66 @@ def _demand_broker(addresses: Sequence[tuple[str, int]]) -> None:
         else:
             return
     raise Unreachable(f"no broker answers at {problem}")
+
+
+def _load_lines(result: LoadResult) -> list[str]:
+    """Return the figures of a load, one a line."""
+    handled = max(result.confirmed, result.received, 1)
+    lines = []
+    if result.sent:
+        lines += [
+            f"sent              {result.sent_per_second:12,.0f} msg/s   {result.confirmed:,} of {result.sent:,}",
+            f"send to receipt   {_latency(result.receipt_p50_ms, result.receipt_p99_ms)}",
+        ]
+    if result.received:
+        lines.append(f"received          {result.received_per_second:12,.0f} msg/s   {result.received:,} messages")
+    if result.sent and result.received:
+        lines.append(f"send to receive   {_latency(result.receive_p50_ms, result.receive_p99_ms)}")
+    lines.append(f"driver CPU        {_cpu(result.driver_cpu_seconds, handled)}")
+    if result.server_cpu_seconds is not None:
+        lines.append(f"server CPU        {_cpu(result.server_cpu_seconds, handled)}")
+    if result.server_peak_memory_bytes is not None:
+        lines.append(f"server peak memory{result.server_peak_memory_bytes / MEBIBYTE:12,.1f} MiB")
+    if result.messages_per_sync is not None:
+        lines.append(f"messages per sync {result.messages_per_sync:12,.1f}         {result.syncs:,} syncs")
+    if result.order is not None:
+        order = result.order
+        lines.append(
+            f"order             {order.seen:12,} seen, {order.skipped:,} skipped, {order.late:,} late or repeated"
+        )
+    return lines
+
+
+def _backlog_lines(result: BacklogResult) -> list[str]:
+    """Return the figures of filling and draining."""
+    start, end = result.sent_per_second_at_start, result.sent_per_second_at_end
+    verdict = "every message came out once, in order" if result.is_complete else "MESSAGES MISSING OR OUT OF ORDER"
+    return [
+        f"send rate         {start:12,.0f} msg/s at the start, {end:,.0f} at the end"
+        + (f" ({end / start:.0%})" if start else ""),
+        "filling:",
+        *("  " + line for line in _load_lines(result.fill)),
+        "draining:",
+        *("  " + line for line in _load_lines(result.drain)),
+        verdict,
+    ]
+
+
+def _outage_lines(result: OutageResult) -> list[str]:
+    """Return the figures of an outage."""
+    return [
+        f"outage            {result.outage_seconds:12.3f} s   last receipt before the kill to first receipt after it",
+        f"until connected   {result.until_connected_seconds:12.3f} s   {result.attempts:,} attempts",
+        f"taken over by     {result.survivor}",
+        f"receipts          {result.confirmed_before:12,}     before, {result.confirmed_after:,} after",
+    ]
+
+
+def _cpu(seconds: float, messages: int) -> str:
+    return f"{seconds:12,.2f} s       {seconds / messages * 1e6:.1f} us a message"
+
+
+def _latency(median: float | None, tail: float | None) -> str:
+    if median is None or tail is None:
+        return "           –"
+    return f"{median:12,.2f} ms p50  {tail:,.2f} ms p99"

@@ -5,7 +5,7 @@ For each workload, every broker is started on an empty directory, with a separat
 1. Warm-up: a broker is loaded in windows of 10 s until three in a row differ by less than 5 %. After 30 windows it is
    not warm, and has no ratio.
 2. Rounds: one window of each broker, A B A B, at least five of each. The other brokers run idle meanwhile.
-3. Proof: strace(1) counts the calls that sync under the same load (bench.peers.syncs).
+3. Proof: strace(1) counts the calls that sync under the same load.
 
 CPU is that of all threads and processes of a broker. A ratio is of the medians of the rounds, and above 1 is for ours.
 A full run of ``fair`` takes two to five hours, ``jms-patterns`` for two brokers one to three hours. A quick run takes
@@ -14,29 +14,36 @@ at most 20 minutes, without the time in which programs are built: it is for deve
 
 from __future__ import annotations
 
+import shutil
+import signal
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from tandemmq.bench.connection import BenchError
-from tandemmq.bench.peers.activemq import ActiveMQ5, ActiveMQ6, ActiveMQStored
-from tandemmq.bench.peers.artemis import Artemis
-from tandemmq.bench.peers.floor import Floor, JmsFloor
+from tandemmq.bench.driver.process import descendants
+from tandemmq.bench.driver.stomp import BenchError
+from tandemmq.bench.peers.brokers import (
+    ActiveMQ5,
+    ActiveMQ6,
+    ActiveMQStored,
+    Artemis,
+    Floor,
+    JmsFloor,
+    Mosquitto,
+    Nats,
+    RabbitMQ,
+)
 from tandemmq.bench.peers.loads import LATENCIES, PATTERNS, WORKLOADS, Load, Window, Workload
-from tandemmq.bench.peers.mosquitto import Mosquitto
-from tandemmq.bench.peers.nats import Nats
 from tandemmq.bench.peers.programs import installed
-from tandemmq.bench.peers.rabbitmq import RabbitMQ
-from tandemmq.bench.peers.server import PeerMissing, Server
-from tandemmq.bench.peers.syncs import counted, is_synced, syncs
-from tandemmq.bench.peers.tandemmq import Measured
-from tandemmq.bench.report import aligned, commit, machine
+from tandemmq.bench.peers.server import Measured, PeerMissing, Server
+from tandemmq.bench.report import Say, aligned, commit, machine
 
-Say = Callable[[str], None]
 Ratios = Mapping[str, float | None]
 
 ALIKE: Final = 3
@@ -299,3 +306,62 @@ def _syncs_of(proof: Mapping[str, Any]) -> str:
     count = syncs(proof["calls"])
     a_sync = f"{proof['confirmed'] / count:,.1f}" if count else "–"
     return a_sync if proof["unproved"] is None and proof["is_synced"] is not False else f"NOT PROVED {a_sync}"
+
+
+# ---- the proof
+
+#: Calls in a report. Those of _SYNCS return when data is on the disk.
+CALLS: Final = ("fsync", "fdatasync", "syncfs", "sync_file_range", "msync", "io_submit", "io_uring_enter")
+_SYNCS: Final = ("fsync", "fdatasync", "msync")
+END_SECONDS_MAX: Final = 20.0
+
+
+@contextmanager
+def counted(pid: int) -> Iterator[dict[str, int]]:
+    """Count the CALLS of all threads and processes of ``pid`` in the block; the mapping is filled when the block ends.
+    The broker is slow meanwhile. Raises BenchError."""
+    if shutil.which("strace") is None:
+        raise BenchError("strace is not installed: nothing shows that the broker syncs")
+    found: dict[str, int] = {}
+    with tempfile.NamedTemporaryFile("r", prefix="bench-strace-") as table:
+        pids = [word for each in descendants(pid) for word in ("-p", str(each))]
+        calls = "trace=" + ",".join(f"?{call}" for call in CALLS)
+        tracer = subprocess.Popen(
+            ["strace", "-f", "-c", "-o", table.name, "-e", calls, *pids], stderr=subprocess.PIPE, text=True
+        )
+        assert tracer.stderr is not None
+        try:
+            line = tracer.stderr.readline()  # "strace: Process 7 attached"
+            if "attached" not in line:
+                raise BenchError(f"strace counts nothing: {line.strip()}")
+            yield found
+        finally:
+            tracer.send_signal(signal.SIGINT)
+            try:
+                tracer.communicate(timeout=END_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                tracer.kill()
+                tracer.communicate()
+        found |= calls_in(table.read())
+
+
+def calls_in(text: str) -> dict[str, int]:
+    """Parse the table of ``strace -c``: the number of calls of each of CALLS."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 5 and words[-1] in CALLS:
+            found[words[-1]] = int(words[3])
+    return found
+
+
+def is_synced(calls: Mapping[str, int], confirmed: int, outstanding: int | None) -> bool:
+    """Return whether the calls can have synced ``confirmed`` messages before their confirmation: at most
+    ``outstanding`` of them share a sync. Without that number one sync is enough."""
+    count = syncs(calls)
+    return count * outstanding >= confirmed if outstanding is not None else count > 0
+
+
+def syncs(calls: Mapping[str, int]) -> int:
+    """Return how many of the calls return when data is on the disk."""
+    return sum(calls.get(call, 0) for call in _SYNCS)

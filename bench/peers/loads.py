@@ -24,10 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.process import cost
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.programs import activemq_6, artemis, go_load, jms_load, stomp_load
 from tandemmq.bench.peers.server import HOST, Server
-from tandemmq.bench.process import cost
 
 KIB: Final = 1024
 ANSWER_SECONDS_MAX: Final = 120.0

@@ -18,15 +18,14 @@ from pathlib import Path
 from shutil import rmtree, which
 from typing import Final
 
-from tandemmq.bench.peers.server import PeerMissing
-from tandemmq.bench.peers.tandemmq import TREE
+from tandemmq.bench.peers.server import TREE, PeerMissing
 
 SOURCES: Final = Path(__file__).with_name("programs")
 DIRECTORY: Final = "TANDEMMQ_CLIENTS"
 NATS: Final = "2.15.3"
 ARTEMIS: Final = "2.40.0"
 _UNPACK: Final = "mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack -DoutputDirectory=."
-#: Compiled but never part of the wheel, so that another commit of it needs no new wheel.
+#: No broker runs these, so another commit of them needs no new installation.
 _NOT_PRODUCT: Final = ("bench", "docs", "tests", "CHANGELOG.md")
 
 

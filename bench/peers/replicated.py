@@ -1,10 +1,14 @@
-"""Several nodes that are one broker to their clients: a set of TandemMQ with a ZooKeeper, and a cluster of RabbitMQ."""
+"""Several nodes that are one broker to their clients: a set of TandemMQ with a ZooKeeper, and a cluster of RabbitMQ.
+
+ZooKeeper is one server of Debian's package, with sessions as short as a set needs.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import urllib.request
@@ -14,12 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.driver.stomp import BenchError, Endpoint
+from tandemmq.bench.peers.brokers import LIBRARY, Cluster, RabbitMQ
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.rabbitmq import LIBRARY, Cluster, RabbitMQ
-from tandemmq.bench.peers.server import HOST, wait_until
-from tandemmq.bench.peers.tandemmq import TandemMQ
-from tandemmq.bench.peers.zookeeper import ZooKeeper
+from tandemmq.bench.peers.server import HOST, PeerMissing, Server, TandemMQ, wait_until
 
 NODES = 3
 READY_SECONDS_MAX = 120.0
@@ -274,3 +276,45 @@ def _or_not_yet(is_so: Callable[[], bool]) -> bool:
         return is_so()
     except (OSError, ValueError, BenchError, StopIteration, KeyError):
         return False
+
+
+# ---- ZooKeeper
+
+JAR = Path("/usr/share/java/zookeeper.jar")
+TICK_MS = 500
+ANSWER_SECONDS_MAX = 1.0
+
+
+class ZooKeeper(Server):
+    """A server."""
+
+    name = "zookeeper"
+
+    @property
+    def hosts(self) -> str:
+        """Value for ``replication.zk_address``."""
+        return f"{HOST}:{self.port}"
+
+    def start(self) -> None:
+        java = shutil.which("java")
+        if java is None or not JAR.exists():
+            raise PeerMissing(f"ZooKeeper is not installed ({JAR}), or no Java is")
+        settings = self.directory / "zoo.cfg"
+        settings.write_text(
+            f"tickTime={TICK_MS}\ndataDir={self.directory / 'data'}\nclientPortAddress={HOST}\n"
+            f"clientPort={self.port}\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+        )
+        self.spawn(
+            [
+                *(java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                *("-Dzookeeper.jmx.log4j.disable=true", "-cp", str(JAR)),
+                *("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(settings)),
+            ]
+        )
+
+    def ask(self) -> None:
+        with socket.create_connection((HOST, self.port), ANSWER_SECONDS_MAX) as peer:
+            peer.settimeout(ANSWER_SECONDS_MAX)
+            peer.sendall(b"srvr")
+            if b"Zoo" not in peer.recv(4096):
+                raise BenchError("it is not ready")

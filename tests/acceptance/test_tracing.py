@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tandemmq.bench.connection import Endpoint, connect, read_frame
-from tandemmq.bench.frames import command_frame
+from tandemmq.bench.driver.stomp import Endpoint, command_frame, connect, read_frame
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.store.records.properties import decode_properties, encode_properties
 from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until

@@ -131,10 +131,12 @@ def test_the_wheel_has_one_package_and_no_flat_name(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
     modules = {f"tandemmq/{module}" for name in DIRECTORIES for module in modules_of(TREE / name)}
-    left_out = {name for name in modules if name.startswith("tandemmq/bench/peers/")}
+    shipped = ("tandemmq/bench/__init__.py", "tandemmq/bench/driver/")
+    left_out = {name for name in modules if name.startswith("tandemmq/bench/") and not name.startswith(shipped)}
     assert left_out
     assert len(names) == len(set(names))
     assert {name for name in names if name.endswith(".py")} - ON_TOP == modules - left_out
+    assert not [name for name in names if name.startswith("tandemmq/bench/") and not name.startswith(shipped)]
     assert "tandemmq/pipeline/log4j2.properties" in names
     static = {str(path.relative_to(TREE)) for path in (TREE / "broker" / "admin" / "console" / "static").iterdir()}
     assert {f"tandemmq/{name}" for name in static} <= set(names)
@@ -205,7 +207,9 @@ def test_mypy_of_a_program_sees_the_types_of_the_client(installed: Path, tmp_pat
     assert "tandemmq.client.client.Client" in result.stdout
 
 
-@pytest.mark.parametrize("command", [["--help"], ["--version"], ["run", "--help"], ["status", "--help"]])
+@pytest.mark.parametrize(
+    "command", [["--help"], ["--version"], ["run", "--help"], ["status", "--help"], ["bench", "--help"]]
+)
 def test_the_command_of_an_installed_wheel_runs(
     installed: Path, tmp_path: Path, outside: dict[str, str], command: list[str]
 ) -> None:

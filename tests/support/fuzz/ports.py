@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from tandemmq.bench.connection import Endpoint, connect, error_text
-from tandemmq.bench.frames import command_frame, header_of
+from tandemmq.bench.driver.stomp import Endpoint, command_frame, connect, error_text, header_of
 from tandemmq.bench.growth import resident
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.security.passwords import make

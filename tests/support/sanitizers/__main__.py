@@ -29,17 +29,15 @@ MODULES = (
     "tests/unit/broker/protocols/stomp/test_plain_heads.py",
 )
 PROGRAMS = ("tests/unit/bench/test_floor.py", "tests/unit/test_zombie_shim.py")
-COUNTED = "tests/unit/bench/test_processes.py::test_each_object_of_a_program_counts"
 STRICT = "halt_on_error=1:exitcode=66:abort_on_error=0"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``options``: of the compiler. ``is_linked``: into the interpreter, too."""
+    """``options``: of the compiler."""
 
     options: tuple[str, ...]
     tests: tuple[str, ...]
-    is_linked: bool = True
 
     def under(self) -> list[str]:
         """What the interpreter runs under: an older thread sanitizer needs addresses that are not random."""
@@ -53,12 +51,6 @@ class Run:
 RUNS = {
     "address": Run(("-fsanitize=address,undefined",), (*MODULES, *PROGRAMS)),
     "thread": Run(("-fsanitize=thread",), (*MODULES, *PROGRAMS)),
-    # It takes the place of malloc, as the two others do.
-    "undefined": Run(
-        ("-fsanitize=undefined", "-static-libubsan"),
-        (COUNTED,),
-        False,
-    ),
 }
 ENVIRONMENT = {
     # Memory that Python never gives back is not ours; a library that is preloaded comes before the sanitizer's.
@@ -105,7 +97,7 @@ def run(name: str) -> int:
         directory = Path(place)
         (directory / "compilers").mkdir()
         compiler = put_compiler(directory / "compilers", wanted.options)
-        interpreter = put_interpreter(directory, compiler) if wanted.is_linked else Path(sys.executable)
+        interpreter = put_interpreter(directory, compiler)
         environment = {
             **os.environ,
             **ENVIRONMENT,
@@ -122,8 +114,9 @@ def run(name: str) -> int:
             "-p",
             "no:cacheprovider",
             f"--basetemp={directory / 'tmp'}",
+            "-p",
+            "tests.support.sanitizers.modules",
         ]
-        command += ["-p", "tests.support.sanitizers.modules"] if wanted.is_linked else []
         return subprocess.run([*command, *wanted.tests], cwd=ROOT, env=environment).returncode
 
 

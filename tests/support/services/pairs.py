@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tandemmq.bench.peers import tandemmq
+from tandemmq.bench.peers import server
 from tandemmq.bench.peers.server import HOST, Server
 from tests.support import forked
 
 
-class TandemMQ(tandemmq.TandemMQ):
+class TandemMQ(server.TandemMQ):
     """One that is forked."""
 
     popen = forked.Popen

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.bench.attacks import RECEIPTS_PER_SECOND, attacks, table
+from tandemmq.bench.attacks import ATTACKS_COLUMNS, RECEIPTS_PER_SECOND, attacks
+from tandemmq.bench.report import runs_table
 
 
 @pytest.mark.thorough
@@ -16,4 +17,4 @@ def test_each_receipt_counts_and_the_master_stays(case: str) -> None:
     assert (run["case"], run["seed"], run["epoch"]) == (case, 1, 1)
     assert run["receipts"] == RECEIPTS_PER_SECOND // 2
     assert 0 < run["receipt_p50_ms"] <= run["receipt_p95_ms"] <= run["receipt_max_ms"]
-    assert len(table(figures)) == 2
+    assert len(runs_table(figures, ATTACKS_COLUMNS)) == 2

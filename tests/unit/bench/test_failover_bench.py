@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.failover import HANDOVER, Case, failover
-from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.peers.server import TandemMQ
 from tandemmq.bench.witness import Acknowledger, drain, fill
 from tandemmq.store.tools.check import check
 

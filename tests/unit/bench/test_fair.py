@@ -10,10 +10,9 @@ from itertools import count
 import pytest
 
 from tandemmq.bench.peers import fair
-from tandemmq.bench.peers.activemq import HOME, JAVA
-from tandemmq.bench.peers.fair import FULL, Result, Rule, measure, ratios, turns, warm_up
+from tandemmq.bench.peers.brokers import HOME, JAVA
+from tandemmq.bench.peers.fair import FULL, Result, Rule, calls_in, is_synced, measure, ratios, turns, warm_up
 from tandemmq.bench.peers.loads import WORKLOADS, Window
-from tandemmq.bench.peers.syncs import calls_in, is_synced
 
 
 def window(rate: float, cpu_us: float = 100.0, p99_ms: float = 2.0) -> Window:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.bench.load import run_load
-from tandemmq.bench.peers.floor import Floor, JmsFloor
+from tandemmq.bench.driver.load import run_load
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.peers.brokers import Floor, JmsFloor
 from tandemmq.bench.peers.server import HOST
-from tandemmq.bench.plan import LoadPlan
 
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("cc")), reason="no C compiler")
 

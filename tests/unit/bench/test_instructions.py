@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.bench.budget import FILE, Budget
-from tandemmq.bench.connection import BenchError
 from tandemmq.bench.cpu import BASELINE
-from tandemmq.bench.instructions import CASES, COMPILED, PLAIN, baselines_of, counted, summary, table, total_in
+from tandemmq.bench.driver.stomp import BenchError
+from tandemmq.bench.instructions import (
+    BUDGET_FILE,
+    CASES,
+    COMPILED,
+    PLAIN,
+    Budget,
+    baselines_of,
+    counted,
+    summary,
+    table,
+    total_in,
+)
 
 DUMP = """# callgrind format
 version: 1
@@ -104,7 +114,7 @@ def test_a_budget_for_a_case_that_is_not_known_or_has_one_is_refused(line: str, 
 
 
 def test_the_budget_of_the_tree_has_both_sides_of_every_case() -> None:
-    budget = Budget.read(FILE.read_text(), CASES)
+    budget = Budget.read(BUDGET_FILE.read_text(), CASES)
 
     assert set(budget.shares) == set(CASES)
     assert all(set(of_sides) == {PLAIN, COMPILED} for of_sides in budget.shares.values())

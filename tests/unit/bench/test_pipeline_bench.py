@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.bench.mixed_journal import write_mixed_journal
+from tandemmq.bench.journals import write_mixed_journal
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.rows import FAILFAST, rows
 from tandemmq.pipeline.stores import journal_files
@@ -45,7 +45,7 @@ def test_a_mixed_journal_has_adds_removes_and_commits(journal: Path) -> None:
 
 def test_each_way_reads_all_of_it(journal: Path) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from tandemmq.bench.pipeline_decode import RECORDS, Held, chosen, in_processes
+    from tandemmq.bench.pipeline import RECORDS, Held, chosen, in_processes
     from tandemmq.pipeline.arrow import record_batches
 
     files = chosen(journal)

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.catch_up import plain_copy
-from tandemmq.bench.peers.zookeeper import JAR
-from tandemmq.bench.plan import Endpoint, LoadPlan
-from tandemmq.bench.replicated import Run, has_failed, ratios, replicated, throughput
-from tandemmq.bench.replicated_outage import SIGTERM, outages
+from tandemmq.bench.driver.plan import Endpoint, LoadPlan
+from tandemmq.bench.peers.replicated import JAR
+from tandemmq.bench.replicated import SIGTERM, Run, has_failed, outages, ratios, replicated, throughput
 
 
 @pytest.fixture

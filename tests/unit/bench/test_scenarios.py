@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
-from tandemmq.bench.__main__ import main
-from tandemmq.bench.curves import picture
+from tandemmq.bench.__main__ import SCENARIOS, main
 from tandemmq.bench.growth import SUBJECTS, each, growth
 from tandemmq.bench.pairs import is_counted, pairs
-from tandemmq.bench.scenarios import SCENARIOS
-from tandemmq.bench.scrape import CASES, scrape, table
 
 OF_ALL = {"scenario", "as_json_asked", "report"}
 OPTIONS = {option.name for option in main.params} - OF_ALL
@@ -71,16 +67,6 @@ def test_the_slope_is_of_the_last_two_steps() -> None:
     assert each(steps) == 100.0
 
 
-def test_a_picture_has_a_curve_for_each_subject_with_a_figure() -> None:
-    steps = {
-        "queues": [{"count": n, "bytes": 5_000 * n, "cpu_us": 20.0, "start_seconds": None} for n in (1, 10, 1_000)],
-        "messages": [{"count": n, "bytes": 0, "cpu_us": 21.0, "start_seconds": 0.5} for n in (1, 10)],
-    }
-    lines = ElementTree.fromstring(picture(steps)).findall("{http://www.w3.org/2000/svg}polyline")
-    assert len(lines) == 4  # of no bytes there is none
-    assert len(lines[0].get("points", "").split()) == 3
-
-
 # ---- The scenario of pairs on a real broker
 
 
@@ -95,16 +81,3 @@ def test_what_pairs_take_is_counted() -> None:
 )
 def test_counted_is_what_is_near_enough(used: int, counted: int, expected: bool) -> None:
     assert is_counted(used << 20, counted << 20) is expected
-
-
-# ---- The scrape scenario on a real broker, by small steps
-
-
-@pytest.mark.thorough
-def test_both_cases_are_measured_by_size() -> None:
-    figures = scrape(list(CASES), (1, 30), lambda _: None)
-    assert [step["destinations"] for step in figures["cases"]["sums"]] == [1, 30]
-    one, many = figures["cases"]["destinations"]
-    assert many["bytes"] > one["bytes"] + 29 * 6 * len("tandemmq_destination_")
-    assert all(step["longest_wait_ms"] > 0 for steps in figures["cases"].values() for step in steps)
-    assert len(table(figures)) == 5

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tandemmq.bench.peers.activemq import HOME, JAVA, ActiveMQ
+from tandemmq.bench.peers.brokers import HOME, JAVA, ActiveMQ
 from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.client import BrokerError, Client, Subscription
 

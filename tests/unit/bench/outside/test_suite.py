@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tandemmq.bench.outside import suite
-from tandemmq.bench.outside.settings import NoSetting, write
-from tandemmq.bench.outside.suite import LIBRARIES, TESTING
+from tandemmq.bench import suites
+from tandemmq.bench.outside.brokers import NoSetting, write_settings
+from tandemmq.bench.suites import LIBRARIES, TESTING
 from tandemmq.cli.config import load_settings
 from tandemmq.config.settings import Settings
 
@@ -73,12 +73,12 @@ def test_each_outcome_is_told(tmp_path: Path, require_service: Callable[[object,
     require_service(TESTING[0].exists(), f"no JUnit: {TESTING[0]} is not there")
     source, checkout = tmp_path / "OwnTest.java", tmp_path / "checkout"
     source.write_text(OWN_TEST)
-    classes = checkout / suite.KINDS["activemq-jms"].classes
+    classes = checkout / suites.KINDS["activemq-jms"].classes
     path = ":".join([*map(str, TESTING), f"{LIBRARIES}/*"])
     subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", path, str(source)], check=True)
     directory = tmp_path / "run"
     directory.mkdir()
-    outcomes = suite.run("activemq-jms", checkout, [], directory, "tandemmq", "", 1)
+    outcomes = suites.run("activemq-jms", checkout, [], directory, "tandemmq", "", 1)
     assert {outcome.test: outcome.state for outcome in outcomes} == {
         "testByVm": "passed",
         "testByConnector": "passed",
@@ -86,7 +86,7 @@ def test_each_outcome_is_told(tmp_path: Path, require_service: Callable[[object,
         "testFails": "failed",
     }
     assert next(outcome.why for outcome in outcomes if outcome.state == "failed").startswith("java.lang.AssertionError")
-    assert suite.table(outcomes) == "1 classes, 4 tests: 1 failed, 1 n/a, 2 passed"
+    assert suites.table(outcomes) == "1 classes, 4 tests: 1 failed, 1 n/a, 2 passed"
 
 
 # ---- What Java's tests configured of ActiveMQ's broker becomes a settings file
@@ -100,7 +100,7 @@ FACTS: dict[str, Any] = {
 
 
 def settings(directory: Path, **facts: Any) -> Settings:
-    return load_settings(str(write({**FACTS, **facts}, directory)))
+    return load_settings(str(write_settings({**FACTS, **facts}, directory)))
 
 
 def test_connectors_keep_what_a_client_may_see_of_their_options(tmp_path: Path) -> None:

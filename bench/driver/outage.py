@@ -16,8 +16,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tandemmq.bench.connection import BenchError, Endpoint, connect, disconnect, error_text, read_frame
-from tandemmq.bench.frames import SendStream, read_receipts
+from tandemmq.bench.driver.stomp import (
+    BenchError,
+    Endpoint,
+    SendStream,
+    connect,
+    disconnect,
+    error_text,
+    read_frame,
+    read_receipts,
+)
 
 RETRY_SECONDS = 0.005
 CONNECT_TIMEOUT_SECONDS = 1.0

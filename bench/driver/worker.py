@@ -20,18 +20,23 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier, Event
 
-from tandemmq.bench.connection import BenchError, TlsSocket, connect, disconnect, error_text, request
-from tandemmq.bench.frames import (
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import (
     Acknowledgement,
+    BenchError,
     OrderCheck,
     SendStream,
+    TlsSocket,
     TransactedStream,
     command_frame,
+    connect,
+    disconnect,
+    error_text,
     message_identities,
     read_receipts,
+    request,
     sent_microseconds,
 )
-from tandemmq.bench.plan import LoadPlan
 
 RECEIPT_READ_BYTES = 64 * 1024
 MESSAGE_READ_BYTES = 256 * 1024

@@ -1,30 +1,49 @@
-"""Run of a load in separate processes, and its figures.
+"""Run of a load in separate processes, and its figures; and a backlog, which is filled and then drained.
 
 Rates are taken between two moments of the run: after the warm-up and at the deadline, or, with a fixed count, from the
 first message to the last receipt and the last message received. CPU seconds are of the whole run, from the first
 message to the last, so that they divide by all messages.
+
+A backlog shows whether sending slows down as a queue gets longer, what the queue costs in memory, and that every
+message is delivered once, in the order sent.
 """
 
 import json
 import multiprocessing
 import time
 import urllib.request
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawArray
 from threading import BrokenBarrierError
+from typing import Literal
 
-from tandemmq.bench import process
-from tandemmq.bench.connection import BenchError
-from tandemmq.bench.frames import OrderCheck
-from tandemmq.bench.plan import LoadPlan
-from tandemmq.bench.statistics import Sample, percentile, rate_between, reached_at
-from tandemmq.bench.worker import START_TIMEOUT_SECONDS, Shared, WorkerReport, work
+from tandemmq.bench.driver import process
+from tandemmq.bench.driver.plan import LoadPlan
+from tandemmq.bench.driver.stomp import BenchError, OrderCheck
+from tandemmq.bench.driver.worker import START_TIMEOUT_SECONDS, Shared, WorkerReport, work
 
 SAMPLE_SECONDS = 0.05
 ADMIN_TIMEOUT_SECONDS = 2.0
 REPORT_TIMEOUT_SECONDS = 30.0
+# Rates at the start and at the end are taken over this share of all messages.
+EDGE_SHARE = 0.1
+
+Field = Literal["sent", "confirmed", "received"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Progress of a run at a moment: messages sent, confirmed by a receipt, received."""
+
+    moment: float
+    sent: int
+    confirmed: int
+    received: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +74,13 @@ class LoadResult:
     messages_per_sync: float | None
     order: OrderCheck | None
     samples: list[Sample]
+    receipt_seconds: list[float]
+    """From each send to its receipt, the shortest first."""
 
     def figures(self) -> dict[str, object]:
-        """Return everything but the samples, for a program."""
+        """Return everything but the samples and single receipts, for a program."""
         shown: dict[str, object] = {
-            name: getattr(self, name) for name in self.__slots__ if name not in ("order", "samples")
+            name: getattr(self, name) for name in self.__slots__ if name not in ("order", "samples", "receipt_seconds")
         }
         if self.order is not None:
             shown["order"] = {"seen": self.order.seen, "skipped": self.order.skipped, "late": self.order.late}
@@ -167,6 +188,7 @@ def _measure(plan: LoadPlan, shared: Shared, workers: list[tuple[BaseProcess, Pi
         messages_per_sync=last.confirmed / synced if synced and last.confirmed else None,
         order=_sum([check for report in reports for check in report.order]) if plan.checks_order else None,
         samples=samples,
+        receipt_seconds=receipts,
     )
 
 
@@ -241,3 +263,101 @@ def syncs(admin_url: str | None) -> int | None:
     except (OSError, ValueError, KeyError):
         return None
     return found
+
+
+# ---- figures from samples
+
+
+def percentile(ordered: Sequence[float], share: float) -> float | None:
+    """Return the nearest-rank percentile of ascending values; None for no values."""
+    if not ordered:
+        return None
+    rank = max(1, -int(-share * len(ordered) // 1))
+    return ordered[min(rank, len(ordered)) - 1]
+
+
+def value_at(samples: Sequence[Sample], moment: float, field: Field) -> float:
+    """Return a counter at any moment, interpolated linearly between samples."""
+    place = bisect_left(samples, moment, key=lambda sample: sample.moment)
+    if place == 0:
+        return float(getattr(samples[0], field))
+    if place == len(samples):
+        return float(getattr(samples[-1], field))
+    before, after = samples[place - 1], samples[place]
+    low, high = getattr(before, field), getattr(after, field)
+    return float(low + (high - low) * (moment - before.moment) / (after.moment - before.moment))
+
+
+def rate_between(samples: Sequence[Sample], start: float, stop: float, field: Field) -> float:
+    """Return the messages a second between two moments."""
+    if stop <= start:
+        return 0.0
+    return (value_at(samples, stop, field) - value_at(samples, start, field)) / (stop - start)
+
+
+def reached_at(samples: Sequence[Sample], count: int, field: Field) -> float:
+    """Return the moment at which a counter came to ``count``, within the distance of two samples."""
+    for before, after in pairwise(samples):
+        high: int = getattr(after, field)
+        if high >= count:
+            low: int = getattr(before, field)
+            share = max(0.0, (count - low) / (high - low)) if high > low else 0.0
+            return before.moment + (after.moment - before.moment) * share
+    return samples[-1].moment
+
+
+def rate_of_share(samples: Sequence[Sample], first: float, last: float, field: Field) -> float:
+    """Return the messages a second while a counter went from one share of its final value to another."""
+    total: int = getattr(samples[-1], field)
+    start = reached_at(samples, int(total * first), field)
+    stop = reached_at(samples, int(total * last), field)
+    return total * (last - first) / (stop - start) if stop > start else 0.0
+
+
+# ---- a backlog
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogResult:
+    """Result of a backlog; rates are messages a second."""
+
+    fill: LoadResult
+    drain: LoadResult
+    sent_per_second_at_start: float
+    sent_per_second_at_end: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every message was delivered once, and in the order of its producer."""
+        order = self.drain.order
+        assert order is not None, "a drain always checks the order"
+        return order.seen == self.fill.confirmed and order.skipped == 0 and order.late == 0
+
+    def figures(self) -> dict[str, object]:
+        """Return all figures, for a program."""
+        return {
+            "messages": self.fill.confirmed,
+            "sent_per_second_at_start": round(self.sent_per_second_at_start, 1),
+            "sent_per_second_at_end": round(self.sent_per_second_at_end, 1),
+            "end_to_start": round(self.sent_per_second_at_end / self.sent_per_second_at_start, 3)
+            if self.sent_per_second_at_start
+            else None,
+            "is_complete": self.is_complete,
+            "fill": self.fill.figures(),
+            "drain": self.drain.figures(),
+        }
+
+
+def run_backlog(plan: LoadPlan) -> BacklogResult:
+    """Fill with ``plan.count`` messages, then drain with one consumer a queue. Raises BenchError."""
+    assert plan.count is not None, "a backlog has a fixed number of messages"
+    fill = run_load(replace(plan, consumers=0))
+    drain = run_load(
+        replace(plan, producers=0, consumers=plan.queues, count=0, expected=fill.confirmed, checks_order=True)
+    )
+    return BacklogResult(
+        fill,
+        drain,
+        rate_of_share(fill.samples, 0.0, EDGE_SHARE, "confirmed"),
+        rate_of_share(fill.samples, 1 - EDGE_SHARE, 1.0, "confirmed"),
+    )

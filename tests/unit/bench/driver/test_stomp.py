@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandemmq.bench.frames import (
+from tandemmq.bench.driver.stomp import (
     BODY_SIZE_MIN,
     Acknowledgement,
     OrderCheck,

@@ -1,4 +1,4 @@
-"""The frames of the load, built and read in bulk. Pure.
+"""STOMP of the driver: frames built and read in bulk, and connections.
 
 A body contains its producer, number and time, and is then padded to the requested size:
 
@@ -7,15 +7,29 @@ A body contains its producer, number and time, and is then padded to the request
 No body holds a NUL, so a stream of MESSAGE frames may be split at NULs: the driver reads only queues that it
 filled itself. Header values are given back as they came, still escaped, so that an ``ack`` id of any broker
 is right without knowing its alphabet.
+
+A connection is made with blocking calls, because the connect is not measured. Once made, it is non-blocking and
+belongs to an epoll loop (bench/driver/worker.py).
 """
 
 import re
+import socket
+import ssl
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tandemmq.client.tls import TlsFiles
 
 BODY_SIZE_MIN = 40
 SEQUENCE_START = 5
 STAMP_START = 16
 STAMP_END = 32
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+HANDSHAKE_BYTES_MAX = 64 * 1024
+SOCKET_BUFFER_BYTES = 1024 * 1024
 
 _receipts = re.compile(rb"receipt-id:(\d+)").findall
 
@@ -163,3 +177,126 @@ def header_of(frame: bytes, name: bytes) -> bytes | None:
 def command_frame(command: str, headers: Sequence[tuple[str, str]]) -> bytes:
     """Return a frame without a body."""
     return "".join((command, "\n", *(f"{name}:{value}\n" for name, value in headers), "\n\0")).encode()
+
+
+# ---- connections
+
+
+class BenchError(Exception):
+    """The measurement cannot go on; the message has the answer or action of the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Address of the broker, and our login; without a login the name of our certificate counts."""
+
+    host: str
+    port: int
+    login: str = "guest"
+    passcode: str = "guest"
+    virtual_host: str = "/"
+    version: str = "1.2"
+    tls: TlsFiles | None = None  # None: no TLS
+
+
+class TlsSocket(ssl.SSLSocket):
+    """A non-blocking TLS socket that can be polled like a plain one: ``recv`` reads all that came, because no poll
+    reports what TLS keeps; an incomplete record counts as nothing."""
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        if self.gettimeout() != 0.0:
+            return super().recv(buflen, flags)
+        try:
+            data = super().recv(buflen, flags)
+            while data and (left := self.pending()):
+                data += super().recv(left)
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        return data
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        try:
+            return super().send(data, flags)
+        except ssl.SSLWantWriteError:
+            raise BlockingIOError from None
+
+
+def connect(
+    endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS, client_id: str | None = None
+) -> socket.socket:
+    """Return a blocking socket on which CONNECTED has been read. Raises OSError or BenchError."""
+    peer = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds)
+    try:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        if endpoint.tls is not None:
+            context = endpoint.tls.context()
+            context.sslsocket_class = TlsSocket
+            peer = context.wrap_socket(peer, server_hostname=endpoint.host)
+        headers = [
+            ("accept-version", endpoint.version),
+            ("host", endpoint.virtual_host),
+            ("heart-beat", "0,0"),
+        ]
+        if endpoint.login:
+            headers += [("login", endpoint.login), ("passcode", endpoint.passcode)]
+        if client_id is not None:
+            headers.append(("client-id", client_id))
+        peer.sendall(command_frame("CONNECT", headers))
+        answer = read_frame(peer)
+        if not answer.startswith(b"CONNECTED"):
+            raise BenchError(f"{endpoint.host}:{endpoint.port} refused the connection: {error_text(answer)}")
+        return peer
+    except BaseException:
+        peer.close()
+        raise
+
+
+def request(peer: socket.socket, command: str, headers: list[tuple[str, str]], receipt: str) -> None:
+    """Send a frame and wait for its receipt, which is the next frame on a quiet connection."""
+    peer.sendall(command_frame(command, [*headers, ("receipt", receipt)]))
+    answer = read_frame(peer)
+    if not answer.startswith(b"RECEIPT"):
+        raise BenchError(f"{command} failed: {error_text(answer)}")
+
+
+def read_frame(peer: socket.socket) -> bytes:
+    """Return the next frame without its final NUL, read byte by byte so that nothing behind it is taken."""
+    received = bytearray()
+    while True:
+        part = peer.recv(1)
+        if not part:
+            raise BenchError("the broker closed the connection")
+        if part == b"\0":
+            return bytes(received).lstrip(b"\r\n")
+        received += part
+        if len(received) > HANDSHAKE_BYTES_MAX:
+            raise BenchError(f"no end of frame within {HANDSHAKE_BYTES_MAX} bytes")
+
+
+def disconnect(peer: socket.socket, timeout_seconds: float) -> None:
+    """Request the receipt of DISCONNECT, so that all frames sent before are processed; then close.
+
+    Frames still on their way to us are dropped. A broker that does not answer in time is not waited for.
+    """
+    try:
+        peer.settimeout(timeout_seconds)
+        peer.sendall(command_frame("DISCONNECT", [("receipt", "bye")]))
+        until = time.monotonic() + timeout_seconds
+        rest = b""
+        while b"receipt-id:bye" not in rest and time.monotonic() < until:
+            part = peer.recv(1 << 16)
+            if not part:
+                break
+            rest = rest[-64:] + part
+    except OSError:
+        pass  # the connection ends in any case
+    finally:
+        peer.close()
+
+
+def error_text(frame: bytes) -> str:
+    """Return the text of an ERROR frame in one line."""
+    message = (header_of(frame, b"message") or b"").decode(errors="replace")
+    body = frame.partition(b"\n\n")[2].decode(errors="replace").strip().splitlines()
+    return " – ".join(filter(None, (message, body[0] if body else ""))) or repr(frame[:80])

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tandemmq.bench.connection import Endpoint
+from tandemmq.bench.driver.stomp import Endpoint
 
 # With fewer receipts outstanding, a client is considered to wait for each.
 BULK_WINDOW = 50
