@@ -30,7 +30,7 @@ TELL_SECONDS = 5.0
 
 
 class Waiting(Protocol):
-    """What waits for its turn."""
+    """Connection that waits for its turn."""
 
     def go_on(self, until: float) -> None:
         """Understand more, until the clock shows ``until``; ``wait`` again if something is left."""
@@ -56,11 +56,11 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many connections wait."""
+        """Number of connections that wait."""
         return len(self._fresh) + len(self._spent)
 
     def begin(self) -> float:
-        """Until when the caller may go on in this turn, by the clock; 0: its time is used up."""
+        """Return until when the caller may go on in this turn, by the clock; 0: its time is used up."""
         self.now = now = self.clock()
         if not self._ends:
             self._ends = now + self.turn_seconds
@@ -72,12 +72,13 @@ class Turns:
         return self._ends if now < self._ends else 0.0
 
     def wait(self, connection: Waiting, *, has_spent: bool) -> None:
-        """``connection`` gets ``go_on`` in a later turn; it does not wait already. ``has_spent``: it had its slice."""
+        """Call ``go_on`` of ``connection`` in a later turn; it does not wait already. ``has_spent``: it had its
+        slice."""
         (self._spent if has_spent else self._fresh).append(connection)
         self._call()
 
     def took(self, seconds: float, who: object, what: Iterable[object]) -> None:
-        """A step that cannot be interrupted was made; a long one is logged, with its connection and its work."""
+        """Note a step that cannot be interrupted; a long one is logged, with its connection and its work."""
         if seconds < OVERLONG_SECONDS:
             return
         self.overlong += 1
@@ -99,14 +100,14 @@ class Turns:
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """The next turn begins."""
+        """Begin the next turn."""
         self._is_called = False
         self._ends = 0.0
         self.number += 1
         if not self._fresh and not self._spent:
             return
         self.begin()
-        # However many came too late, one of the others has its turn: none waits for ever.
+        # One of the others has its turn, however many found no time: none waits for ever.
         spent = len(self._spent)
         first = self._spent.popleft() if spent else None
         for _ in range(len(self._fresh)):
