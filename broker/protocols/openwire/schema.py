@@ -1,7 +1,7 @@
 """OpenWire's commands: the table that the codec interprets (org.apache.activemq.command; openwire.md section 6).
 
-A class is a row of the table, its annotations the columns: see types.py. Defaults are what a Java field holds before
-anybody sets it. What only brokers keep in their journals (types 50 to 54) never travels, and is not known here; nor
+A class is a row of the table, its annotations the columns: see types.py. Defaults are the values of a Java field
+that is not set. Types of the journal alone (50 to 54) never travel, and are not known here; nor
 are the parts of commands that only datagrams need (60, 61).
 """
 
@@ -41,7 +41,8 @@ MAGIC = b"ActiveMQ"
 
 @dataclass(slots=True)
 class Command:
-    """What travels by itself. Each peer numbers its commands; a response's ``correlation_id`` repeats the number."""
+    """Structure that travels by itself. Each peer numbers its commands; a response's ``correlation_id`` repeats the
+    number."""
 
     command_id: Int = 0
     response_required: Bool = False
@@ -158,7 +159,7 @@ class TransactionType(IntEnum):
 
 @structure(7)
 class TransactionInfo(Command):
-    """``type`` is a TransactionType, or what else a client thought of."""
+    """``type`` is a TransactionType, or another number of a client."""
 
     connection_id: Cached[ConnectionId] = None
     transaction_id: Cached[LocalTransactionId | XaTransactionId] = None
@@ -360,7 +361,7 @@ class MessageDispatch(Command):
 
 @structure(22)
 class MessageAck(Command):
-    """``ack_type`` is an AckType, or what else a client thought of."""
+    """``ack_type`` is an AckType, or another number of a client."""
 
     destination: Cached[Destination] = None
     transaction_id: Cached[LocalTransactionId | XaTransactionId] = None

@@ -312,7 +312,8 @@ CONTENT_ENCODING = "content-encoding"
 def _transformed(
     message: Message, transformation: str | None, inflated_bytes_max: int, *, is_quick: bool
 ) -> tuple[bytes, dict[str, PropertyValue]]:
-    """Return body and properties of a message that only JMS clients make: without a transformation it arrives empty (ActiveMQ)."""
+    """Return body and properties of a message that only JMS clients make: without a transformation it arrives empty
+    (ActiveMQ)."""
     if transformation is None:
         return b"", _NOTHING
     changed: dict[str, PropertyValue] = {"transformation": transformation}

@@ -91,8 +91,8 @@ class StompSession(Output):
     _handlers: dict[str, Handler] = field(init=False)
     _is_over: bool = field(default=False, init=False)
     # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may come.
-    # So does a CONNECT: what follows it may depend on the client's identity. And a SUBSCRIBE with a selector: to compile
-    # it may take a millisecond or some, so others may have their turn before the next one.
+    # So does a CONNECT: what follows it may depend on the client's identity. And a SUBSCRIBE with a selector: to
+    # compile it may take a millisecond or some, so others may have their turn before the next one.
     _is_pausing: bool = field(default=False, init=False)
     _leaving: StompSubscription | None = field(default=None, init=False)
     has_more: bool = field(default=False, init=False)
