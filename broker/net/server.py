@@ -71,7 +71,7 @@ class Connector(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Refused(asyncio.Protocol):
-    """One connection too many: its peer gets ``answer``, and nothing else."""
+    """Connection beyond the limit: its peer gets ``answer``, and nothing else."""
 
     _answer: bytes
     _name: str
@@ -110,7 +110,7 @@ class Newcomer(NamedTuple):
 
 
 class BindError(OSError):
-    """A connector's address cannot be had. ``errno`` says why."""
+    """Address of a connector that cannot be had. ``errno`` is the reason."""
 
     def __init__(self, connector: Connector, error: OSError) -> None:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
@@ -135,7 +135,8 @@ class Server:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``connections_max``: of all connectors together (``broker.process.descriptors``). ``clock``: of ``Turns``."""
+        """Take ``connections_max``, the limit of all connectors together (``broker.process.descriptors``), and
+        ``clock``, that of ``Turns``."""
         self._connectors = connectors
         self._connections_max = connections_max
         self._clock = clock
@@ -170,13 +171,13 @@ class Server:
 
     @property
     def addresses(self) -> list[tuple[str, str, int]]:
-        """Connector name, host and port of every address that is bound."""
+        """Return connector name, host and port of every address that is bound."""
         bound = [connector for connector in self._connectors if connector in self._ports]
         return [(connector.name, connector.host, self._ports[connector]) for connector in bound]
 
     @property
     def told_addresses(self) -> list[tuple[str, Address]]:
-        """Connector name, and how others reach it, of every address that is bound."""
+        """Return connector name and advertised address of every address that is bound."""
         found = []
         for connector, port in self._ports.items():
             told = connector.told or Address(connector.host, port)
@@ -449,8 +450,8 @@ def _shut_down(descriptor: int) -> None:
 
 
 def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """A socket bound to each address of ``host``, exclusively, that does not listen; all have the same port, the one
-    that the system chose for the first if ``port`` is 0. Raises OSError."""
+    """Return a socket bound to each address of ``host``, exclusively, that does not listen; all have the same port, the
+    one that the system chose for the first if ``port`` is 0. Raises OSError."""
     infos = addresses_of(host, port)
     listeners: list[socket.socket] = []
     failure: OSError | None = None
@@ -479,7 +480,7 @@ def addresses_of(host: str, port: int) -> Sequence[_Info]:
 
 
 def _bound_socket(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
-    """A socket bound to ``address``, exclusively.
+    """Return a socket bound to ``address``, exclusively.
 
     Linux lets two sockets with SO_REUSEADDR share a port until one listens: two standbys would notice their
     mistake only at a failover. So the port is bound without it first; with it only when that fails, which

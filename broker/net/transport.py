@@ -121,7 +121,7 @@ class Engine(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Outbox:
-    """The connections of one server that have something to say in this turn of the loop, and those held back."""
+    """Connections of one server that have output in this turn of the loop, and connections that are held back."""
 
     _loop: asyncio.AbstractEventLoop
     _engine: Engine

@@ -33,13 +33,13 @@ class Waiting(Protocol):
     """Connection that waits for its turn."""
 
     def go_on(self, until: float) -> None:
-        """Understand more, until the clock shows ``until``; ``wait`` again if something is left."""
+        """Carry out more, until the clock shows ``until``; ``wait`` again if something is left."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Turns:
-    """Of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn; every
-    ``until`` is by it. ``turn_seconds``: for all connections together, of each turn."""
+    """Turns of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn;
+    every ``until`` is by it. ``turn_seconds``: for all connections together, of each turn."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic

@@ -26,7 +26,7 @@ FRAME_SECONDS_MAX = 10.0
 
 
 class Reader(Protocol):
-    """A connection."""
+    """Connection that may hold an unfinished frame."""
 
     @property
     def holder(self) -> Holder: ...

@@ -1,7 +1,7 @@
 """Bytes that a connection's peer has not read yet, and the long pieces of them, which other peers may get as well.
 
 A long piece stays in memory until the socket has taken the last of it. It counts until then, once for all peers
-that get it (``Memory.share``). Pieces are told apart only while their peer is behind: a peer that reads costs nothing.
+that get it (``Memory.share``). They are distinguished only while their peer is behind: a peer that reads costs nothing.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class SessionRecord:
 
     @staticmethod
     def decode(body: bytes) -> SessionRecord:
-        """Raises RecordUnreadable."""
+        """Decode a record. Raises RecordUnreadable."""
         try:
             fields = json.loads(body)
             will = fields.get("will")
@@ -139,7 +139,7 @@ class SubscriptionRecord:
 
     @staticmethod
     def decode(body: bytes) -> SubscriptionRecord:
-        """Raises RecordUnreadable."""
+        """Decode a record. Raises RecordUnreadable."""
         try:
             fields = json.loads(body)
             filter = Filter(
@@ -174,7 +174,7 @@ class OutgoingRecord:
 
     @staticmethod
     def decode(body: bytes) -> OutgoingRecord:
-        """Raises RecordUnreadable."""
+        """Decode a record. Raises RecordUnreadable."""
         try:
             packet_id, topic_filter, message_id, expiration = json.loads(body)
             return OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))

@@ -1,4 +1,4 @@
-"""One consumer as its connection knows it: deliveries that are not acknowledged yet, and their tags.
+"""Consumer as its connection knows it: deliveries that are not acknowledged yet, and their tags.
 
 A client acknowledges by message id, in the order of dispatch; the broker counts deliveries by tag. This module converts
 one into the other. The number of deliveries is bounded by its prefetch, as the engine gives it no more.

@@ -53,7 +53,7 @@ class Command:
 
 @structure(1, has_base=False)
 class WireFormatInfo(Command):
-    """The first command in each direction. wireformat.py knows what is in the properties."""
+    """First command in each direction. wireformat.py reads its properties."""
 
     magic: Annotated[bytes, Kind.MAGIC] = MAGIC
     version: Int = 0
@@ -91,7 +91,7 @@ class ConnectionInfo(Command):
     client_ip: Annotated[Text, Since(8)] = None
 
     def __repr__(self) -> str:
-        """Without the password: commands end up in logs."""
+        """Leave out the password: commands end up in logs."""
         return f"ConnectionInfo({self.connection_id}, client_id={self.client_id!r}, user_name={self.user_name!r})"
 
 
@@ -135,7 +135,7 @@ class ConsumerInfo(Command):
 
 @structure(6)
 class ProducerInfo(Command):
-    """Without ``destination`` each message names its own."""
+    """Producer; without ``destination`` each message names its own."""
 
     producer_id: Cached[ProducerId] = None
     destination: Cached[Destination] = None
@@ -351,7 +351,7 @@ class MessagePull(Command):
 
 @structure(21)
 class MessageDispatch(Command):
-    """Without ``message``: a pull found nothing, or a browser has seen all."""
+    """Dispatch of a message; without ``message`` a pull found nothing, or a browser has seen all."""
 
     consumer_id: Cached[ConsumerId] = None
     destination: Cached[Destination] = None

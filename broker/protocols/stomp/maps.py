@@ -49,7 +49,7 @@ _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
 class Element:
-    """An element of XStream's: its name, and its text or the elements in it."""
+    """Element of XStream: its name, and its text or the elements in it."""
 
     __slots__ = ("children", "name", "text")
 

@@ -1,4 +1,4 @@
-"""One STOMP subscription: its SUBSCRIBE, and how it names its deliveries and finds them again. Pure."""
+"""Subscription of STOMP: its SUBSCRIBE, and how it names its deliveries and finds them again. Pure."""
 
 from __future__ import annotations
 

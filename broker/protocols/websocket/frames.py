@@ -41,7 +41,8 @@ class CloseCode(IntEnum):
 
 
 class WebSocketError(Exception):
-    """The peer broke the protocol or a limit: the WebSocket is failed (7.1.7) with ``code`` and ``reason``."""
+    """Violation of the protocol or a limit by the peer: the WebSocket is failed (7.1.7) with ``code`` and
+    ``reason``."""
 
     def __init__(self, code: CloseCode, reason: str) -> None:
         super().__init__(code, reason)

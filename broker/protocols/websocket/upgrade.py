@@ -28,7 +28,7 @@ _ONCE: Final = frozenset(("host", "origin", "sec-websocket-key", "sec-websocket-
 
 
 class Refusal(Exception):
-    """No WebSocket: ``answer`` is all that the peer gets."""
+    """Refusal of a WebSocket: ``answer`` is all that the peer gets."""
 
     def __init__(self, status: HTTPStatus, reason: str, headers: str = "") -> None:
         super().__init__(status, reason)
