@@ -54,7 +54,7 @@ FLUSH_LOOK_SECONDS = 0.002
 
 
 class Connector(NamedTuple):
-    """Address and what is spoken there. ``make_session`` gets the id of the new connection."""
+    """Address of a connector, and its protocol. ``make_session`` gets the id of the new connection."""
 
     name: str
     host: str
@@ -65,8 +65,8 @@ class Connector(NamedTuple):
     tls: ssl.SSLContext | None = None
     tls_handshake_seconds_max: float | None = None
     subject: Callable[[Any], str | None] = lambda certificate: None
-    websocket: WebSocketOptions | None = None  # sessions are by WebSocket
-    told: Address | None = None  # how others reach it, port 0 being the one that is bound; None: as it is bound
+    websocket: WebSocketOptions | None = None  # its sessions are by WebSocket
+    told: Address | None = None  # its address for others, with port 0 for the one that is bound; None: as it is bound
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -474,7 +474,7 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def addresses_of(host: str, port: int) -> Sequence[_Info]:
-    """Return what a connector of this address binds, as getaddrinfo(3) has it. Raises OSError."""
+    """Return the addresses that a connector of this address binds, as getaddrinfo(3) has them. Raises OSError."""
     host_or_any = None if host in ("", "*") else host
     return socket.getaddrinfo(host_or_any, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 

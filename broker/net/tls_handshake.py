@@ -7,9 +7,9 @@ socket and the loop's TLS until it is done:
 
     socket  ->  Handshake, in turns (broker.net.turns)  ->  TLS of the loop  ->  Secured  ->  protocol
 
-Promises: what a peer sent between its handshake and its end reaches the protocol; a socket whose handshake failed, or
-takes too long, is closed; what was made for it is given back; what a handshake takes is counted. Refuses to know what
-is spoken afterwards, and what certificates say.
+Promises: bytes that a peer sent between its handshake and its end reach the protocol; a socket whose handshake failed,
+or takes too long, is closed; the protocol that was made for it is given back; the memory of a handshake is counted.
+Refuses to know the protocol that is spoken afterwards, and the contents of certificates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-# In one turn of the loop, so that connections that are open have their time: what is made for each takes 0.3 ms.
+# In one turn of the loop, so that connections that are open have their time: the objects for each take 0.3 ms.
 _ACCEPTED_MAX = 8
 LOOKED_AT_MAX = 64
 # So much of a handshake is read at once: all that a peer sends of an ordinary one.
@@ -179,7 +179,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._socket.abort()
 
     def begin(self) -> None:
-        """Put this object, in the next turn of the loop, between the socket and what ``start_tls`` put there."""
+        """Put this object, in the next turn of the loop, between the socket and the protocol of ``start_tls``."""
         self._loop.call_soon(self._stand_between)
 
     def _stand_between(self) -> None:
@@ -192,7 +192,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._turns.wait(self, has_spent=True)
 
     def end(self) -> None:
-        """End the handshake: the loop's TLS gets what comes from the socket itself, unless that ended."""
+        """End the handshake: the loop's TLS is called by the socket itself, unless that ended."""
         plain, tls = self._socket, self._tls
         if plain is None:
             return
@@ -262,9 +262,9 @@ class Secured:
         self._above = above
         self._loop = loop
         self._has_begun = False
-        self._early: list[bytes] = []  # what came before
-        self._has_ended = False  # what the peer says
-        self._is_kept = False  # after that, by ``above``
+        self._early: list[bytes] = []  # bytes that came before
+        self._has_ended = False  # the peer's input
+        self._is_kept = False  # by ``above``, after the end of the input
         self._is_lost = False
         self._is_closed = False  # by ``above``
 

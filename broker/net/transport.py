@@ -1,9 +1,9 @@
 """A client's socket: bytes between the event loop and a session, commands from the session to the engine.
 
-Promises: one write of the socket for each connection and turn of the loop, however much was said in it; a silent or
-slow peer costs others no more than the bounds named in :class:`TransportLimits`, and a fast one no more than its part
-of each turn (``broker.net.turns``); the engine learns once that a connection opened and once that it is over, and is
-not called after that. Refuses to know any protocol and any queue.
+Promises: one write of the socket for each connection and turn of the loop, whatever the length of its output; a silent
+or slow peer costs others no more than the bounds named in :class:`TransportLimits`, and a fast one no more than its
+part of each turn (``broker.net.turns``); the engine learns once that a connection opened and once that it is over, and
+is not called after that. Refuses to know any protocol and any queue.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TransportLimits(NamedTuple):
     # Above the first the engine delivers nothing more, below the second it goes on.
     write_bytes_high: int = 256 * 1024
     write_bytes_low: int = 64 * 1024
-    # A peer that does not read: what may pile up while nothing is delivered (receipts, errors), and for how long.
+    # A peer that does not read: the limit of receipts and errors while nothing is delivered, and of the time.
     unread_bytes_max: int = 64 * 1024 * 1024
     unread_seconds_max: float = 60.0
     # Time for the last bytes to be read and the peer to hang up, once we did.
@@ -68,12 +68,12 @@ SHORT_BYTES_MAX = 64 * 1024
 OPERATIONS_PER_REPORT_MAX = 500
 # A heart-beat is sent after such a part of its interval: it comes in time also over a slow network.
 BEAT_PART = 0.8
-# Longer than what is read at once.
+# More than the bytes of one read.
 _NO_TLS = 1 << 62
 # Reasons why a connection is not read.
 _CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
 _NOT_TO_READ = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
-# Other rare states: input is left for a later turn; the session asked for a turn; the socket is not read; the peer does
+# Other rare states: input is left for a later turn; the session requested a turn; the socket is not read; the peer does
 # not read; the command for the end of the input is not carried out yet; the heart-beats have not begun.
 _LEFT, _WOKEN, _RESTING, _BEHIND, _DISCONNECT, _NEW = 32, 64, 128, 256, 512, 1024
 
@@ -126,7 +126,7 @@ class Outbox:
     _loop: asyncio.AbstractEventLoop
     _engine: Engine
     _dirty: list[Connection] = field(default_factory=list, init=False)
-    # Of the dirty ones, those that have much to say.
+    # Of the dirty ones, those that have much output.
     _long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
     _paused: set[Connection] = field(default_factory=set, init=False)
@@ -223,14 +223,14 @@ class Connection:
     _share_used: int = field(default=0, init=False)
     # The rare states, as bits, so that one test finds a connection without any of them.
     _states: int = field(default=_NEW, init=False)
-    # What was read and is not understood yet, beside what the session has. None: nothing.
+    # Bytes that were read and are not parsed yet, beside those that the session has. None: there are none.
     _rest: deque[bytes] | None = field(default=None, init=False)
     _is_in_line: bool = field(default=False, init=False)  # for its turn
-    # Of what it waits with: the bytes that the session has, which keeps all until the last is understood.
+    # Bytes that the session has, of those that wait for a turn; it keeps all until the last is parsed.
     _fed_bytes: int = field(default=0, init=False)
     _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, for ever
     _transport: asyncio.Transport | None = field(default=None, init=False)
-    _disconnect: Command | None = field(default=None, init=False)  # when what was read is carried out
+    _disconnect: Command | None = field(default=None, init=False)  # to carry out behind the input that was read
     has_hung_up: bool = field(default=False, init=False)
     _is_dirty: bool = field(default=False, init=False)
     _is_close_reported: bool = field(default=False, init=False)
@@ -334,7 +334,7 @@ class Connection:
 
     @property
     def descriptor(self) -> int:
-        """The socket's number; -1 when there is none (any more)."""
+        """Number of the socket; -1 when there is none (any more)."""
         transport = self._transport
         transport_socket = None if transport is None else transport.get_extra_info("socket")
         return -1 if transport_socket is None else int(transport_socket.fileno())
@@ -391,14 +391,14 @@ class Connection:
             self._settle(has_spent=is_beyond_share)
 
     def _is_ready_for(self, data: bytes) -> bool:
-        """Return whether ``data`` may be understood at once. If not, it is kept, or the connection is over."""
+        """Return whether ``data`` may be parsed at once. If not, it is kept, or the connection is over."""
         states = self._states
         if states & _NEW and data.startswith(_TLS_HELLO) and not self.session.is_connected:
             self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
             self.abort()
             return False
         if states & (_LEFT | _NOT_TO_READ):
-            # What the loop had read before reading was paused.
+            # The loop had read it before reading was paused.
             self._keep(data)
             return False
         self._states = states & ~_WOKEN
@@ -440,7 +440,7 @@ class Connection:
             self.abort()
 
     def _understand(self, data: bytes, began: float, until: float) -> None:
-        """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait.
+        """Carry out the commands in ``data``, behind the input that waited; until the clock shows ``until``, then wait.
         It shows ``began`` now."""
         self._is_understanding = True
         engine, session, rest = self._engine, self.session, self._rest
@@ -472,7 +472,7 @@ class Connection:
                 if not rest:
                     self._rest = rest = None
         if session.pending_bytes and not self._is_dirty:
-            self.touch()  # what it answers by itself
+            self.touch()  # answers of the session itself
         if session.has_more or self._fed_bytes:
             self._note_fed(fed_bytes)
         if not session.has_more and not self.is_closing:
@@ -517,7 +517,7 @@ class Connection:
         self._fed_bytes = count
 
     def _settle(self, *, has_spent: bool) -> None:
-        """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
+        """Wait for a turn if input is left, and read if none is, as far as the engine lets it."""
         states = self._states
         is_free = not states & _NOT_TO_READ
         if is_free and states & (_LEFT | _WOKEN) and not self._is_in_line:
@@ -579,7 +579,7 @@ class Connection:
             self._engine.writable(self)
 
     def note_output(self) -> None:
-        """Count what the socket has not taken yet."""
+        """Count the output that the socket has not taken yet."""
         if self._transport is not None:
             self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._states & _BEHIND != 0)
             self._is_output_counted = self.holder.by_kind[Kind.OUTPUT] > 0
@@ -587,8 +587,8 @@ class Connection:
     # ---- what the server and its outbox call
 
     def flush(self, now: float) -> int:
-        """Write what the session has to say, and return how many bytes that is; a connection where that leads to an
-        error hangs up. ``now`` is the loop's time."""
+        """Write the session's output, and return its number of bytes; a connection where that leads to an error hangs
+        up. ``now`` is the loop's time."""
         self._is_dirty = False
         try:
             if self._must_close:
@@ -597,7 +597,7 @@ class Connection:
                 return 0
             written = self._write(now)
             if written >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
-                # is_writable was false for what the session held, and the socket took it all; or more was held for it.
+                # is_writable was false for the session's output, which the socket took; or the engine held more for it.
                 self._engine.writable(self)
         except Exception:
             log.exception("%s: hung up, for what it should get %s", self, ERROR_OF_BROKER)

@@ -1,7 +1,7 @@
 """The turns of the event loop, shared fairly by the connections that were sent more than fits into one.
 
-A connection understands what it was sent for ``SLICE_SECONDS`` at most, and ``TURN_BYTES_MAX`` of it; all together do
-for ``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
+A connection parses its input for ``SLICE_SECONDS`` at most, and ``TURN_BYTES_MAX`` of it; all together do for
+``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
 meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
 the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
 """
@@ -24,7 +24,7 @@ SLICE_SECONDS = 0.001
 TURN_SECONDS = 0.003
 SPENT_SECONDS = 0.0005
 TURN_BYTES_MAX = 1 << 20
-# What is longer is logged, but not oftener than this.
+# A longer step is logged, at most once in TELL_SECONDS.
 OVERLONG_SECONDS = 0.05
 TELL_SECONDS = 5.0
 
@@ -51,7 +51,7 @@ class Turns:
     _told: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
     began: float = field(default=0.0, init=False)  # by the loop's time
-    now: float = field(default=0.0, init=False)  # what the clock showed at the last ``begin``
+    now: float = field(default=0.0, init=False)  # the clock at the last ``begin``
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
 
     @property

@@ -18,7 +18,7 @@ from tandemmq.broker.core.memory import Holder, Kind, Memory
 
 #: Less of a frame is not counted.
 COUNTED_BYTES_MIN = 4 * 1024
-#: Less is a little: what a socket gives at once.
+#: Less is a little: a socket gives as much at once.
 LONG_BYTES_MIN = 64 * 1024
 LITTLE_PART = 8
 #: So long others wait for one frame.

@@ -2,10 +2,11 @@
 
     socket  <->  WebSocket (HTTP request, then frames)  <->  Connection  <->  session (STOMP or MQTT)
 
-Promises: what the Connection relies on of a socket holds here, too: nothing more is read while it does not want to, it
-learns when the peer does not read, what is not written yet is counted, ``abort`` ends it at once. Many frames in one
-piece are read in turns with all others (``broker.net.turns``). Nothing is kept of a message that is not whole.
-Refuses to know what a session says, but for where its messages begin (``broker.protocols.websocket.messages``).
+Promises: the Connection may rely on it as on a socket: nothing more is read while it does not want to, it learns when
+the peer does not read, output that is not written yet is counted, ``abort`` ends it at once. Many frames in one piece
+are read in turns with all others (``broker.net.turns``). Nothing is kept of a message that is not whole.
+Refuses to know a session's output, but for the places where its messages begin
+(``broker.protocols.websocket.messages``).
 """
 
 from __future__ import annotations
@@ -100,15 +101,15 @@ class WebSocket(asyncio.Protocol):
     _cut: Cut = field(default=stomp_messages, init=False)
     is_open: bool = field(default=False, init=False)
     _is_over: bool = field(default=False, init=False)  # nothing is to come, from either side
-    _has_failed: bool = field(default=False, init=False)  # what the peer says is not understood any more
+    _has_failed: bool = field(default=False, init=False)  # the peer's input is not parsed any more
     _is_closing: bool = field(default=False, init=False)  # our Close was sent
-    _has_ended: bool = field(default=False, init=False)  # the peer's was, or it hung up
+    _has_ended: bool = field(default=False, init=False)  # the peer's Close came, or it hung up
     _end: tuple[int, str] = field(default=(CloseCode.NORMAL, ""), init=False)
     _is_wanted: bool = field(default=True, init=False)  # to be read, by the connection
     _is_read: bool = field(default=True, init=False)
     _is_in_line: bool = field(default=False, init=False)  # for its turn
     _is_paused: bool = field(default=False, init=False)  # the peer does not read
-    _counted: int = field(default=0, init=False)  # of what waits to be read
+    _counted: int = field(default=0, init=False)  # bytes that wait to be read
     _last_received: float = field(default=0.0, init=False)
     _pinged: float = field(default=0.0, init=False)  # last
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -128,7 +129,7 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def descriptor(self) -> int:
-        """The socket's number; -1: there is none."""
+        """Number of the socket; -1: there is none."""
         found = None if self._below is None else self._below.get_extra_info("socket")
         return -1 if found is None else int(found.fileno())
 
@@ -325,7 +326,7 @@ class WebSocket(asyncio.Protocol):
             self.connection.close()
 
     def _be_closed(self, code: int) -> None:
-        """Note the peer's Close: the peer says no more, and may still listen until it gets ours (5.5.1)."""
+        """Take the peer's Close: the peer sends no more, and may still listen until it gets ours (5.5.1)."""
         self._is_over = self._has_ended = True
         self._end = code, ""
         if self._is_closing:

@@ -25,7 +25,7 @@ _REASON_PACKET_BYTES_MAX: Final = 64 + 4 * _REASON_CHARACTERS_MAX
 # Code of MQTT 3.1.1 for the failure of a subscription.
 _FAILURE: Final = 0x80
 _PUBACK: Final = answers.SHORT_HEADS[PacketType.PUBACK]
-#: From this on a reason code says that something failed.
+#: From this on a reason code is a failure.
 ERRORS_FROM: Final = 0x80
 
 

@@ -214,7 +214,7 @@ class Delivering:
             given = self._outgoing.given.get(_name_of(delivery))
             if given is not None and given.record is not None:
                 # prove: qos-as-it-was-begun
-                delivery.qos = given.qos  # as it was begun, whatever its subscription says now (MQTT-4.3.3-1)
+                delivery.qos = given.qos  # as it was begun, whatever the QoS of its subscription is now (MQTT-4.3.3-1)
         self._begin(delivery)
         return None
 

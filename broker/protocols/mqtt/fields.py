@@ -18,7 +18,7 @@ from tandemmq.broker.protocols.mqtt.reasons import malformed
 BYTES_MAX: Final = 0xFFFF
 VARIABLE_BYTES_MAX: Final = 4
 VARIABLE_MAX: Final = (1 << 7 * VARIABLE_BYTES_MAX) - 1
-#: The longest packet: the byte of its type, and its length, before what is counted.
+#: The longest packet: the byte of its type, and its length, which that does not count.
 PACKET_BYTES_MAX: Final = 1 + VARIABLE_BYTES_MAX + VARIABLE_MAX
 
 _TWO = struct.Struct(">H")

@@ -62,7 +62,7 @@ class Hooks(Protocol):
     def may_have_will(self, principal: Principal, size: int) -> bool:
         """Return whether so many bytes of memory may be taken for a will of ``principal``; then they are, until
         ``left`` or ``give_will_back``, or until the will that is left is published. The wills of one user have no more
-        than what is left."""
+        than the bound of the memory (``Memory.held_max``)."""
 
     def give_will_back(self, principal: Principal, size: int) -> None:
         """Give back the memory of a will: the connection ended before it was accepted."""

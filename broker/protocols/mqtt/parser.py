@@ -1,6 +1,6 @@
 """Bytes into packets, however they were cut on their way. Pure.
 
-Promises: what is kept of an unfinished packet stays under the limit; values that no packet may have are refused,
+Promises: the kept part of an unfinished packet stays under the limit; values that no packet may have are refused,
 with the reason code that MQTT 5.0 has for it. Knows no state of the conversation but that CONNECT is the first packet,
 and sets the version of all others. PUBLISH and its acknowledgements are read here, all others in ``requests``.
 """

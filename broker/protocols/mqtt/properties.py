@@ -148,7 +148,7 @@ _NEVER_ZERO: Final = {
 
 def decode(reader: Reader, allowed: frozenset[str]) -> Properties:
     """Return the properties that stand where ``reader`` is. MqttError where one is not ``allowed`` in this packet,
-    stands twice (but for "user") or has a value that it must not have; what depends on other packets is for others."""
+    stands twice (but for "user") or has a value that it must not have; rules of several packets are not checked."""
     length = reader.variable()
     if length == 0:
         return NONE

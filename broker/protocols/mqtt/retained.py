@@ -7,7 +7,7 @@ A filter is looked up level by level, so that a search costs what it finds, and 
 search may take several turns of the loop, while messages come and go.
 
 Messages are found in the order of their topics: level by level, each in the order of code points, a level before those
-below it. So a topic is a position: it parts what was found from what is to be found, also when messages come and go.
+below it. So a topic is a position: it divides the found messages from the others, also when messages come and go.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sortedcontainers import SortedList
 from tandemmq.broker.core.slices import ITEMS
 from tandemmq.store.records.message import Message
 
-#: What a topic takes in memory beside its message: its levels, and its place in their dictionaries.
+#: Memory of a topic beside its message: its levels, and its place in their dictionaries.
 TOPIC_BYTES: Final = 600
 #: No number is greater.
 NEWEST: Final = (1 << 63) - 1
@@ -158,7 +158,7 @@ class Retained:
         return former
 
     def expire(self, now: int) -> list[Kept]:
-        """Take away what had expired at ``now``, in milliseconds since 1970: ITEMS at most."""
+        """Remove messages that had expired at ``now``, in milliseconds since 1970, ITEMS at most, and return them."""
         gone: list[Kept] = []
         expiring = self._expiring
         for _ in range(ITEMS):

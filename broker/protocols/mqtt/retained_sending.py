@@ -63,7 +63,7 @@ class RetainedSending:
         """Begin to send the retained messages that the subscription's filter matches, or those behind ``position``."""
         subscription.position = position = position or Position()
         if position.until is None:
-            # It gathers already, so what is newer comes to it in any case.
+            # It gathers already, so newer messages come to it in any case.
             position.until = self._conversation.hooks.newest
         if subscription not in self._waiting:
             self._waiting.append(subscription)

@@ -24,7 +24,7 @@ class StoredSession(KeptRecords):
         KeptRecords.__init__(self, conversation)
         self._conversation = conversation
         self._session: Record | None = None
-        self._transaction = ""  # of what is gathered
+        self._transaction = ""  # of the gathered commands
         self._gathered: list[Command] = []
         self._done: list[Callable[[], object]] = []  # to be called when that is stored
         self._moved: dict[Subscription, None] = {}  # whose positions it moves

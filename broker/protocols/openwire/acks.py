@@ -41,7 +41,7 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
         if consumer.is_lenient:
             return Ack(consumer.id, last, _transaction(ack), receipt, first=first)
         count = consumer.count(first, last)
-        # In a transaction there may be more: what it acknowledged before is still in the list.
+        # In a transaction there may be more: deliveries that it acknowledged before are still in the list.
         if count < ack.message_count or (count > ack.message_count and ack.transaction_id is None):
             if consumer.is_restored:
                 return of_nothing(ack, receipt, consumer)
@@ -54,7 +54,7 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
         return Ack(consumer.id, tag, _transaction(ack), receipt)
     if type == AckType.DELIVERED:
         if consumer.is_lenient or _range(ack, consumer, from_oldest=True) is not None:
-            # Never more than there are: it widens what the consumer may hold.
+            # Never more than there are: it raises the number that the consumer may hold.
             return Delivered(consumer.id, min(ack.message_count, len(consumer)), receipt)
         return None
     if type in (AckType.POISON, AckType.EXPIRED):

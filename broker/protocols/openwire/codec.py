@@ -12,7 +12,7 @@ number stands in the bytes, this module knows which comes next, in which version
 
 Nothing is allocated that the frame does not hold: lengths are compared with what is left of it, and each element
 of an array takes at least a bit of it. Objects and causes are nested NESTING_MAX deep at most. How many fields and
-objects a frame may have is for the caller to say: that bounds the time to read it.
+objects a frame may have is set by the caller: that bounds the time to read it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tandemmq.store.records.remembered import remember
 NESTING_MAX = 32
 # Fields and objects of a frame of a known origin: a frame of the store is read whatever it has.
 WORK_UNBOUNDED = 1 << 62
-CACHE_SIZE_DEFAULT = 0x3FFF  # OpenWireFormat: what 0 stands for
+CACHE_SIZE_DEFAULT = 0x3FFF  # OpenWireFormat: the meaning of 0
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">iB")
@@ -307,7 +307,7 @@ class WireFormat:
         if index is not None:
             writer.int16(index)
         elif self.is_tight:
-            # Java numbers what is inside before the whole here, and after it in the loose encoding.
+            # Java numbers nested objects before the outer one here, and after it in the loose encoding.
             place = len(writer.body)
             writer.int16(0)
             self._write_nested(writer, value)

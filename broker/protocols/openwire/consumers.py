@@ -29,7 +29,7 @@ class Consumer:
 
     ``is_lenient``: a topic's plain subscriber or a browser, whose acknowledgements only count (TopicSubscription,
     QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups. ``is_restored``:
-    its client had it before a failover, and may acknowledge what another connection gave it. ``dispatched`` counts all
+    its client had it before a failover, and may acknowledge deliveries of another connection. ``dispatched`` counts all
     deliveries ever. ``pull_ms`` is how long its last MessagePull waits; None: there was none. ``wire_id`` is its id as
     a client writes it, as object of the loose encoding.
     """
@@ -176,7 +176,7 @@ class Consumer:
         return 0
 
 
-# What loose.producer_key adds to an id that has no numbers.
+# Suffix that loose.producer_key adds to an id without numbers.
 _FOREIGN = ":0:0:0"
 
 

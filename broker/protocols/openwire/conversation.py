@@ -3,7 +3,7 @@
 A command that changes nothing in the broker - it is known already, or only worth a note - gives no commands, and is
 answered at once if its client waits. All others carry the receipt of their client's command in the last one they give.
 
-What is opened counts from the moment it is read, so that commands which follow at once find it; the broker may still
+An object counts as open from the moment its command is read, so that the next commands find it; the broker may still
 refuse it, and then it was never there.
 """
 
@@ -287,7 +287,7 @@ class Conversation:
             self.producers.clear()
             self._transactions.clear()
             self._ended.clear()
-            # Once it has the response the client says ShutdownInfo and hangs up, or ConnectionInfo, and begins anew
+            # Once it has the response the client sends ShutdownInfo and hangs up, or ConnectionInfo, and begins anew
             # (pools do): an end before that is an error to it.
             return [*commands, Disconnect(receipt, is_awaited=True)]
         raise _lacking(command, "object id")
@@ -326,7 +326,7 @@ class Conversation:
     def _acknowledge(self, command: schema.MessageAck, receipt: int | None) -> list[Command]:
         consumer = self._consumer(command.consumer_id)
         if consumer is None:
-            nothing = acks.of_nothing(command, receipt)  # what it held went back
+            nothing = acks.of_nothing(command, receipt)  # its deliveries went back
             return [] if nothing is None else [nothing]
         asked = acks.command_of(command, consumer, receipt)
         if asked is None:

@@ -3,7 +3,7 @@
     u4 size, size bytes        (openwire.md 1)
 
 Promises: however the bytes were cut on their way, the same frames come out; a size is judged as soon as its four
-bytes are there, before anything is kept for it; what is kept of an unfinished frame is what came of it, and of one that
+bytes are there, before anything is kept for it; of an unfinished frame the bytes that came are kept, and of one that
 is too long its head. Bytes are copied once, into their frame.
 """
 
@@ -29,9 +29,9 @@ class FrameCutter:
     """Takes bytes as they come, gives whole frames with their sizes. A long frame that came in pieces is given as the
     buffer that has them: it can be changed without a copy.
 
-    ``frame_bytes_max`` limits what a size may say, the size itself not counted; it may be changed between frames.
-    ``chunk``: what was fed last; empty once it was used up. ``passes_over``: a frame beyond the limit is refused alone,
-    and those behind it come out.
+    ``frame_bytes_max`` limits the value of a size, which does not count itself; it may be changed between frames.
+    ``chunk``: the bytes that were fed last; empty once it was used up. ``passes_over``: a frame beyond the limit is
+    refused alone, and those behind it come out.
     """
 
     __slots__ = ("_frame", "_gathered", "_left", "_position", "_wanted", "chunk", "frame_bytes_max", "passes_over")

@@ -57,7 +57,7 @@ def read_message_ack(data: bytes) -> MessageAck | None:
         else:
             transaction = None
             position += 1
-        # An object known by its bytes is what the interpreter made of them; any other is for the interpreter.
+        # An object known by its bytes is the one that the interpreter made of them; any other is for the interpreter.
         stop = position + 21 + (data[position + 3] << 8 | data[position + 4])
         consumer = KNOWN_IDS[data[position + 1 : stop]]
         if data[position] != 1 or type(consumer) is not ConsumerId:

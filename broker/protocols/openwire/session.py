@@ -1,6 +1,6 @@
 """Connection of one OpenWire client: bytes in, commands out; the broker's replies in, bytes out. Pure.
 
-Promises: ``receive`` never raises, whatever arrives; after a fatal failure or ShutdownInfo nothing more is understood;
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or ShutdownInfo nothing more is parsed;
 every command that wants a response gets exactly one. A failure is an ExceptionResponse to a command that wants a
 response, else a ConnectionError; the connection goes on (TransportConnection). A message that comes in the
 store's form is neither decoded nor encoded: the frame that was sent is the one that is stored and dispatched.
@@ -87,7 +87,7 @@ class OpenWireSession(Output):
     # Deliveries that this client cannot get, for the next ``receive``, which they request.
     _refused: list[GiveUp | Pull] = field(default_factory=list, init=False)
     has_more: bool = field(default=False, init=False)
-    unfinished_bytes: int = field(default=0, init=False)  # what it holds of a frame that is not whole
+    unfinished_bytes: int = field(default=0, init=False)  # of a frame that is not whole
     # True if the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
     is_connected: bool = field(default=False, init=False)
     is_logged_in: bool = field(default=False, init=False)
@@ -147,7 +147,7 @@ class OpenWireSession(Output):
                 if not isinstance(frame, bytes):
                     if self._is_stored_form and _MESSAGE_MIN <= frame.getbuffer()[4] <= _MESSAGE_MAX:
                         commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
-                        break  # it is as long as all that is understood at once
+                        break  # it is as long as all that is parsed at once
                     frame = frame.getvalue()
                 taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0

@@ -100,7 +100,7 @@ class Description(NamedTuple):
 
 # data type -> description; complete once schema.py is imported
 DESCRIPTIONS: dict[int, Description] = {}
-# class -> data type, for all but destinations, whose kind tells
+# class -> data type, for all but destinations, whose kind is the type
 NUMBERS: dict[type, int] = {}
 
 

@@ -2,8 +2,8 @@
 
     {"ConsumerInfo":{"commandId":0,"responseRequired":false,"consumerId":{"connectionId":"ID:a-1","sessionId":1,...
 
-Names and shapes are those that XStream makes of ActiveMQ's classes. What is not set is left out, and so are the bytes
-of a message in an advisory: its body and its properties.
+Names and shapes are those that XStream makes of ActiveMQ's classes. Fields that are not set are left out, and so are
+the bytes of a message in an advisory: its body and its properties.
 """
 
 from __future__ import annotations

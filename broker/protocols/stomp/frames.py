@@ -3,7 +3,7 @@
     frame = command EOL *(header EOL) EOL *octet NUL *EOL          (STOMP 1.2, Augmented BNF)
 
 Promises: however the bytes were cut on their way, the same frames come out; no byte is searched twice, and
-what is kept of an unfinished frame stays under the limits. What differs between the versions stands in three
+the part of an unfinished frame that is kept stays under the limits. Differences of the versions stand in three
 values of :class:`Dialect`, nowhere else. Gets the commands whose body may hold a NUL, and knows no others, and none
 of the states a connection may be in.
 """
@@ -53,7 +53,7 @@ class Dialect:
         self.version = version
         self.drops_cr = drops_cr
         self.trims = trims
-        # Backslash first, for it is in what the others become. A chain of replacements: a third of translate's time.
+        # Backslash first, for other escapes contain it. A chain of replacements: a third of translate's time.
         self._escapes = tuple((escapes | {"\0": " "} | ({} if "\n" in escapes else {"\n": " ", "\r": " "})).items())
         self._unescapes = {escape: character for character, escape in escapes.items()}
         # Likewise: an escaped backslash is a NUL until nothing else is escaped.

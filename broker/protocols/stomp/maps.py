@@ -8,15 +8,15 @@
       ...
 
 The JSON is Jettison's reading of the XML: elements of one name that stand beside each other are an array, a single one
-is none, and an empty element is "". What it loses (the order of a list's items of different types, texts that look
-like numbers) is not lost in what we write: texts stay texts.
+is none, and an empty element is "". It loses facts (the order of a list's items of different types, texts that look
+like numbers) that our documents keep: texts stay texts.
 
 Only maps, lists and plain values are read, each by its name in a table; no name ever makes anything else. XML with a
-document type is refused, for its entities can grow. What is read may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX
+document type is refused, for its entities can grow. A document may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX
 values: they are freed in one step.
 
-What is long is read and written on a thread. No step of it keeps the interpreter from other threads for more than a few
-milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code and not by that in C, and XML in pieces.
+A long document is read or written on a thread. No step of it keeps the interpreter from other threads for more than a
+few milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code and not by that in C, and XML in pieces.
 """
 
 from __future__ import annotations

@@ -60,10 +60,10 @@ _RESERVED = frozenset(
 def apply_headers(
     message: Message, headers: Headers, names: DestinationNames, user: str | None
 ) -> Callable[[], None] | None:
-    """Set what the headers of a SEND by ``user`` say about ``message`` beyond destination, persistent and body.
+    """Set all that the headers of a SEND by ``user`` define of ``message`` beyond destination, persistent and body.
 
-    Return what sets its body, where that takes longer than a millisecond or two. Raises a ClientError that is not fatal
-    when a value is not what its header needs: the SEND is refused.
+    Return a function that sets its body, where that takes longer than a millisecond or two. Raises a ClientError that
+    is not fatal when a value does not fit its header: the SEND is refused.
     """
     properties: dict[str, PropertyValue] = {}
     for name, value in headers.items():
@@ -183,7 +183,7 @@ def _text(name: str, value: str) -> str:
     return value
 
 
-# By header: the field of a message, and what is put there.
+# By header: the field of a message, and the function that makes its value.
 _FIELDS: dict[str, tuple[str, Callable[[str, str], str | int]]] = {
     "priority": ("priority", lambda name, value: min(max(_number(name, value), 0), PRIORITY_MAX)),  # as setPriority
     "expires": ("expiration", _number),

@@ -96,7 +96,7 @@ class StompSession(Output):
     _is_pausing: bool = field(default=False, init=False)
     _leaving: StompSubscription | None = field(default=None, init=False)
     has_more: bool = field(default=False, init=False)
-    unfinished_bytes: int = field(default=0, init=False)  # what it holds of a frame that is not whole
+    unfinished_bytes: int = field(default=0, init=False)  # of a frame that is not whole
     _message_id_prefix: str = field(init=False)
     _sequence: int = field(default=0, init=False)
     _user: str | None = field(default=None, init=False)
@@ -611,8 +611,7 @@ def _keep_undecodable(message: Message) -> None:
 
 
 def _is_persistent(value: str) -> bool:
-    """Return whether the header says so; other spellings than those of the hot path count too, such as ``True`` of
-    stomp.py."""
+    """Return whether the value is true, in other spellings than those of the hot path, such as ``True`` of stomp.py."""
     text = value.strip().lower()
     if text not in ("true", "false"):
         raise refusal(f"The header persistent has the value {value[:40]!r}", "It is true or false.")
@@ -631,7 +630,7 @@ def _of_message(command: str, headers: Headers) -> AckOfMessage:
     return AckOfMessage(id, command == "NACK", get("transaction"), get("receipt"), get("subscription"))
 
 
-# What the broker writes into the header ack.
+# The form of the header ack, as the broker writes it.
 _LIKE_ACK = re.compile(r"[0-9]+-[0-9]+")
 _TAG_DIGITS_MAX = 18
 

@@ -102,7 +102,7 @@ class StompSubscription:
 
     ``start`` are the first lines of its MESSAGE frames. They precede the message's own headers, so that they
     win over a property of the same name (STOMP 1.2, Repeated Header Entries). ``transformation`` is the form in
-    which it wants what is neither text nor bytes.
+    which it wants bodies that are neither text nor bytes.
     """
 
     id: str

@@ -79,7 +79,7 @@ class FrameParser:
         self._data = b""
         self._offset = 0
         self._payload: list[bytes] = []
-        # Of the data frame that is being read: what is to come, and the mask, turned to where that begins.
+        # Of the data frame that is being read: the bytes to come, and the mask, turned to where they begin.
         self._left = 0
         self._mask = b""
         self._is_final = True
@@ -90,7 +90,7 @@ class FrameParser:
         self._is_mid_character = False
         # The payload of the last ping that has no answer yet: older ones need none (5.5.3).
         self.ping: bytes | None = None
-        # The code of the peer's Close; it says nothing after that.
+        # The code of the peer's Close; it sends nothing after that.
         self.closed: int | None = None
 
     @property

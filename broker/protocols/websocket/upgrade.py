@@ -1,6 +1,6 @@
 """HTTP request by which a client opens a WebSocket (RFC 6455, 4), and the answers to it. Pure.
 
-What is not such a request gets an answer of HTTP that says so, and then the connection ends: nothing else is spoken
+Any other request gets an answer of HTTP that says so, and then the connection ends: nothing else is spoken
 here. No extension is ever agreed upon, so nothing is compressed.
 """
 
@@ -65,7 +65,7 @@ class Request(NamedTuple):
 
 
 class RequestParser:
-    """Collects the request: ``feed`` gives it once it is whole, and ``rest`` is then what came behind it."""
+    """Parser of the request: ``feed`` gives it once it is whole, and ``rest`` then has the bytes behind it."""
 
     __slots__ = ("_data", "rest")
 
