@@ -16,7 +16,7 @@ document type is refused, for its entities can grow. A document may be DOCUMENT_
 values: they are freed in one step.
 
 A long document is read or written on a thread. No step of it keeps the interpreter from other threads for more than a
-few milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code and not by that in C, and XML in pieces.
+few milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code, not by that in C, and XML in pieces.
 """
 
 from __future__ import annotations
