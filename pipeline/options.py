@@ -1,4 +1,4 @@
-"""What a read or a stream may be asked for by ``option(...)``: docs/pipeline-jobs.md.
+"""Options of a read or a stream, set by ``option(...)``: docs/pipeline-jobs.md.
 
 Of Spark, it relies only on names in small letters and several paths as JSON.
 """

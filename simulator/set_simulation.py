@@ -1,4 +1,5 @@
-"""One seed of a set: members with disks of their own, a network between them, and a directory (docs/proofs.md).
+"""Simulation of a set by one seed: members with disks of their own, a network between them, and a directory
+(docs/proofs.md).
 
 It runs like ``simulation``, with another end: all members have the same, and each store is sound.
 """

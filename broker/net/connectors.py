@@ -1,4 +1,4 @@
-"""Which protocol is spoken where: a connector's settings become sessions and limits."""
+"""Connectors made of settings: the protocol, the sessions and the limits of each."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ MQTT_GRACE: Final = 1.5
 
 
 def url_of(settings: Settings) -> str:
-    """The one address by which the broker names itself to its clients, in BrokerInfo and advisories: where the first of
-    them that speak OpenWire connect."""
+    """Address by which the broker names itself to its clients, in BrokerInfo and advisories: that of the first
+    connector that speaks OpenWire, else of the first one."""
     hostname = hostname_of(settings)
     for each in settings.connectors:
         if each.protocol == OPENWIRE:
@@ -44,13 +44,13 @@ def url_of(settings: Settings) -> str:
 
 
 def urls_of(settings: Settings) -> list[str]:
-    """Where clients of all protocols connect."""
+    """Addresses where clients of all protocols connect."""
     hostname = hostname_of(settings)
     return [f"{each.scheme}://{_told(each, hostname)}" for each in settings.connectors]
 
 
 def hostname_of(settings: Settings) -> str:
-    """What stands for an address of all interfaces where others are told of one."""
+    """Host name that is advertised in place of an address of all interfaces."""
     return socket.gethostname() if settings.replication is None else settings.replication.told_hostname
 
 
@@ -71,10 +71,10 @@ def make_connector(
     mqtt: tuple[MqttSettings, Hooks] | None = None,
     websocket: WebSocketSettings | None = None,
 ) -> Connector:
-    """The connector of these settings. ``clock`` gives milliseconds since 1970, ``sequences`` the numbers that this
-    broker gives to messages, ``told`` where its clients find all brokers; None: as ``broker`` says. ``hostname``:
-    as ``hostname_of``. ``mqtt``: what MQTT's clients may have, and what their sessions have in common; None: they
-    are not served. ``websocket``: None: as by default."""
+    """Make the connector of these settings. ``clock`` gives milliseconds since 1970, ``sequences`` the numbers that
+    this broker gives to messages, ``told`` the addresses of all brokers; None: as ``broker`` says. ``hostname``: as
+    ``hostname_of``. ``mqtt``: the limits of MQTT's clients, and what their sessions have in common; None: MQTT is not
+    served. ``websocket``: None: the defaults."""
     options = settings.options
     make_session: Callable[[str], Session]
     told = told or ToldAddresses(broker.failover_uris)

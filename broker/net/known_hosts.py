@@ -1,4 +1,4 @@
-"""By which names this broker is reached, against pages whose own name was made to lead here (DNS rebinding)."""
+"""Names by which this broker is reached, against pages whose own name was made to lead here (DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KnownHosts:
         self._names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
 
     def knows(self, host: str) -> bool:
-        """Of the header Host, with or without a port."""
+        """Return whether the header Host, with or without a port, names this broker."""
         name = name_of(host)
         try:
             ip_address(name.partition("%")[0])
@@ -27,7 +27,7 @@ class KnownHosts:
 
 
 def name_of(host: str) -> str:
-    """The name or address in a Host, in lower case; "": there is none."""
+    """Return the name or address in a Host, in lower case; "": there is none."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

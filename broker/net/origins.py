@@ -1,4 +1,4 @@
-"""Of which sites the pages may connect by WebSocket, where a browser asks nobody else (RFC 6455, 10.2)."""
+"""Sites whose pages may connect by WebSocket; a browser leaves this check to the server (RFC 6455, 10.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.config.websocket import ANY
 
 
 class Origins:
-    """``allowed``: sites, as browsers name them, beside those on the host that is asked; ``hosts``: its names."""
+    """``allowed``: sites, as browsers name them, beside those on the host of the request; ``hosts``: its names."""
 
     __slots__ = ("_allowed", "_hosts")
 
@@ -19,7 +19,8 @@ class Origins:
         self._hosts = KnownHosts(hosts)
 
     def may(self, origin: str | None, host: str) -> bool:
-        """Whether the request with these headers may. Who names no site is no browser's page."""
+        """Return whether the request with these headers may connect. A request without a site comes from no browser's
+        page."""
         if origin is None or ANY in self._allowed or origin.lower() in self._allowed:
             return True
         try:

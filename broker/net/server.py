@@ -39,22 +39,22 @@ from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-# Where there is no room for another connection, of so many newcomers one that has been silent for so long makes some.
+# Where there is no room for a new connection, one of so many newcomers is cut off if it was silent for so long.
 LOOKED_AT_MAX = 64
 SILENT_SECONDS_MIN = 0.25
-# What the kernel queues before we accept (ActiveMQ's TcpTransportServer backlog is 5000; Linux caps it at somaxconn).
+# Connections that the kernel queues for us (ActiveMQ's TcpTransportServer backlog is 5000; Linux caps it at somaxconn).
 BACKLOG = 1024
-# What an orderly end may cost: a standby is to be master within a second.
+# Longest time of an orderly end: a standby is to be master within a second.
 CLOSE_SECONDS_MAX = 0.5
 _Info = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
-# So many connections are told of brokers in a turn of the loop.
+# So many connections get the addresses of all brokers in a turn of the loop.
 TOLD_A_TURN = 100
 # Polled: the last bytes of a connection leave within a turn of the loop, unless its peer does not read.
 FLUSH_LOOK_SECONDS = 0.002
 
 
 class Connector(NamedTuple):
-    """One address and what is spoken there. ``make_session`` gets the id of the new connection."""
+    """Address of a connector, and its protocol. ``make_session`` gets the id of the new connection."""
 
     name: str
     host: str
@@ -65,13 +65,13 @@ class Connector(NamedTuple):
     tls: ssl.SSLContext | None = None
     tls_handshake_seconds_max: float | None = None
     subject: Callable[[Any], str | None] = lambda certificate: None
-    websocket: WebSocketOptions | None = None  # the session is one by WebSocket
-    told: Address | None = None  # how others reach it, port 0 being the one that is bound; None: as it is bound
+    websocket: WebSocketOptions | None = None  # its sessions are by WebSocket
+    told: Address | None = None  # its address for others, with port 0 for the one that is bound; None: as it is bound
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Refused(asyncio.Protocol):
-    """A connection too many: its peer gets ``answer``, and that is all."""
+    """Connection beyond the limit: its peer gets ``answer``, and nothing else."""
 
     _answer: bytes
     _name: str
@@ -87,7 +87,8 @@ class Refused(asyncio.Protocol):
 
 
 def _refused(connector: Connector, session: Session, reason: str, limited: LimitedLog) -> Refused:
-    """One too many, told in the words of what is spoken there; by WebSocket in those of HTTP."""
+    """Return the protocol that refuses a connection in the words of the connector's protocol; by WebSocket in those of
+    HTTP."""
     if connector.websocket is not None:
         answer = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"Too many connections: {reason}").answer
     else:
@@ -97,7 +98,7 @@ def _refused(connector: Connector, session: Session, reason: str, limited: Limit
 
 
 class Newcomer(NamedTuple):
-    """A connection that has to say who it is. ``came``: by the loop's clock."""
+    """Connection that has not logged in yet. ``came``: by the loop's clock."""
 
     connection: Connection | WebSocket
     connector: Connector
@@ -109,7 +110,7 @@ class Newcomer(NamedTuple):
 
 
 class BindError(OSError):
-    """A connector's address cannot be had. ``errno`` says why."""
+    """Address of a connector that cannot be had. ``errno`` is the reason."""
 
     def __init__(self, connector: Connector, error: OSError) -> None:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
@@ -134,19 +135,20 @@ class Server:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``connections_max``: of all connectors together (``broker.process.descriptors``). ``clock``: of ``Turns``."""
+        """Take ``connections_max``, the limit of all connectors together (``broker.process.descriptors``), and
+        ``clock``, that of ``Turns``."""
         self._connectors = connectors
         self._connections_max = connections_max
         self._clock = clock
         self._bound: list[tuple[Connector, socket.socket]] = []
-        # Where port 0 led to, so that the next bind gets the same.
+        # The port that 0 became, so that the next bind gets the same.
         self._ports: dict[Connector, int] = {}
         self._servers: list[asyncio.AbstractServer | TlsServer] = []
         self._listening: list[socket.socket] = []
         self._connections: dict[Connection, Connector] = {}
         self._counts: Counter[Connector] = Counter()  # of connections
         self._handshakes: set[WebSocket] = set()  # of HTTP, that are under way
-        # Who is to say his first words yet, the oldest first, and some who have said them.
+        # Connections that have not logged in yet, the oldest first, and some that have.
         self._newcomers: deque[Newcomer] = deque()
         self._outbox: Outbox | None = None
         self._turns: Turns | None = None
@@ -156,26 +158,26 @@ class Server:
 
     @property
     def connections(self) -> frozenset[Connection]:
-        """Those open now."""
+        """Connections that are open now."""
         return frozenset(self._connections)
 
     def counts(self) -> dict[str, int]:
-        """How many connections each connector has, by its name."""
+        """Return the number of connections of each connector, by its name."""
         return {connector.name: count for connector, count in self._counts.items()}
 
     def connector_names(self) -> dict[str, str]:
-        """By the id of each connection the name of its connector."""
+        """Return the name of each connection's connector, by the connection's id."""
         return {connection.id: connector.name for connection, connector in self._connections.items()}
 
     @property
     def addresses(self) -> list[tuple[str, str, int]]:
-        """Connector name, host and port of every address that is bound."""
+        """Return connector name, host and port of every address that is bound."""
         bound = [connector for connector in self._connectors if connector in self._ports]
         return [(connector.name, connector.host, self._ports[connector]) for connector in bound]
 
     @property
     def told_addresses(self) -> list[tuple[str, Address]]:
-        """Connector name, and how others reach it, of every address that is bound."""
+        """Return connector name and advertised address of every address that is bound."""
         found = []
         for connector, port in self._ports.items():
             told = connector.told or Address(connector.host, port)
@@ -184,7 +186,7 @@ class Server:
 
     @property
     def overlong_steps(self) -> int:
-        """How many steps that cannot be interrupted took long: see ``Turns.took``."""
+        """Number of steps that took long and that cannot be interrupted: see ``Turns.took``."""
         return self._overlong_before + (0 if self._turns is None else self._turns.overlong)
 
     def bind(self) -> None:
@@ -292,8 +294,8 @@ class Server:
             raise BindError(connector, error) from error
 
     def _too_many(self, connector: Connector) -> str | None:
-        """Why no more connections are taken; None: one more is. Where there is no room, whoever has been silent since
-        he came makes some: he would be cut off soon."""
+        """Return why no more connections are taken; None: one more is. Where there is no room, a newcomer that has been
+        silent since it came is cut off: that would happen soon anyway."""
         newcomers = self._newcomers
         while newcomers and newcomers[0].is_over:
             newcomers.popleft()
@@ -318,13 +320,14 @@ class Server:
         return reason
 
     def stop_reading(self) -> None:
-        """Take no new connections and nothing more from those there are; what they were promised may still be said."""
+        """Take no new connections and read nothing more from those that are open; what is promised to them is still
+        written."""
         self._stop_listening()
         for connection in self._connections:
             connection.end_reading()
 
     def tell_brokers(self) -> None:
-        """Where all brokers are has changed: said to all clients, TOLD_A_TURN of them in a turn of the loop."""
+        """Send the new addresses of all brokers to all clients, to TOLD_A_TURN of them in a turn of the loop."""
         self._tell_brokers(iter(list(self._connections)))
 
     def _tell_brokers(self, left: Iterator[Connection]) -> None:
@@ -334,21 +337,21 @@ class Server:
                 connection.session.tell_brokers()
                 connection.touch()
             except Exception:
-                log.exception("%s: cut off, when it was told of brokers %s", connection, ERROR_OF_BROKER)
+                log.exception("%s: cut off, for the news of other brokers %s", connection, ERROR_OF_BROKER)
                 connection.abort()
         if told:
             asyncio.get_running_loop().call_soon(self._tell_brokers, left)
 
     def resume_reading_all(self) -> None:
-        """As ``Outbox.resume_reading``."""
+        """Let all connections read again, as ``Outbox.resume_reading``."""
         if self._outbox is not None:
             self._outbox.resume_reading()
 
     async def close(self, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
         """Stop listening, write what sessions have to say, and bind the ports again for the next term.
 
-        Who has not taken his last bytes after ``seconds_max`` is cut off. The others are not waited for: a peer that is
-        slow to hang up delays no handover (``lingered`` waits).
+        A peer that has not taken its last bytes after ``seconds_max`` is cut off. Peers that have them are not waited
+        for: a peer that is slow to hang up delays no handover (``lingered`` waits).
         """
         self._stop_listening()
         closing = list(self._connections)
@@ -402,7 +405,7 @@ class Server:
             websocket.abort()
 
     def _bind_again(self) -> None:
-        """For the next term. Not having the port yet is no reason to fail now: ``listen`` tries again."""
+        """Bind the ports for the next term. A port that is not free yet is no failure now: ``listen`` tries again."""
         if self._bound:
             return
         try:
@@ -411,7 +414,7 @@ class Server:
             log.warning("%s; tried again at the next promotion", error)
 
     async def _emptied(self, seconds_max: float) -> bool:
-        """Whether all connections are over within the time."""
+        """Return whether all connections are over within the time."""
         if not self._connections:
             return True
         self._is_empty.clear()
@@ -434,7 +437,7 @@ class Server:
 
 
 def _shut_down(descriptor: int) -> None:
-    """End both ways of a socket that somebody else owns and will close."""
+    """End both ways of a socket that has another owner, which closes it."""
     try:
         ours = socket.socket(fileno=os.dup(descriptor))
     except OSError:
@@ -447,8 +450,8 @@ def _shut_down(descriptor: int) -> None:
 
 
 def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """A socket bound to each address of ``host``, exclusively, that does not listen; all have the same port, the one
-    that the system chose for the first if ``port`` is 0. Raises OSError."""
+    """Return a socket bound to each address of ``host``, exclusively, that does not listen; all have the same port, the
+    one that the system chose for the first if ``port`` is 0. Raises OSError."""
     infos = addresses_of(host, port)
     listeners: list[socket.socket] = []
     failure: OSError | None = None
@@ -471,16 +474,16 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def addresses_of(host: str, port: int) -> Sequence[_Info]:
-    """What a connector of this address binds, as getaddrinfo(3) has it. Raises OSError."""
+    """Return the addresses that a connector of this address binds, as getaddrinfo(3) has them. Raises OSError."""
     host_or_any = None if host in ("", "*") else host
     return socket.getaddrinfo(host_or_any, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 
 
 def _bound_socket(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
-    """A socket bound to ``address``, exclusively.
+    """Return a socket bound to ``address``, exclusively.
 
     Linux lets two sockets with SO_REUSEADDR share a port until one listens: two standbys would notice their
-    mistake only at a failover. So the port is asked for without it first; with it only when that fails, which
+    mistake only at a failover. So the port is bound without it first; with it only when that fails, which
     works when nothing but connections of a former run linger there.
     """
     try:

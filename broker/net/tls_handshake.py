@@ -1,5 +1,5 @@
-"""Listening with TLS: who does not get through the handshake is forgotten, and the log says who it was and why, once a
-minute for each reason.
+"""Listening with TLS: a peer that does not get through the handshake is forgotten, and the log names it and the reason,
+once a minute for each reason.
 
 The loop's own server reports neither, and a count of connections that it began to make never learns that they came to
 nothing. It also does all handshakes at once, each of which takes it a millisecond. So a Handshake stands between the
@@ -7,9 +7,9 @@ socket and the loop's TLS until it is done:
 
     socket  ->  Handshake, in turns (broker.net.turns)  ->  TLS of the loop  ->  Secured  ->  protocol
 
-Promises: what a peer sent between its handshake and its end reaches the protocol; a socket whose handshake failed, or
-takes too long, is closed; what was made for it is given back; what a handshake takes is counted. Refuses to know what
-is spoken afterwards, and what certificates say.
+Promises: bytes that a peer sent between its handshake and its end reach the protocol; a socket whose handshake failed,
+or takes too long, is closed; the protocol that was made for it is given back; the memory of a handshake is counted.
+Refuses to know the protocol that is spoken afterwards, and the contents of certificates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-# In one turn of the loop, so that those who are connected have theirs: what is made for each takes 0.3 ms.
+# In one turn of the loop, so that connections that are open have their time: the objects for each take 0.3 ms.
 _ACCEPTED_MAX = 8
 LOOKED_AT_MAX = 64
 # So much of a handshake is read at once: all that a peer sends of an ordinary one.
@@ -43,8 +43,8 @@ _REST_SECONDS = 1.0
 
 @dataclass(eq=False, repr=False)
 class TlsServer:
-    """Answers on ``listener``, which it owns, until ``close``. If ``handshakes_max`` are under way, one is dropped for
-    each new one: of the LOOKED_AT_MAX oldest, the first of the address that has the most under way.
+    """Accept connections on ``listener``, which this object owns, until ``close``. If ``handshakes_max`` are under way,
+    one is dropped for each new one: of the LOOKED_AT_MAX oldest, the first of the address that has the most under way.
 
     ``make_protocol`` makes, at the beginning of a handshake, the protocol that is called when it is done; ``forget``
     gets back the one that will never be called. ``seconds_max`` None: the loop's default. ``count`` gets the bytes that
@@ -67,12 +67,12 @@ class TlsServer:
     _rest: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def listen(self, backlog: int) -> None:
-        """Begin. OSError when the port is taken."""
+        """Begin to accept. Raises OSError when the port is taken."""
         self._listener.listen(backlog)
         self._loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """Answer no more; handshakes that are under way come to nothing."""
+        """Accept no more; handshakes that are under way come to nothing."""
         if self._rest is None:
             self._loop.remove_reader(self._listener)
         else:
@@ -157,7 +157,7 @@ class TlsServer:
 
 
 class Handshake(asyncio.BufferedProtocol):
-    """One that is under way: what its peer sends waits for its turn, and the rest in the kernel. On the loop.
+    """Handshake that is under way: bytes of its peer wait for their turn, and the rest in the kernel. On the loop.
 
     ``begin`` before the loop's ``start_tls`` with this socket, ``end`` after it.
     """
@@ -174,12 +174,12 @@ class Handshake(asyncio.BufferedProtocol):
         self._socket = cast("asyncio.Transport", transport)
 
     def abort(self) -> None:
-        """Close its socket at once."""
+        """Close the socket of this handshake at once."""
         if self._socket is not None:
             self._socket.abort()
 
     def begin(self) -> None:
-        """In the next turn of the loop it is between the socket and what ``start_tls`` put there."""
+        """Put this object, in the next turn of the loop, between the socket and the protocol of ``start_tls``."""
         self._loop.call_soon(self._stand_between)
 
     def _stand_between(self) -> None:
@@ -192,7 +192,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._turns.wait(self, has_spent=True)
 
     def end(self) -> None:
-        """The handshake is done: the loop's TLS gets what comes from the socket itself, unless that ended."""
+        """End the handshake: the loop's TLS is called by the socket itself, unless that ended."""
         plain, tls = self._socket, self._tls
         if plain is None:
             return
@@ -213,7 +213,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._waiting += self._buffer[:nbytes]
         self._buffer = bytearray()
         if self._tls is not None and not is_in_line:
-            # Behind those who have little to say: its step is a long one.
+            # Behind connections that sent little: its step is a long one.
             self._turns.wait(self, has_spent=True)
 
     def go_on(self, until: float) -> None:
@@ -246,13 +246,13 @@ class Handshake(asyncio.BufferedProtocol):
 
 
 class Secured:
-    """What the loop's TLS calls as its protocol, and the transport of ``above``: what a peer sent is carried out also
-    when it hung up behind that, as without TLS.
+    """Protocol of the loop's TLS, and the transport of ``above``: bytes that a peer sent before it hung up are carried
+    out, as without TLS.
 
     The loop's TLS drops what it has not given away when its socket ends, and ends with it. So, while ``above`` wants
     nothing, it is the socket that is not read: all that was read was given to ``above``, and the end comes behind it.
-    What ends is told ``above`` as an end of what the peer says (``eof_received``); it is lost when it closes, or at
-    once if it has no use for that.
+    The end of the socket reaches ``above`` as the end of the peer's input (``eof_received``); ``connection_lost``
+    follows when ``above`` closes, or at once if ``above`` does not keep the connection.
     """
 
     _tls: asyncio.Transport
@@ -262,19 +262,19 @@ class Secured:
         self._above = above
         self._loop = loop
         self._has_begun = False
-        self._early: list[bytes] = []  # what came before
-        self._has_ended = False  # what the peer says
-        self._is_kept = False  # after that, by ``above``
+        self._early: list[bytes] = []  # bytes that came before
+        self._has_ended = False  # the peer's input
+        self._is_kept = False  # by ``above``, after the end of the input
         self._is_lost = False
         self._is_closed = False  # by ``above``
 
     def begin(self, tls: asyncio.Transport) -> None:
-        """The handshake is done. ConnectionResetError: the peer hung up, and said nothing."""
+        """Begin after the handshake. ConnectionResetError: the peer hung up and sent nothing."""
         if self._is_lost and not self._early:
             raise ConnectionResetError("the peer hung up")
         self._tls = tls
         self._has_begun = True
-        self._above.connection_made(cast("asyncio.Transport", self))  # it has what is asked of one
+        self._above.connection_made(cast("asyncio.Transport", self))  # it has the methods that a connection needs
         for data in self._early:
             self._above.data_received(data)
         self._early = []

@@ -1,4 +1,5 @@
-"""Where OpenWire clients find all brokers: as the operator said, else as the members of the set say of themselves."""
+"""Addresses where OpenWire clients find all brokers: as the operator set them, else as the members of the set
+advertise."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _LOOPBACK: Final = ("127.", "localhost", "::1")
 
 
 def is_everywhere(host: str) -> bool:
-    """Whether who listens there listens on all interfaces, so that it is no address to be told."""
+    """Return whether the host stands for all interfaces, so that it is no address to advertise."""
     try:
         return not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -22,20 +23,20 @@ def is_everywhere(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether somebody on another host would find himself there."""
+    """Return whether the host leads a client on another machine to that machine itself."""
     return host.startswith(_LOOPBACK)
 
 
 def told_address(address: Address, advertised: str | None, hostname: str) -> Address:
-    """By what others are to reach who listens at ``address``: what the operator said, else the address itself, with
-    ``hostname`` in place of one of all interfaces."""
+    """Return the address by which others reach the connector at ``address``: the one that the operator set, else the
+    address itself, with ``hostname`` in place of one of all interfaces."""
     if advertised is not None:
         return read_advertised(advertised)
     return Address(hostname, address.port) if is_everywhere(address.host) else address
 
 
 class MemberConnectors(NamedTuple):
-    """What a member of a set says of itself: its host, and where its clients connect."""
+    """Host of a member of a set and the addresses where its clients connect, as the member advertises them."""
 
     host: str
     connectors: tuple[str, ...]
@@ -54,8 +55,9 @@ class ToldAddresses:
         self._known: dict[str, MemberConnectors] = {}
 
     def take(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
-        """The members that are there now, and who of all counts, by store id; whether that changes what clients are
-        told. A member that is away keeps its place: it comes back, and clients may try it meanwhile."""
+        """Take the members that are there now, and the ids of all that count, by store id; return whether that changes
+        what is advertised to clients. A member that is away keeps its place: it comes back, and clients may try it
+        meanwhile."""
         if self._is_said:
             return False
         known = {**self._known, **members}

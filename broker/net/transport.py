@@ -1,9 +1,9 @@
 """A client's socket: bytes between the event loop and a session, commands from the session to the engine.
 
-Promises: one write of the socket for each connection and turn of the loop, however much was said in it; a silent or
-slow peer costs others no more than the bounds named in :class:`TransportLimits`, and a fast one no more than its part
-of each turn (``broker.net.turns``); the engine is told once that a connection opened and once that it is over, and is
-never asked anything after that. Refuses to know any protocol and any queue.
+Promises: one write of the socket for each connection and turn of the loop, whatever the length of its output; a silent
+or slow peer costs others no more than the bounds named in :class:`TransportLimits`, and a fast one no more than its
+part of each turn (``broker.net.turns``); the engine learns once that a connection opened and once that it is over, and
+is not called after that. Refuses to know any protocol and any queue.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class TransportLimits(NamedTuple):
     # Time from the first greeting to the login, where these are two (OpenWire). Much longer: a client library may hold
     # a connection that is not used yet, and a failover transport spare ones, which it makes anew.
     login_seconds_max: float = 600.0
-    # How much silence the peer gets for the heart-beat it promised: 2 of its intervals (RabbitMQ, Artemis).
+    # Longest silence of a peer that promised heart-beats: 2 of its intervals (RabbitMQ, Artemis).
     heart_beat_grace: float = 2.0
-    # But so much beyond one interval at least: no client, network and loop keep a beat of 10 ms.
+    # At least so much beyond one interval: no client, network and loop keep a beat of 10 ms.
     heart_beat_grace_seconds_min: float = 1.0
     # Above the first the engine delivers nothing more, below the second it goes on.
     write_bytes_high: int = 256 * 1024
     write_bytes_low: int = 64 * 1024
-    # A peer that does not read: what may pile up while nothing is delivered (receipts, errors), and for how long.
+    # A peer that does not read: the limit of receipts and errors while nothing is delivered, and of the time.
     unread_bytes_max: int = 64 * 1024 * 1024
     unread_seconds_max: float = 60.0
     # Time for the last bytes to be read and the peer to hang up, once we did.
@@ -57,42 +57,42 @@ class TransportLimits(NamedTuple):
 
 
 DEFAULT_LIMITS = TransportLimits()
-# So much is written in the pieces that it is made of, which are not copied: others may be getting the same ones.
+# So much is written in the pieces that it is made of, which are not copied: other connections may write the same ones.
 LONG_BYTES_MIN = 512 * 1024
-# So much is written in one turn of the loop, and what one connection has to say. The kernel takes 1 to 5 ms for it.
+# So much is written in one turn of the loop, plus the output of one connection. The kernel takes 1 to 5 ms for it.
 FLUSH_BYTES_MAX = 1 << 20
-# Who has more to say than this lets those go first who have less.
+# A connection that has more to write than this comes behind those that have less.
 SHORT_BYTES_MAX = 64 * 1024
-# So much one connection may give the store to do between two of its reports: what others ask for waits behind it.
+# So much one connection may give the store to do between two of its reports: commands of others wait behind it.
 # While one batch is on its way to the disk the next is made, so twice as much is under way of one that never pauses.
 OPERATIONS_PER_REPORT_MAX = 500
-# After such a part of its interval a heart-beat is sent: it comes in time also where the network takes its time.
+# A heart-beat is sent after such a part of its interval: it comes in time also over a slow network.
 BEAT_PART = 0.8
-# Longer than what is read at once.
+# More than the bytes of one read.
 _NO_TLS = 1 << 62
-# Why a connection is not to be read.
+# Reasons why a connection is not read.
 _CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
 _NOT_TO_READ = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
-# Other rare states: input is left for a later turn; the session asked for a turn; the socket is not read; the peer does
+# Other rare states: input is left for a later turn; the session requested a turn; the socket is not read; the peer does
 # not read; the command for the end of the input is not carried out yet; the heart-beats have not begun.
 _LEFT, _WOKEN, _RESTING, _BEHIND, _DISCONNECT, _NEW = 32, 64, 128, 256, 512, 1024
 
 
 class Store(Protocol):
-    """What a connection asks of the engine's store."""
+    """Part of the engine's store that a connection uses."""
 
-    # How many operations it was given so far, for all connections.
+    # Number of operations that it got so far, of all connections.
     handed_over: int
 
     def may_speak(self) -> bool:
-        """Whether this broker may say anything at all: asked once a turn (``Store.may_speak``)."""
+        """Return whether this broker may write to its clients: called once a turn (``Store.may_speak``)."""
 
     def check_fence_soon(self) -> None:
-        """Have it found out soon, when it may not."""
+        """Request an early check of the fence, when the broker may not write."""
 
 
 class Engine(Protocol):
-    """What a connection asks of the engine, always on the loop."""
+    """Part of the engine that a connection uses, always on the loop."""
 
     @property
     def store(self) -> Store: ...
@@ -102,31 +102,31 @@ class Engine(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether connections should stop reading until ``Outbox.resume_reading`` is called."""
+        """True if connections should stop reading until ``Outbox.resume_reading`` is called."""
 
     @property
     def reports(self) -> int:
-        """How often the store reported what is durable. ``Outbox.resume_reading`` is called each time."""
+        """Number of the store's reports of what is durable. ``Outbox.resume_reading`` is called for each."""
 
     def opened(self, connection: Connection) -> None: ...
 
     def handle(self, connection: Connection, command: Command) -> None:
-        """Carry out one command. What the peer did wrong is reported to its session, not raised."""
+        """Carry out one command. The session learns of a mistake of the peer; nothing is raised for it."""
 
     def writable(self, connection: Connection) -> None:
-        """``is_writable`` is true again: deliveries may go on."""
+        """Go on with deliveries: ``is_writable`` is true again."""
 
     def closed(self, connection: Connection) -> None: ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Outbox:
-    """The connections of one server that have something to say in this turn of the loop, and those held back."""
+    """Connections of one server that have output in this turn of the loop, and connections that are held back."""
 
     _loop: asyncio.AbstractEventLoop
     _engine: Engine
     _dirty: list[Connection] = field(default_factory=list, init=False)
-    # Of the dirty ones, those that have much to say.
+    # Of the dirty ones, those that have much output.
     _long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
     _paused: set[Connection] = field(default_factory=set, init=False)
@@ -184,7 +184,7 @@ class Outbox:
         self._paused.discard(connection)
 
     def resume_reading(self) -> None:
-        """The store reported what is durable, or the engine took it in: all connections read again."""
+        """Let all connections read again: the store reported what is durable, or the engine took it in."""
         paused = self._paused
         self._paused = set()
         for connection in paused:
@@ -193,12 +193,11 @@ class Outbox:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Connection:
-    """One accepted connection, and the loop's protocol of it; not derived from ``asyncio.Protocol``, since a class that
-    is compiled has no interpreted base.
+    """Accepted connection, and the loop's protocol of it; not derived from ``asyncio.Protocol``, since a class that is
+    compiled has no interpreted base.
 
-    ``client`` belongs to the engine; ``holder`` is what is held in memory for it. ``subject`` makes a name of a
-    peer's certificate
-    (``getpeercert()``). ``close`` and ``abort`` may be called at any time and more than once.
+    ``client`` belongs to the engine; ``holder`` is what is held in memory for it. ``subject`` makes a name of a peer's
+    certificate (``getpeercert()``). ``close`` and ``abort`` may be called at any time and more than once.
     """
 
     id: str
@@ -224,14 +223,14 @@ class Connection:
     _share_used: int = field(default=0, init=False)
     # The rare states, as bits, so that one test finds a connection without any of them.
     _states: int = field(default=_NEW, init=False)
-    # What was read and is not understood yet, beside what the session has. None: nothing.
+    # Bytes that were read and are not parsed yet, beside those that the session has. None: there are none.
     _rest: deque[bytes] | None = field(default=None, init=False)
     _is_in_line: bool = field(default=False, init=False)  # for its turn
-    # Of what it waits with: the bytes that the session has, which keeps all until the last is understood.
+    # Bytes that the session has, of those that wait for a turn; it keeps all until the last is parsed.
     _fed_bytes: int = field(default=0, init=False)
     _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, for ever
     _transport: asyncio.Transport | None = field(default=None, init=False)
-    _disconnect: Command | None = field(default=None, init=False)  # when what was read is carried out
+    _disconnect: Command | None = field(default=None, init=False)  # to carry out behind the input that was read
     has_hung_up: bool = field(default=False, init=False)
     _is_dirty: bool = field(default=False, init=False)
     _is_close_reported: bool = field(default=False, init=False)
@@ -259,7 +258,7 @@ class Connection:
 
     @property
     def is_writable(self) -> bool:
-        """Whether more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
+        """True if more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
         return (
             not self._states & _BEHIND
             and not self.is_held
@@ -268,7 +267,7 @@ class Connection:
         )
 
     def touch(self) -> None:
-        """What the session has to say is written at the end of this turn of the loop."""
+        """Write the session's output at the end of this turn of the loop."""
         if not self._is_dirty:
             self._is_dirty = True
             self._outbox.add(self)
@@ -304,11 +303,11 @@ class Connection:
         self._loop.call_soon(self._tell_closed)
 
     def await_login(self) -> None:
-        """The peer left, and may come again on this socket: it has as much time for that as for its first login."""
+        """Wait for a new login on this socket after the client left, as long as for the first one."""
         self._login_until = self._loop.time() + self._limits.login_seconds_max
 
     def await_hang_up(self) -> None:
-        """The peer is to hang up, soon: else we do."""
+        """Wait for the peer to hang up; after ``hang_up_seconds_max`` this side does."""
         if not self.is_closing and self._close_timer is None:
             self._close_timer = self._loop.call_later(self._limits.hang_up_seconds_max, self.abort)
 
@@ -321,27 +320,28 @@ class Connection:
             self._transport.abort()
 
     def abandon(self) -> None:
-        """As ``abort``, but without a word to the engine, which is of no use any more."""
+        """Hang up at once, as ``abort``, but without a call of the engine, which is of no use any more."""
         self._is_close_reported = True
         self.abort()
 
     @property
     def is_flushed(self) -> bool:
-        """After ``close``: whether all that was to be said has left this process, or never will. What a broker has to
-        withhold, for it does not know whether it is the master, has not."""
+        """True after ``close`` if all output has left this process, or never will. Output that a broker withholds,
+        since it does not know whether it is the master, has not."""
         if self._transport is None:
             return True
         return not self._must_close and self._transport.get_write_buffer_size() == 0
 
     @property
     def descriptor(self) -> int:
-        """The socket's number; -1 when there is none (any more)."""
+        """Number of the socket; -1 when there is none (any more)."""
         transport = self._transport
         transport_socket = None if transport is None else transport.get_extra_info("socket")
         return -1 if transport_socket is None else int(transport_socket.fileno())
 
     def speak(self, session: Session, limits: TransportLimits) -> None:
-        """What is spoken, where that is not known when it is accepted. Before ``connection_made``."""
+        """Set the session and the limits, where they are not known when the connection is accepted. Before
+        ``connection_made``."""
         self.session = session
         self._limits = limits
         session.set_wake(self.wake)
@@ -391,14 +391,14 @@ class Connection:
             self._settle(has_spent=is_beyond_share)
 
     def _is_ready_for(self, data: bytes) -> bool:
-        """Return whether ``data`` may be understood at once. If not, it is kept, or the connection is over."""
+        """Return whether ``data`` may be parsed at once. If not, it is kept, or the connection is over."""
         states = self._states
         if states & _NEW and data.startswith(_TLS_HELLO) and not self.session.is_connected:
             self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
             self.abort()
             return False
         if states & (_LEFT | _NOT_TO_READ):
-            # What the loop had read before reading was paused.
+            # The loop had read it before reading was paused.
             self._keep(data)
             return False
         self._states = states & ~_WOKEN
@@ -407,17 +407,18 @@ class Connection:
     def log_fault(
         self, kind: str, text: str, extra: Mapping[str, object] | None = None, *, level: int = logging.WARNING
     ) -> None:
-        """The peer is at fault, by something that anybody can do: ``kind`` is logged once a minute."""
+        """Log a fault of the peer, which any client can cause: each ``kind`` once a minute."""
         self._outbox.limited.warning(type(self.session).__name__, kind, text, extra, level=level)
 
     def wake(self) -> None:
-        """As Session.set_wake says it. Within its turn the session is asked anyway whether it has more."""
+        """Request a turn, as Session.set_wake describes. Within its turn the connection checks anyway whether the
+        session has more."""
         if not self._is_understanding and not self.is_closing:
             self._states |= _WOKEN
             self._settle(has_spent=False)
 
     def _keep(self, data: bytes) -> None:
-        """For a later turn."""
+        """Keep ``data`` for a later turn."""
         if self._rest is None:
             self._rest = deque()
         self._rest.append(data)
@@ -425,7 +426,7 @@ class Connection:
         self.holder.add(Kind.INPUT, len(data))
 
     def go_on(self, until: float) -> None:
-        """As Turns says it."""
+        """Carry out more of what was read, as Turns calls it."""
         self._is_in_line = False
         states = self._states
         if self.is_closing or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
@@ -439,7 +440,7 @@ class Connection:
             self.abort()
 
     def _understand(self, data: bytes, began: float, until: float) -> None:
-        """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait.
+        """Carry out the commands in ``data``, behind the input that waited; until the clock shows ``until``, then wait.
         It shows ``began`` now."""
         self._is_understanding = True
         engine, session, rest = self._engine, self.session, self._rest
@@ -456,7 +457,7 @@ class Connection:
             ended = clock()
             took = ended - began
             self.holder.busy += took - CLOCK.apart + apart
-            if took >= OVERLONG_SECONDS:  # as took asks, without a call for each piece
+            if took >= OVERLONG_SECONDS:  # the condition of ``took``, without a call for each piece
                 self._turns.took(took, self, commands)
             has_more = session.has_more or rest is not None
             if not has_more or ended >= until or self._states & _NOT_TO_READ:
@@ -471,14 +472,14 @@ class Connection:
                 if not rest:
                     self._rest = rest = None
         if session.pending_bytes and not self._is_dirty:
-            self.touch()  # what it answers by itself
+            self.touch()  # answers of the session itself
         if session.has_more or self._fed_bytes:
             self._note_fed(fed_bytes)
         if not session.has_more and not self.is_closing:
             unfinished_bytes = session.unfinished_bytes
             if unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes:
                 self._unfinished.note(self, unfinished_bytes)
-        # Of the store's work it has its share; beyond that it waits for the next report, which what it gave brings.
+        # It has its share of the store's work; beyond that it waits for the next report, which its own work brings.
         used = store.handed_over - handed_over
         if self._share_report == engine.reports:
             used += self._share_used
@@ -508,7 +509,7 @@ class Connection:
         self._settle(has_spent=True)
 
     def _note_fed(self, count: int) -> None:
-        """``count``: what the session was given last; 0: nothing more since."""
+        """Count ``count`` bytes, which the session got last; 0: nothing more since."""
         if self.is_closing:
             return
         count = (count or self._fed_bytes) if self.session.has_more else 0
@@ -516,7 +517,7 @@ class Connection:
         self._fed_bytes = count
 
     def _settle(self, *, has_spent: bool) -> None:
-        """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
+        """Wait for a turn if input is left, and read if none is, as far as the engine lets it."""
         states = self._states
         is_free = not states & _NOT_TO_READ
         if is_free and states & (_LEFT | _WOKEN) and not self._is_in_line:
@@ -533,7 +534,7 @@ class Connection:
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """The peer says nothing more: False lets the loop close our side too."""
+        """Note that the peer sends nothing more; return False to let the loop close our side too."""
         disconnect = None if self.is_closing else self.session.peer_disconnect()
         if disconnect is None:
             return False
@@ -546,7 +547,7 @@ class Connection:
         return True
 
     def _handle_disconnect(self) -> None:
-        """All that the peer said was carried out."""
+        """Carry out the peer's disconnect: all that the peer sent before it was carried out."""
         disconnect, self._disconnect = self._disconnect, None
         self._states &= ~_DISCONNECT
         if disconnect is not None:
@@ -578,7 +579,7 @@ class Connection:
             self._engine.writable(self)
 
     def note_output(self) -> None:
-        """Count what the socket has not taken yet."""
+        """Count the output that the socket has not taken yet."""
         if self._transport is not None:
             self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._states & _BEHIND != 0)
             self._is_output_counted = self.holder.by_kind[Kind.OUTPUT] > 0
@@ -586,8 +587,8 @@ class Connection:
     # ---- what the server and its outbox call
 
     def flush(self, now: float) -> int:
-        """Write what the session has to say, and how many bytes that is; whom that leads to an error hangs up.
-        ``now`` is the loop's time."""
+        """Write the session's output, and return its number of bytes; a connection where that leads to an error hangs
+        up. ``now`` is the loop's time."""
         self._is_dirty = False
         try:
             if self._must_close:
@@ -596,10 +597,10 @@ class Connection:
                 return 0
             written = self._write(now)
             if written >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
-                # is_writable was false for what the session held, and the socket took it all; or more was held for it.
+                # is_writable was false for the session's output, which the socket took; or the engine held more for it.
                 self._engine.writable(self)
         except Exception:
-            log.exception("%s: hung up, for what it is told %s", self, ERROR_OF_BROKER)
+            log.exception("%s: hung up, for what it should get %s", self, ERROR_OF_BROKER)
             self.abort()
             return 0
         return written
@@ -645,7 +646,7 @@ class Connection:
         self.note_output()
 
     def stop_reading(self) -> None:
-        """Nothing more is taken from the peer, until ``resume_reading`` or ``close``."""
+        """Read nothing more from the peer, until ``resume_reading`` or ``close``."""
         self._states |= _STOPPED
         self._settle(has_spent=False)
 
@@ -654,26 +655,26 @@ class Connection:
         self._settle(has_spent=False)
 
     def end_reading(self) -> None:
-        """Nothing more is taken from the peer, whoever else resumes reading."""
+        """Read nothing more from the peer; ``resume_reading`` does not change that."""
         self._states |= _ENDED
         self._settle(has_spent=False)
 
     def hold_input(self, is_held: bool) -> None:
-        """As UnfinishedInput says it."""
+        """Read no more, or read on, as UnfinishedInput calls it."""
         states = self._states & ~_UNFINISHED | (_UNFINISHED if is_held else 0)
         if states != self._states:
             self._states = states
             self._settle(has_spent=False)
 
     def end_input(self) -> None:
-        """As UnfinishedInput says it."""
+        """Hang up on a frame that is not whole, as UnfinishedInput calls it."""
         self.log_fault("rest of a frame", f"{self}: hung up, for others waited for the rest of its frame")
         self._fail(
             "Frames that are not whole fill their memory", f"This one was not whole within {FRAME_SECONDS_MAX:g} s."
         )
 
     def let_go(self) -> None:
-        """As Outbox.resume_reading says it."""
+        """End the pause for congestion, as Outbox.resume_reading calls it."""
         self._states &= ~_CONGESTION
         self._settle(has_spent=False)
 
@@ -687,8 +688,8 @@ class Connection:
         self._timer = self._loop.call_later(self._until_look(self._loop.time()), self._look)
 
     def _until_look(self, now: float) -> float:
-        """Until a sign of life is due, which leaves a little before its time; and half of the peer's interval at most,
-        so that it is noticed in time when the peer is silent."""
+        """Return the seconds until a sign of life is due, a little before its time; and half of the peer's interval at
+        most, so that it is noticed in time when the peer is silent."""
         session = self.session
         seconds = [self._limits.look_seconds]
         if session.receive_interval_ms:
@@ -698,7 +699,7 @@ class Connection:
         return max(min(seconds), _LOOK_SECONDS_MIN)
 
     def _look(self) -> None:
-        """The one timer of a connection: nothing is scheduled or cancelled for a message."""
+        """Check all clocks: the one timer of a connection, so that nothing is scheduled or cancelled for a message."""
         limits = self._limits
         session = self.session
         now = self._loop.time()
@@ -737,7 +738,7 @@ class Connection:
             is_all = session.pending_bytes == 0
             session.heart_beat()
             if is_all:
-                self._write(now)  # whoever may not speak may still breathe
+                self._write(now)  # a broker that may not write anything else still sends heart-beats
             else:
                 self.touch()
         if self._is_output_counted or self._uncounted:
@@ -771,8 +772,8 @@ class Connection:
 
 # The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
 _TLS_HELLO = b"\x16\x03"
-# Between two checks whether what is withheld may be sent; a fence check takes less than a millisecond on a healthy
-# volume.
+# Time between two checks whether output that is withheld may be sent; a fence check takes less than a millisecond on a
+# healthy volume.
 _WITHHELD_SECONDS = 0.005
 # A heart-beat below twice this is not worth a timer.
 _LOOK_SECONDS_MIN = 0.02

@@ -1,7 +1,7 @@
 """The turns of the event loop, shared fairly by the connections that were sent more than fits into one.
 
-A connection understands what it was sent for ``SLICE_SECONDS`` at most, and ``TURN_BYTES_MAX`` of it; all together do
-for ``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
+A connection parses its input for ``SLICE_SECONDS`` at most, and ``TURN_BYTES_MAX`` of it; all together do for
+``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
 meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
 the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
 """
@@ -24,22 +24,22 @@ SLICE_SECONDS = 0.001
 TURN_SECONDS = 0.003
 SPENT_SECONDS = 0.0005
 TURN_BYTES_MAX = 1 << 20
-# What is longer is logged, but not oftener than this.
+# A longer step is logged, at most once in TELL_SECONDS.
 OVERLONG_SECONDS = 0.05
 TELL_SECONDS = 5.0
 
 
 class Waiting(Protocol):
-    """What waits for its turn."""
+    """Connection that waits for its turn."""
 
     def go_on(self, until: float) -> None:
-        """Understand more, until the clock shows ``until``; ``wait`` again if something is left."""
+        """Carry out more, until the clock shows ``until``; ``wait`` again if something is left."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Turns:
-    """Of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn; every
-    ``until`` is by it. ``turn_seconds``: for all connections together, of each turn."""
+    """Turns of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn;
+    every ``until`` is by it. ``turn_seconds``: for all connections together, of each turn."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
@@ -51,16 +51,16 @@ class Turns:
     _told: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
     began: float = field(default=0.0, init=False)  # by the loop's time
-    now: float = field(default=0.0, init=False)  # what the clock showed at the last ``begin``
+    now: float = field(default=0.0, init=False)  # the clock at the last ``begin``
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
 
     @property
     def waiting(self) -> int:
-        """How many connections wait."""
+        """Number of connections that wait."""
         return len(self._fresh) + len(self._spent)
 
     def begin(self) -> float:
-        """Until when the caller may go on in this turn, by the clock; 0: its time is used up."""
+        """Return until when the caller may go on in this turn, by the clock; 0: its time is used up."""
         self.now = now = self.clock()
         if not self._ends:
             self._ends = now + self.turn_seconds
@@ -72,12 +72,13 @@ class Turns:
         return self._ends if now < self._ends else 0.0
 
     def wait(self, connection: Waiting, *, has_spent: bool) -> None:
-        """``connection`` gets ``go_on`` in a later turn; it does not wait already. ``has_spent``: it had its slice."""
+        """Call ``go_on`` of ``connection`` in a later turn; it does not wait already. ``has_spent``: it had its
+        slice."""
         (self._spent if has_spent else self._fresh).append(connection)
         self._call()
 
     def took(self, seconds: float, who: object, what: Iterable[object]) -> None:
-        """A step that cannot be interrupted was made; a long one is logged, with its connection and its work."""
+        """Note a step that cannot be interrupted; a long one is logged, with its connection and its work."""
         if seconds < OVERLONG_SECONDS:
             return
         self.overlong += 1
@@ -99,14 +100,14 @@ class Turns:
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """The next turn begins."""
+        """Begin the next turn."""
         self._is_called = False
         self._ends = 0.0
         self.number += 1
         if not self._fresh and not self._spent:
             return
         self.begin()
-        # However many came too late, one of the others has its turn: none waits for ever.
+        # One of the others has its turn, however many found no time: none waits for ever.
         spent = len(self._spent)
         first = self._spent.popleft() if spent else None
         for _ in range(len(self._fresh)):

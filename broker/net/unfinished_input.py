@@ -18,7 +18,7 @@ from tandemmq.broker.core.memory import Holder, Kind, Memory
 
 #: Less of a frame is not counted.
 COUNTED_BYTES_MIN = 4 * 1024
-#: Less is a little: what a socket gives at once.
+#: Less is a little: a socket gives as much at once.
 LONG_BYTES_MIN = 64 * 1024
 LITTLE_PART = 8
 #: So long others wait for one frame.
@@ -26,7 +26,7 @@ FRAME_SECONDS_MAX = 10.0
 
 
 class Reader(Protocol):
-    """A connection."""
+    """Connection that may hold an unfinished frame."""
 
     @property
     def holder(self) -> Holder: ...
@@ -35,7 +35,7 @@ class Reader(Protocol):
         """Read no more, or read on. Called again with the same, it changes nothing."""
 
     def end_input(self) -> None:
-        """Others waited long enough for it: hang up. ``UnfinishedInput.forget`` is called by that."""
+        """Hang up: other connections waited long enough for this one. That calls ``UnfinishedInput.forget``."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -44,14 +44,14 @@ class UnfinishedInput:
 
     _loop: asyncio.AbstractEventLoop
     _memory: Memory
-    _held: dict[Reader, int] = field(default_factory=dict, init=False)  # who began first comes first
-    _first: Reader | None = field(default=None, init=False)  # for whom the others wait; None: there is room
-    _held_from: int = field(default=LONG_BYTES_MIN, init=False)  # who has so much of a frame waits
+    _held: dict[Reader, int] = field(default_factory=dict, init=False)  # the one that began first comes first
+    _first: Reader | None = field(default=None, init=False)  # the others wait for it; None: there is room
+    _held_from: int = field(default=LONG_BYTES_MIN, init=False)  # a connection that has so much of a frame waits
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     bytes: int = field(default=0, init=False)
 
     def note(self, reader: Reader, count: int) -> None:
-        """``reader`` holds ``count`` bytes of a frame that is not whole; 0: of none."""
+        """Note that ``reader`` holds ``count`` bytes of a frame that is not whole; 0: of none."""
         if count < COUNTED_BYTES_MIN:
             self.forget(reader)
             return
@@ -62,7 +62,7 @@ class UnfinishedInput:
         self._settle(reader)
 
     def forget(self, reader: Reader) -> None:
-        """It holds nothing any more."""
+        """Note that ``reader`` holds nothing any more."""
         count = self._held.pop(reader, None)
         if count is not None:
             self.bytes -= count
@@ -71,7 +71,8 @@ class UnfinishedInput:
             self._settle()
 
     def _settle(self, reader: Reader | None = None) -> None:
-        """``reader`` alone has another number of bytes than before, or is there no more (None)."""
+        """Decide which connections are read: ``reader`` alone has another number of bytes than before; None: it is
+        gone."""
         excess = self.bytes - self._memory.free
         held_from = COUNTED_BYTES_MIN if excess > self._memory.limit // LITTLE_PART else LONG_BYTES_MIN
         first = None

@@ -1,7 +1,7 @@
-"""What a connection's peer has not read yet, in bytes, and the long pieces of it, which others may get as well.
+"""Bytes that a connection's peer has not read yet, and the long pieces of them, which other peers may get as well.
 
-A long piece stays in memory until the socket has taken the last of it. It counts for so long, and once for all who are
-told the same (``Memory.share``). Pieces are told apart only while their peer is behind: whoever reads costs nothing.
+A long piece stays in memory until the socket has taken the last of it. It counts until then, once for all peers
+that get it (``Memory.share``). They are distinguished only while their peer is behind: a peer that reads costs nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class UnreadOutput:
         self._written = 0
 
     def write(self, pieces: Iterable[bytes | memoryview], unread: int) -> None:
-        """``pieces`` are written next, where ``unread`` bytes wait; ``note`` tells how many do then."""
+        """Note that ``pieces`` are written next, where ``unread`` bytes wait; ``note`` gets the number that waits
+        then."""
         memory = self._holder.memory
         if not self._pieces:
             self._written = unread
@@ -41,11 +42,11 @@ class UnreadOutput:
                 memory.share(whole)
 
     def skip(self, count: int) -> None:
-        """``count`` bytes without long pieces were written, to a peer that is behind."""
+        """Note that ``count`` bytes without long pieces were written, to a peer that is behind."""
         self._written += count
 
     def note(self, unread: int, *, is_behind: bool) -> None:
-        """So many bytes are still to be read. ``is_behind``: the peer reads too slowly."""
+        """Note that ``unread`` bytes are still to be read. ``is_behind``: the peer reads too slowly."""
         memory = self._holder.memory
         read = self._written - unread
         while self._pieces and (not is_behind or self._pieces[0][0] <= read):

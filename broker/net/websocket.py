@@ -2,10 +2,11 @@
 
     socket  <->  WebSocket (HTTP request, then frames)  <->  Connection  <->  session (STOMP or MQTT)
 
-Promises: what the Connection relies on of a socket holds here, too: nothing more is read while it does not want to, it
-is told when the peer does not read, what is not written yet is counted, ``abort`` ends it at once. Many frames in one
-piece are read in turns with all others (``broker.net.turns``). Nothing is kept of a message that is not whole.
-Refuses to know what a session says, but for where its messages begin (``broker.protocols.websocket.messages``).
+Promises: the Connection may rely on it as on a socket: nothing more is read while it does not want to, it learns when
+the peer does not read, output that is not written yet is counted, ``abort`` ends it at once. Many frames in one piece
+are read in turns with all others (``broker.net.turns``). Nothing is kept of a message that is not whole.
+Refuses to know a session's output, but for the places where its messages begin
+(``broker.protocols.websocket.messages``).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ log = logging.getLogger(__name__)
 
 # So many frames are read between two looks at the clock: an empty one takes 6 bytes, and a microsecond.
 FRAMES_A_STEP = 256
-# Time for an answer of HTTP to be read, by who gets no WebSocket.
+# Time for an answer of HTTP to be read, by a client that gets no WebSocket.
 HANG_UP_SECONDS_MAX = 5.0
 
 
 class Subprotocol(NamedTuple):
-    """What is spoken, and how. ``make_session`` gets the id of the connection."""
+    """Protocol in a WebSocket, and how it is cut into messages. ``make_session`` gets the id of the connection."""
 
     make_session: Callable[[str], Session]
     limits: TransportLimits
@@ -55,21 +56,22 @@ class Subprotocol(NamedTuple):
 
 
 def of_stomp(make_session: Callable[[str], Session], limits: TransportLimits) -> dict[str | None, Subprotocol]:
-    """By the names that ActiveMQ knows, the newest version first, and for clients that offer none."""
+    """Return the subprotocols of STOMP: the names that ActiveMQ knows, the newest version first, and None for clients
+    that offer none."""
     stomp = Subprotocol(make_session, limits, stomp_messages, accepts_text=True)
     return dict.fromkeys(("v12.stomp", "v11.stomp", "v10.stomp", "stomp", None), stomp)
 
 
 def of_mqtt(make_session: Callable[[str], Session], limits: TransportLimits) -> dict[str | None, Subprotocol]:
-    """Binary messages alone (MQTT 5, 6.0)."""
+    """Return the subprotocols of MQTT: binary messages alone (MQTT 5, 6.0)."""
     mqtt = Subprotocol(make_session, limits, binary_messages, accepts_text=False)
     return dict.fromkeys(("mqtt", "mqttv3.1"), mqtt)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WebSocketOptions:
-    """Of one connector. ``subprotocols``: by name, the best first; None: of clients that offer none.
-    ``ping_seconds`` 0: none are sent."""
+    """Options of one connector. ``subprotocols``: by name, the best first; None: of clients that offer none.
+    ``ping_seconds`` 0: no pings are sent."""
 
     subprotocols: Mapping[str | None, Subprotocol]
     origins: Origins
@@ -99,15 +101,15 @@ class WebSocket(asyncio.Protocol):
     _cut: Cut = field(default=stomp_messages, init=False)
     is_open: bool = field(default=False, init=False)
     _is_over: bool = field(default=False, init=False)  # nothing is to come, from either side
-    _has_failed: bool = field(default=False, init=False)  # what the peer says is not understood any more
+    _has_failed: bool = field(default=False, init=False)  # the peer's input is not parsed any more
     _is_closing: bool = field(default=False, init=False)  # our Close was sent
-    _has_ended: bool = field(default=False, init=False)  # the peer's was, or it hung up
+    _has_ended: bool = field(default=False, init=False)  # the peer's Close came, or it hung up
     _end: tuple[int, str] = field(default=(CloseCode.NORMAL, ""), init=False)
     _is_wanted: bool = field(default=True, init=False)  # to be read, by the connection
     _is_read: bool = field(default=True, init=False)
     _is_in_line: bool = field(default=False, init=False)  # for its turn
     _is_paused: bool = field(default=False, init=False)  # the peer does not read
-    _counted: int = field(default=0, init=False)  # of what waits to be read
+    _counted: int = field(default=0, init=False)  # bytes that wait to be read
     _last_received: float = field(default=0.0, init=False)
     _pinged: float = field(default=0.0, init=False)  # last
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -127,7 +129,7 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def descriptor(self) -> int:
-        """The socket's number; -1: there is none."""
+        """Number of the socket; -1: there is none."""
         found = None if self._below is None else self._below.get_extra_info("socket")
         return -1 if found is None else int(found.fileno())
 
@@ -207,7 +209,7 @@ class WebSocket(asyncio.Protocol):
         self.is_open = True
         self._start_timer()
         self._on_open(self)
-        self.connection.connection_made(cast("asyncio.Transport", self))  # it has what is asked of one
+        self.connection.connection_made(cast("asyncio.Transport", self))  # it has the methods that a connection needs
         if parser.rest:
             self.data_received(parser.rest)
 
@@ -251,7 +253,7 @@ class WebSocket(asyncio.Protocol):
     # ---- what the peer says
 
     def go_on(self, until: float) -> None:
-        """As Turns says it."""
+        """Read more frames until ``until``, as Turns calls it."""
         self._is_in_line = False
         if not self._is_over:
             try:
@@ -261,7 +263,7 @@ class WebSocket(asyncio.Protocol):
                 self.connection.abort()
 
     def _read(self, until: float) -> None:
-        """A step, and more of them until the clock shows ``until``; the rest in a later turn."""
+        """Do a step, and more of them until the clock shows ``until``; leave the rest to a later turn."""
         frames = self._frames
         failure: WebSocketError | None = None
         has_more = False
@@ -307,7 +309,7 @@ class WebSocket(asyncio.Protocol):
             self._counted = waiting
 
     def _pong(self) -> None:
-        """Answer the last ping; while the peer does not read, none (5.5.3)."""
+        """Answer the last ping (5.5.3), unless the peer does not read."""
         ping = self._frames.ping
         if ping is not None and self._below is not None and not (self._is_closing or self._is_over):
             self._frames.ping = None
@@ -324,7 +326,7 @@ class WebSocket(asyncio.Protocol):
             self.connection.close()
 
     def _be_closed(self, code: int) -> None:
-        """The peer sent its Close: it says no more, and may still listen until it gets ours (5.5.1)."""
+        """Take the peer's Close: the peer sends no more, and may still listen until it gets ours (5.5.1)."""
         self._is_over = self._has_ended = True
         self._end = code, ""
         if self._is_closing:
@@ -353,7 +355,7 @@ class WebSocket(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, self._look) if seconds else None
 
     def _look(self) -> None:
-        """The one timer of a WebSocket."""
+        """Check the signs of life: the one timer of a WebSocket."""
         seconds = self._options.ping_seconds
         now = self._loop.time()
         self._start_timer()
@@ -400,11 +402,11 @@ class WebSocket(asyncio.Protocol):
         return default if self._below is None else self._below.get_extra_info(name, default)
 
     def can_write_eof(self) -> bool:
-        """A Close takes its place."""
+        """Return False: a Close takes the place of a half-closed socket."""
         return False
 
     def close(self) -> None:
-        """Send our Close behind what was written. The peer answers, and then the socket ends, or by ``abort``."""
+        """Send our Close behind what was written. The socket ends when the peer answers, or by ``abort``."""
         below = self._below
         if below is None:
             return

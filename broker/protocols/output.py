@@ -1,4 +1,4 @@
-"""What a session has to say, until the transport takes it."""
+"""Output of a session, until the transport takes it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 
 def asleep() -> None:
-    """Nobody would give it a turn."""
+    """Do nothing: the session has no transport that gives it a turn."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Output:
-    """Pieces of bytes in order; ``pending_bytes``: how many in all. ``wake`` asks for
-    a turn for the session (``Session.set_wake``)."""
+    """Pieces of bytes in order; ``pending_bytes``: how many in all. ``wake`` requests a turn for the session
+    (``Session.set_wake``)."""
 
     _out: list[bytes | memoryview] = field(default_factory=list, init=False)
     pending_bytes: int = field(default=0, init=False)
@@ -24,14 +24,14 @@ class Output:
         self.wake = wake
 
     def take(self) -> bytes:
-        """All that is to be written now; nothing of it is kept."""
+        """Return all that is to be written now, and keep nothing of it."""
         data = b"".join(self._out)
         self._out.clear()
         self.pending_bytes = 0
         return data
 
     def take_parts(self) -> list[bytes | memoryview]:
-        """As ``take``, in pieces: a long body is the one that the broker holds."""
+        """Return the same as ``take``, in pieces: a long body is the one that the broker holds."""
         parts, self._out = self._out, []
         self.pending_bytes = 0
         return parts

@@ -86,7 +86,7 @@ class Waiting(Asked):
 
 
 class Pausing(Asked):
-    """Whether consumers or producers are paused or resumed."""
+    """Sides of a destination that are paused or resumed: consumers, producers or both."""
 
     consumers: bool = True
     producers: bool = False
@@ -107,7 +107,7 @@ class Chosen(Waiting):
 
     @property
     def is_choice(self) -> bool:
-        """Whether the request chooses messages."""
+        """True if the request chooses messages."""
         return bool(self.ids or self.selector is not None or self.limit is not None or self.all)
 
 

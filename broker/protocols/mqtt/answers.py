@@ -1,4 +1,4 @@
-"""What a server sends, as bytes. Pure. Strings and binary data must have a place in a packet."""
+"""Packets of a server, as bytes. Pure. Strings and binary data must have a place in a packet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.broker.protocols.mqtt.packets import DUP, FLAG_BITS, FLAGGED, Pack
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties, encode
 from tandemmq.broker.protocols.mqtt.reasons import Reason, return_code
 
-# A member of an enumeration is found slowly, and these are asked for with each packet.
+# A member of an enumeration is found slowly, and these are needed for each packet.
 _V5: Final = Version.V5
 _SUCCESS: Final = Reason.SUCCESS
 _PUBREL: Final = PacketType.PUBREL
@@ -23,7 +23,7 @@ def connack(
     reason: Reason = Reason.SUCCESS,
     properties: Properties = NONE,
 ) -> bytes:
-    """MQTT-3.2.2-6 (3.1.1: 3.2.2-4): no refusal tells of a session. MQTT 3.1 never does."""
+    """Return CONNACK. MQTT-3.2.2-6 (3.1.1: 3.2.2-4): no refusal reports a session. MQTT 3.1 never does."""
     is_present = session_present and reason == Reason.SUCCESS and version is not Version.V3_1
     if version is not _V5:
         return bytes((0x20, 2, is_present, return_code(reason)))
@@ -40,7 +40,7 @@ def publish_head(
     dup: bool,
     properties: Properties,
 ) -> bytes:
-    """A PUBLISH up to its payload, which has ``payload_bytes``. ``topic``: as string."""
+    """Return a PUBLISH up to its payload, which has ``payload_bytes``. ``topic``: as string."""
     head = topic
     if qos:
         head += packet_id.to_bytes(2, "big")
@@ -50,7 +50,7 @@ def publish_head(
     return bytes((first,)) + fields.variable(len(head) + payload_bytes) + head
 
 
-# By type: what stands before the packet id, where nothing stands behind it.
+# By type: the bytes before the packet id, where nothing stands behind it.
 SHORT_HEADS: Final = {
     type: bytes((type << 4 | (FLAG_BITS if type in FLAGGED else 0), 2))
     for type in (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
@@ -60,7 +60,7 @@ SHORT_HEADS: Final = {
 def acknowledgement(
     version: Version, type: PacketType, packet_id: int, reason: int = Reason.SUCCESS, properties: Properties = NONE
 ) -> bytes:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP; as short as may be (3.4.2.1)."""
+    """Return PUBACK, PUBREC, PUBREL or PUBCOMP; as short as may be (3.4.2.1)."""
     if version is not _V5 or (reason == _SUCCESS and properties is NONE):
         return SHORT_HEADS[type] + packet_id.to_bytes(2, "big")
     first = type << 4 | (FLAG_BITS if type is _PUBREL else 0)
@@ -70,7 +70,8 @@ def acknowledgement(
 
 
 def suback(version: Version, packet_id: int, codes: Sequence[int], properties: Properties = NONE) -> bytes:
-    """``codes``: one for each filter, in their order. MQTT 3.x has one failure, 0x80, for all (3.1 strictly none)."""
+    """Return SUBACK. ``codes``: one for each filter, in their order. MQTT 3.x has one failure, 0x80, for all (3.1
+    strictly none)."""
     head = packet_id.to_bytes(2, "big")
     if version is _V5:
         return _packet(0x90, head + encode(properties) + bytes(codes))
@@ -78,7 +79,7 @@ def suback(version: Version, packet_id: int, codes: Sequence[int], properties: P
 
 
 def unsuback(version: Version, packet_id: int, codes: Sequence[int], properties: Properties = NONE) -> bytes:
-    """As ``suback``; MQTT 3.x says no codes."""
+    """Return UNSUBACK, with ``codes`` as in ``suback``; MQTT 3.x has none there."""
     head = packet_id.to_bytes(2, "big")
     if version is _V5:
         head += encode(properties) + bytes(codes)
@@ -86,7 +87,7 @@ def unsuback(version: Version, packet_id: int, codes: Sequence[int], properties:
 
 
 def disconnect(reason: Reason, properties: Properties = NONE) -> bytes:
-    """DISCONNECT of MQTT 5.0: no server of an older version sends it."""
+    """Return DISCONNECT of MQTT 5.0: no server of an older version sends it."""
     if properties is NONE:
         return b"\xe0\0" if reason == Reason.NORMAL_DISCONNECTION else bytes((0xE0, 1, reason))
     return _packet(0xE0, bytes((reason,)) + encode(properties))

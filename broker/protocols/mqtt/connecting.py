@@ -1,7 +1,7 @@
-"""How a session begins and ends: CONNECT, CONNACK, DISCONNECT. Pure.
+"""Begin and end of a session: CONNECT, CONNACK, DISCONNECT. Pure.
 
-The client is who it says; then its stored session, if there is one, is read, checked, and resumed or ended; then comes
-CONNACK. What the client sent behind CONNECT waits until then.
+After the login the stored session, if there is one, is read, checked, and resumed or ended; then comes CONNACK. Packets
+that the client sent behind CONNECT wait until then.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ class Connecting:
         self.is_waiting = False
         self._packet: packets.Connect | None = None
         self._will: Will | None = None
-        self._will_bytes = 0  # of memory, that it was given
+        self._will_bytes = 0  # of memory, reserved for it
         self._is_assigned = False  # the client id, by the broker
-        self._is_noted = False  # when it left, in the session's record
+        self._is_noted = False  # the session's record has the time when it left
         self._expiry = 0  # of the session, in seconds from the end of the connection
         self._former: SessionRecord | None = None
         self._durable_names: tuple[str, ...] = ()  # of the client id
 
     @property
     def has_come(self) -> bool:
-        """CONNECT."""
+        """True after CONNECT."""
         return self._packet is not None
 
     @property
     def keep_alive_ms(self) -> int:
-        """So often the client wants to be heard of; 0: it may be silent."""
+        """Interval within which the client promises to send something; 0: it may be silent."""
         assert self._packet is not None, "after CONNECT"
         return (self._packet.keep_alive or self._conversation.limits.default_keep_alive) * 1000
 
     # ---- CONNECT
 
     def connect(self, packet: packets.Connect, commands: list[Command]) -> None:
-        """CONNECT."""
+        """Begin with CONNECT: check it, and request the login."""
         conversation = self._conversation
         self._packet = packet
         if packet.will is not None and (packet.will.topic[0] != "$" or conversation.limits.takes_dollar_topics):
-            self._will = packet.will  # else nothing becomes of it, as of what a client sends to such a topic
+            self._will = packet.will  # else it is dropped, as a message to such a topic is
         conversation.version = version = packet.version
         properties = packet.properties
         if version is Version.V5:
@@ -98,7 +98,7 @@ class Connecting:
             self._delivering.begin(0)
         self._expiry = self._within_limit(expiry)
         if 0 < conversation.packet_bytes_max < len(self._connack(is_present=True)):
-            # Before its session is looked for: nothing but CONNACK may come first, and there is no room for that.
+            # Before its session is searched: nothing but CONNACK may come first, and there is no room for that.
             raise MqttError(Reason.PACKET_TOO_LARGE, "CONNACK is longer than the Maximum Packet Size")
         try:
             passcode = None if packet.password is None else packet.password.decode()
@@ -118,10 +118,10 @@ class Connecting:
         )
 
     def _client_id(self, packet: packets.Connect) -> str:
-        """The one that it has from now on."""
+        """Return the client id that it has from now on."""
         client_id = packet.client_id
         if not client_id:
-            # As unguessable as the ids of connections: nobody else is to meet this one.
+            # As unguessable as the ids of connections: no other client is to use this one.
             prefix = self._conversation.message_id_prefix.partition(":-1:")[0]
             self._is_assigned = True
             return f"auto-{prefix.replace(':', '-')}"
@@ -146,7 +146,7 @@ class Connecting:
     # ---- its stored session
 
     def connected(self, command: Connect) -> None:
-        """The client is who it says; now its session is looked up."""
+        """Look up the session, after the login."""
         conversation = self._conversation
         conversation.principal = command.principal
         conversation.may_read = command.may_read
@@ -158,7 +158,7 @@ class Connecting:
                 return
             self._will_bytes = size
         queue = command.state
-        assert queue is not None, "as it was asked for"
+        assert queue is not None, "as it was requested"
         if command.has_state:
             self._stored.begin(queue, self._refuse)
             self._stored.look(self._found, self._all_found, self._refuse)
@@ -170,7 +170,7 @@ class Connecting:
             self._greet(is_present=False)
 
     def _begin_session(self) -> None:
-        """Its first record. A client of ActiveMQ has none, and has its session all the same."""
+        """Store the first record of a new session. A client of ActiveMQ has none, and has its session all the same."""
         assert self._packet is not None, "after CONNECT"
         subscribing, conversation = self._subscribing, self._conversation
         adopted: list[Command] = []
@@ -184,7 +184,7 @@ class Connecting:
         )
 
     def _found(self, tag: int, message: Message) -> None:
-        """A record of what was there."""
+        """Take a record of the former session."""
         try:
             match message.type:
                 case Kind.SESSION:
@@ -220,13 +220,13 @@ class Connecting:
             self._stored.resume(self._expiry, self._will, Waiting(lambda: self._greet(is_present=True), self._refuse))
 
     def _is_over(self, former: SessionRecord) -> bool:
-        """Whether its time is up, though nobody came to end it yet (MQTT-3.1.2-23)."""
+        """Return whether the session's time is up, though it was not ended yet (MQTT-3.1.2-23)."""
         if not former.left_at or former.expiry == NEVER:
             return False
         return self._conversation.clock() >= former.left_at + former.expiry * 1000
 
     def _start_anew(self) -> None:
-        """The stored session ends, and with it all that gathers for it."""
+        """End the stored session, and with it all subscriptions that gather for it."""
         queue = self._stored.queue
         assert queue is not None, "it was found"
         self._publishing.forget()
@@ -244,7 +244,7 @@ class Connecting:
     # ---- CONNACK
 
     def _greet(self, *, is_present: bool) -> None:
-        """CONNACK; and what a session that is resumed goes on with."""
+        """Write CONNACK; then go on with the session, if it is resumed."""
         conversation = self._conversation
         if conversation.is_over:
             return
@@ -277,7 +277,7 @@ class Connecting:
     # ---- the end
 
     def disconnect(self, packet: packets.Disconnect, commands: list[Command], now: int) -> None:
-        """DISCONNECT."""
+        """Carry out DISCONNECT."""
         expiry = packet.properties.session_expiry
         had = self._expiry, self._will
         if expiry is not None:
@@ -294,7 +294,7 @@ class Connecting:
         commands.append(Disconnect())
 
     def left(self) -> None:
-        """The connection is over, in order or not: what that means for others is told."""
+        """Report the end of the connection, in order or not, to other parts of the broker."""
         conversation = self._conversation
         conversation.hooks.left(
             Left(
@@ -310,13 +310,13 @@ class Connecting:
         )
 
     def given_up(self) -> None:
-        """The connection is over, and had not been accepted."""
+        """Give back the memory of a connection that ended before it was accepted."""
         if self._will_bytes:
             self._conversation.hooks.give_will_back(self._conversation.principal, self._will_bytes)
 
     def tell_end(self, error: ClientError, version: Version | None) -> None:
-        """Why the connection ends: by DISCONNECT, in 5.0, or by CONNACK where that did not come yet. ``version`` is
-        what CONNECT said; None: that cannot be told."""
+        """Write why the connection ends: by DISCONNECT, in 5.0, or by CONNACK where that did not come yet. ``version``
+        is that of CONNECT; None: it is not known."""
         conversation, reason = self._conversation, reason_of(error)
         if conversation.is_connected:
             if conversation.version is Version.V5:
@@ -328,8 +328,8 @@ class Connecting:
         conversation.end_input()
 
     def _write_connack(self, version: Version, reason: Reason, text: str) -> None:
-        """A refusal, if the client takes a packet of that length. What MQTT 3 has no word for is that the broker cannot
-        serve it."""
+        """Write a refusal, if the client takes a packet of that length. A reason that MQTT 3 has no code for is "server
+        unavailable"."""
         if version is not Version.V5 and not has_return_code(reason):
             reason = Reason.SERVER_UNAVAILABLE
         packet = answers.connack(version, reason=reason, properties=self._conversation.why(text))

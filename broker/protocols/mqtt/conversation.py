@@ -1,4 +1,4 @@
-"""What all parts of a session have in common: who its client is, and how they speak to it and to the broker. Pure."""
+"""Common part of a session: the client's identity, its limits, and the ways to it and to the broker. Pure."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _UNKNOWN: Final = Principal(ANONYMOUS, is_proved=False)
 _REASON_CHARACTERS_MAX: Final = 500
 # A packet that takes no more than this takes a reason string, too; of a character UTF-8 has four bytes at most.
 _REASON_PACKET_BYTES_MAX: Final = 64 + 4 * _REASON_CHARACTERS_MAX
-# What MQTT 3.1.1 has for the failure of a subscription.
+# Code of MQTT 3.1.1 for the failure of a subscription.
 _FAILURE: Final = 0x80
 _PUBACK: Final = answers.SHORT_HEADS[PacketType.PUBACK]
-#: From this on a reason code says that something failed.
+#: From this on a reason code is a failure.
 ERRORS_FROM: Final = 0x80
 
 
 @dataclass(frozen=True, slots=True)
 class MqttLimits:
-    """What an operator said (settings of [mqtt] and of the connector). ``session_expiry_max`` None: as clients ask."""
+    """Limits set by the operator (settings of [mqtt] and of the connector). ``session_expiry_max`` None: as clients
+    request."""
 
     packet_bytes_max: int
     receive_maximum: int = 1_024
@@ -40,12 +41,12 @@ class MqttLimits:
     default_keep_alive: int = 0  # seconds, of a client that promises none
     prefetch: int | None = None
     takes_dollar_topics: bool = False
-    closes_on_refused_publish: bool = True  # of MQTT 3, which has no other word; else it is acknowledged
-    steals_client_id: bool = True  # from another connection of the same user, which the specification wants
+    closes_on_refused_publish: bool = True  # of MQTT 3, which has no other answer; else it is acknowledged
+    steals_client_id: bool = True  # from another connection of the same user, which the specification demands
 
 
 class Waiting:
-    """What becomes of a command, as its receipt: ``done`` when it holds, ``failed`` when it was refused."""
+    """Receipt of a command: ``done`` is called when it holds, ``failed`` when it was refused."""
 
     __slots__ = ("done", "failed")
 
@@ -55,7 +56,7 @@ class Waiting:
 
 
 class Failure(ClientError):
-    """A fatal one, with the reason code that MQTT has for it."""
+    """Fatal error, with the reason code that MQTT has for it."""
 
     def __init__(self, text: str, reason: Reason) -> None:
         super().__init__(text)
@@ -75,14 +76,14 @@ _REASONS: Final = {
 
 
 def reason_of(error: ClientError) -> Reason:
-    """What MQTT calls it."""
+    """Return MQTT's reason code for ``error``."""
     if isinstance(error, Failure):
         return error.reason
     return _REASONS.get(error.kind, Reason.UNSPECIFIED_ERROR)
 
 
 class Conversation(Output):
-    """Who the client is (as CONNECT and the broker said), and the ways to it and to the broker.
+    """Identity of the client (by CONNECT and the login), and the ways to it and to the broker.
 
     ``connection_id`` starts the ids of its messages; ``clock`` gives the milliseconds since 1970. ``outgoing_max``: so
     many messages of QoS 1 and 2 may be on their way to the client (its Receive Maximum); ``packet_bytes_max``: the
@@ -104,19 +105,19 @@ class Conversation(Output):
         self.packet_bytes_max = 0
         self.tells_problems = True
         self.is_connected = False  # CONNACK was sent
-        self.is_over = False  # nothing more is understood
+        self.is_over = False  # nothing more is parsed
         self.has_ended = False  # the connection is gone
         self.has_more = False
         self.queued: deque[Command] = deque()
-        self.last_refusal: ClientError | None = None  # of what stood in a transaction
+        self.last_refusal: ClientError | None = None  # of a command in a transaction
         self._sequence = 0
         self._transactions = 0
 
     # ---- to the broker
 
     def later(self, *commands: Command) -> None:
-        """Have them carried out soon, in this order. From what the broker says, which comes while commands are carried
-        out. Without any: the session wants a turn."""
+        """Request that the commands are carried out soon, in this order; for replies of the broker, which come while
+        commands are carried out. Without any: the session wants a turn."""
         if not self.has_ended:
             self.queued.extend(commands)
             self.has_more = True
@@ -131,11 +132,11 @@ class Conversation(Output):
         return str(self._transactions)
 
     def end_input(self) -> None:
-        """Nothing more is understood."""
+        """Parse nothing more."""
         self.is_over = True
 
     def hang_up(self, reason: Reason, text: str) -> None:
-        """The end of the connection, of which the client is told."""
+        """End the connection, and send the reason to the client."""
         if not self.is_over:
             self.end_input()
             self.later(ProtocolFailure(Failure(text, reason)))
@@ -143,23 +144,23 @@ class Conversation(Output):
     # ---- to the client
 
     def say(self, packet: bytes) -> None:
-        """Of a packet that the client would not take (MQTT-3.1.2-24) it is not told; the connection ends."""
+        """Write a packet. One that is too long for the client (MQTT-3.1.2-24) is not written; the connection ends."""
         if self.packet_bytes_max and len(packet) > self.packet_bytes_max:
             self.hang_up(Reason.PACKET_TOO_LARGE, "An answer is longer than the client's Maximum Packet Size")
             return
         self._write(packet)
 
     def write(self, part: bytes) -> None:
-        """A packet that is not too long, or part of one."""
+        """Write a packet that is not too long, or part of one."""
         self._write(part)
 
     def answer(self, type: PacketType, packet_id: int, reason: Reason = Reason.SUCCESS, text: str = "") -> None:
-        """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+        """Write PUBACK, PUBREC, PUBREL or PUBCOMP."""
         properties = self.why(text) if text else NONE
         self.say(answers.acknowledgement(self.version, type, packet_id, reason, properties))
 
     def confirm(self, packet_id: int) -> None:
-        """PUBACK of what nothing is to be said about."""
+        """Write PUBACK without a reason and properties."""
         packet = _PUBACK + packet_id.to_bytes(2, "big")
         if self.packet_bytes_max:
             self.say(packet)
@@ -168,22 +169,22 @@ class Conversation(Output):
             self.pending_bytes += len(packet)
 
     def why(self, text: str) -> Properties:
-        """``text`` for a person, if the client wants it and has room for it (MQTT-3.4.2-2)."""
+        """Return ``text`` for a person, if the client wants it and has room for it (MQTT-3.4.2-2)."""
         if not self.tells_problems or 0 < self.packet_bytes_max < _REASON_PACKET_BYTES_MAX:
             return NONE
         return Properties(reason_string=text[:_REASON_CHARACTERS_MAX].replace("\0", " "))
 
     def refusal_code(self, reason: Reason) -> int:
-        """Of a filter, in SUBACK."""
+        """Return the code of a refused filter in SUBACK."""
         return int(reason) if self.version is Version.V5 else _FAILURE
 
 
 def nothing() -> None:
-    """Nobody waits for it."""
+    """Do nothing: no part of the session waits for the command."""
 
 
 def ignore(error: ClientError) -> None:
-    """It is over anyway."""
+    """Do nothing about the error: the session or the connection is over."""
 
 
 def _nothing_yet(destination: Destination) -> bool:

@@ -1,4 +1,4 @@
-"""What the client gets: PUBLISH, and what it answers. Pure.
+"""Messages for the client: PUBLISH, and the client's answers. Pure.
 
 A message of QoS 1 is acknowledged to the broker when PUBACK comes, one of QoS 2 when PUBREC does. Of QoS 2 a stored
 session keeps a record of the packet id before PUBLISH is written, so that the message has the same one when the client
@@ -45,22 +45,22 @@ from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.topics import topic_if_any
 from tandemmq.store.records.message import Message
 
-# A payload from this on is written as it is, shared by all who get it, and not copied into a packet.
+# A payload from this on is written as it is, shared by all clients that get it, and not copied into a packet.
 SHARED_PAYLOAD_BYTES_MIN: Final = 16 * 1024
 # Destinations whose topics are remembered, of one client.
 NAMES_REMEMBERED_MAX: Final = 1_000
-# A longer payload is not stored a second time as its client's own. That waits for no room, as an acknowledgement does.
+# A longer payload is not stored a second time as its client's own. Like an acknowledgement that waits for no room.
 OWN_BYTES_MAX: Final = 64 * 1024
 # An advisory topic, which a wildcard at the beginning does not mean either.
 ADVISORIES: Final = "ActiveMQ/Advisory/"
-# A member of an enumeration is found slowly, and these are asked for with each message.
+# A member of an enumeration is found slowly, and these are needed for each message.
 _V5: Final = Version.V5
 _PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC
 
 
 class Delivering:
-    """The messages for one client."""
+    """Messages for one client."""
 
     def __init__(self, conversation: Conversation, stored: StoredSession, retained: RetainedSending) -> None:
         self._conversation = conversation
@@ -68,7 +68,7 @@ class Delivering:
         self._retained = retained
         retained.on_gone = self._release_given
         self._outgoing = Outgoing(1)
-        self._waiting: deque[Delivery] | None = None  # for room; of most clients nothing ever does
+        self._waiting: deque[Delivery] | None = None  # for room; None for most clients
         self._aliases: dict[str, int] = {}
         self._aliases_max = 0
         self._topics: dict[str, str] = {}  # by name of the destination; "": MQTT has no such topic
@@ -76,7 +76,7 @@ class Delivering:
         self._payloads = Payloads()
 
     def begin(self, aliases_max: int) -> None:
-        """The client said what it takes."""
+        """Set the number of aliases that the client takes."""
         self._outgoing = Outgoing(self._conversation.outgoing_max)
         self._aliases_max = aliases_max
 
@@ -85,7 +85,8 @@ class Delivering:
     def found_outgoing(
         self, kept: OutgoingRecord, tag: int, message: Message | None = None, retained: RetainedRef | None = None
     ) -> None:
-        """A record: that message has that packet id. ``message``: it is in the record; ``retained``: it is that one."""
+        """Take a record: that message has that packet id. ``message``: it is in the record; ``retained``: it is that
+        one."""
         message_id = kept.message_id if message is None else message.message_id
         qos, topic = 2, None
         if retained is not None:
@@ -103,7 +104,7 @@ class Delivering:
                 self._stored.is_stale(former.record.tag)
 
     def found_released(self, packet_id: int, tag: int) -> None:
-        """A record: PUBREL was sent."""
+        """Take a record: PUBREL was sent."""
         flight = Flight(None, Phase.RELEASED)
         flight.record = Record(tag)
         former = self._outgoing.flights.get(packet_id)
@@ -112,12 +113,12 @@ class Delivering:
         self._outgoing.flights[packet_id] = flight
 
     def remember(self, sent: SentIds) -> None:
-        """Messages of QoS 1 had these packet ids, on the connection before."""
+        """Take the packet ids that messages of QoS 1 had on the connection before."""
         for name, packet_id in sent.items():
             self._outgoing.remember(name, packet_id)
 
     def sent(self) -> SentIds:
-        """For ``remember`` on the next one."""
+        """Return the packet ids for ``remember`` on the next connection."""
         found = {name: each.packet_id for name, each in self._outgoing.given.items() if each.record is None}
         for packet_id, flight in self._outgoing.flights.items():
             delivery = flight.delivery
@@ -126,9 +127,9 @@ class Delivering:
         return found
 
     def resume(self, subscriptions: dict[str, Subscription]) -> None:
-        """All is found, and CONNACK is written. ``subscriptions``, by filter: of which messages may come. Where one
-        does not come again its packet id is released: the client may have seen the message, and would take the next one
-        of that id for it."""
+        """Go on with the session: all is found, and CONNACK is written. ``subscriptions``, by filter: those whose
+        messages may come. The packet id of a message that does not come again is released: the client may have seen the
+        message, and would take the next one of that id for it."""
         conversation = self._conversation
         given = self._outgoing.given
         now = conversation.clock()
@@ -149,7 +150,7 @@ class Delivering:
             self._deliver_own(topic_filter, subscriptions.get(topic_filter), message)
 
     def _deliver_own(self, topic_filter: str, live: Subscription | None, message: Message) -> None:
-        """Again, also if its subscription is over (MQTT-3.10.4-3) or its time (MQTT-4.3.3-7)."""
+        """Send it again, also if its subscription is over (MQTT-3.10.4-3) or its time (MQTT-4.3.3-7)."""
         filter = Filter(topic_filter, 2, False, False, 0)
         subscription = Subscription("", filter, None, None, None if live is None else live.subscription_id, False)
         payload = payload_of(message, OWN_BYTES_MAX, is_quick=False)
@@ -160,7 +161,7 @@ class Delivering:
         self._begin(delivery)
 
     def forget(self) -> None:
-        """Nothing of what was found counts."""
+        """Forget all that was found."""
         self._outgoing = Outgoing(self._conversation.outgoing_max)
 
     # ---- a message comes
@@ -174,8 +175,8 @@ class Delivering:
         redeliveries: int,
         position: Position | None = None,
     ) -> Callable[[], None] | None:
-        """As Session.deliver. Written at once, or, when as many are on their way as the client takes, later.
-        ``position``: of a retained one."""
+        """Deliver the message, as Session.deliver: write it at once, or later, when as many are on their way as the
+        client takes. ``position``: of a retained one."""
         acknowledges = position is not None or not subscription.is_auto
         original = message.original_destination  # of a retained one
         name = (message.destination if original is None else original).name
@@ -213,7 +214,7 @@ class Delivering:
             given = self._outgoing.given.get(_name_of(delivery))
             if given is not None and given.record is not None:
                 # prove: qos-as-it-was-begun
-                delivery.qos = given.qos  # as it was begun, whatever its subscription says now (MQTT-4.3.3-1)
+                delivery.qos = given.qos  # as it was begun, whatever the QoS of its subscription is now (MQTT-4.3.3-1)
         self._begin(delivery)
         return None
 
@@ -221,19 +222,20 @@ class Delivering:
         self._payloads.drop()
 
     def _may_have_been_sent(self, subscription: Subscription, name: str, qos: int) -> bool:
-        """By a former master, with QoS 1 (MQTT-4.4.0-1). What was sent with QoS 2 has a record that says so."""
+        """Return whether a former master may have sent it, with QoS 1 (MQTT-4.4.0-1). A message sent with QoS 2 has a
+        record."""
         left = subscription.unsure.pop(name, 0)
         if left > 1:
             subscription.unsure[name] = left - 1
         return left > 0 and qos == 1
 
     def _is_begun(self, delivery: Delivery) -> bool:
-        """Whether it was sent before, and its packet id is kept."""
+        """Return whether the message was sent before, and its packet id is kept."""
         given = self._outgoing.given.get(_name_of(delivery))
         return given is not None and given.record is not None
 
     def _begin(self, delivery: Delivery) -> None:
-        """Send it, or have it wait for room. Retained ones do not overtake each other."""
+        """Send it, or let it wait for room. Retained ones do not overtake each other."""
         # prove: retained-in-their-order " or delivery.position is not None"
         if (delivery.qos or delivery.position is not None) and (self._waiting or not self._outgoing.has_room):
             if self._waiting is None:
@@ -243,7 +245,7 @@ class Delivering:
             self._send(delivery)
 
     def _topic(self, name: str) -> str:
-        """The topic of a destination's name, from memory if it was asked lately. "": MQTT has no such topic."""
+        """Return the topic of a destination's name, from memory if it was used lately. "": MQTT has no such topic."""
         topic = topic_if_any(name)
         if len(self._topics) >= NAMES_REMEMBERED_MAX:
             self._topics.clear()
@@ -251,7 +253,7 @@ class Delivering:
         return topic
 
     def _encode(self, topic: str) -> bytes:
-        """As string of a packet, which is remembered."""
+        """Return the topic as string of a packet, and remember it."""
         if len(self._encoded) >= NAMES_REMEMBERED_MAX:
             self._encoded.clear()
         encoded = self._encoded[topic] = string(topic)
@@ -260,8 +262,8 @@ class Delivering:
     # ---- and is sent
 
     def _send(self, delivery: Delivery) -> None:
-        """Give it a packet id, if it needs one, and write it, once that is stored, if it has to be. One that is too
-        long for the client counts as sent (MQTT-3.1.2-25)."""
+        """Give the message a packet id, if it needs one, and write it; if the id is to be stored, after that. One that
+        is too long for the client counts as sent (MQTT-3.1.2-25)."""
         qos = delivery.qos
         outgoing = self._outgoing
         if qos == 2 or outgoing.given or delivery.position is not None:
@@ -274,7 +276,7 @@ class Delivering:
             self._settle_later(delivery)
 
     def _send_named(self, delivery: Delivery) -> None:
-        """One that may have its packet id already, or whose packet id is to be kept."""
+        """Send a message that may have its packet id already, or whose packet id is to be kept."""
         qos = delivery.qos
         name = _name_of(delivery)
         if self._conversation.packet_bytes_max and self._is_too_long(self._head(delivery, 1), delivery.payload):
@@ -305,7 +307,7 @@ class Delivering:
             self._publish(delivery, packet_id)
             return
         topic_filter, message_id = name
-        named = "" if is_retained else message_id  # "": by which a former version knows a retained one
+        named = "" if is_retained else message_id  # "": a former version knows a retained one by that
         kept = OutgoingRecord(packet_id, topic_filter, named, delivery.message.expiration).encode()
         transaction, commands = self._stored.gather(lambda: self._publish_stored(delivery, packet_id, flight))
         if delivery.subscription.share is not None and len(delivery.payload) <= OWN_BYTES_MAX:
@@ -322,14 +324,15 @@ class Delivering:
             self._retained.passed(delivery)
 
     def _publish_stored(self, delivery: Delivery, packet_id: int, flight: Flight) -> None:
-        """Its packet id is kept. It may have become too long meanwhile: by another subscription identifier."""
+        """Publish a message whose packet id is kept. It may have become too long meanwhile: by another subscription
+        identifier."""
         if not self._publish(delivery, packet_id):
             commands: list[Command] = []
             self._over(packet_id, flight, commands)
             self._conversation.later(*commands)
 
     def _take_as_own(self, delivery: Delivery, flight: Flight, kept: bytes) -> Message:
-        """The record of a message that is this client's from now on, and in no shared subscription any more."""
+        """Return the record of a message that is this client's from now on, and in no shared subscription any more."""
         conversation, message = self._conversation, delivery.message
         queue = self._stored.queue
         assert queue is not None, "only of a session that is stored"
@@ -343,7 +346,8 @@ class Delivering:
         return own
 
     def _lose(self, name: tuple[str, str]) -> int | None:
-        """That message does not come again: the packet id that is to be released, if it had one with QoS 2."""
+        """Forget a message that does not come again; return the packet id that is to be released, if it had one with
+        QoS 2."""
         lost = self._outgoing.take(name)
         if lost is None or lost.record is None:
             return None
@@ -354,7 +358,7 @@ class Delivering:
         return lost.packet_id
 
     def _release_given(self, name: tuple[str, str]) -> None:
-        """Likewise, and it is released."""
+        """Forget the message, as ``_lose``, and release its packet id."""
         packet_id = self._lose(name)
         if packet_id is not None:
             self._conversation.answer(PacketType.PUBREL, packet_id)
@@ -363,7 +367,7 @@ class Delivering:
         return 0 < self._conversation.packet_bytes_max < len(head) + len(payload)
 
     def _publish(self, delivery: Delivery, packet_id: int) -> bool:
-        """Write it, unless it is too long for the client: whether it is not."""
+        """Write it, unless it is too long for the client; return whether it was written."""
         head = self._head(delivery, packet_id)
         payload = delivery.payload
         conversation = self._conversation
@@ -404,7 +408,7 @@ class Delivering:
         return properties
 
     def _aliased(self, topic: str, properties: Properties) -> tuple[str, Properties]:
-        """The first topics that come get an alias (MQTT 5.0, 3.3.2.3.4)."""
+        """Give an alias to the topics that come first (MQTT 5.0, 3.3.2.3.4)."""
         alias = self._aliases.get(topic)
         if alias is not None:
             return "", replace(properties, topic_alias=alias)
@@ -414,7 +418,7 @@ class Delivering:
         return topic, replace(properties, topic_alias=alias)
 
     def _send_waiting(self) -> None:
-        """There is room for more."""
+        """Send messages that waited for room."""
         waiting = self._waiting
         if not waiting:
             return
@@ -428,7 +432,7 @@ class Delivering:
                 self._send(delivery)
 
     def _settle(self, delivery: Delivery, commands: list[Command], transaction: str | None = None) -> None:
-        """The message is the client's."""
+        """Settle the message: the client has it."""
         if delivery.tag:
             commands.append(Ack(delivery.subscription_id, delivery.tag, transaction))
             delivery.tag = 0
@@ -443,7 +447,7 @@ class Delivering:
             self._conversation.later(*commands)
 
     def leave(self, subscription: Subscription) -> None:
-        """It is over. What was begun to be sent is sent to its end (MQTT-3.10.4-3)."""
+        """Leave a subscription that is over. Messages that were begun are sent to their end (MQTT-3.10.4-3)."""
         for flight in self._outgoing.flights.values():
             delivery = flight.delivery
             if delivery is not None and delivery.subscription is subscription and delivery.position is None:
@@ -463,7 +467,7 @@ class Delivering:
     # ---- what the client answers
 
     def acknowledged(self, packet: Acknowledgement, commands: list[Command]) -> None:
-        """PUBACK, PUBREC or PUBCOMP. One that belongs to nothing is no matter."""
+        """Carry out PUBACK, PUBREC or PUBCOMP. One for an unknown packet id is ignored."""
         type, packet_id = packet.type, packet.packet_id
         flight = self._outgoing.flights.get(packet_id)
         delivery = None if flight is None else flight.delivery
@@ -481,7 +485,7 @@ class Delivering:
             self._over(packet_id, flight, commands)
 
     def _over(self, packet_id: int, flight: Flight, commands: list[Command]) -> None:
-        """Its packet id is free, and nothing of it is kept."""
+        """Free the packet id, and drop what is kept of it."""
         del self._outgoing.flights[packet_id]
         if flight.delivery is not None:
             self._settle(flight.delivery, commands)
@@ -490,7 +494,7 @@ class Delivering:
         self._send_waiting()
 
     def _on_received(self, packet: Acknowledgement, flight: Flight, commands: list[Command]) -> None:
-        """PUBREC."""
+        """Carry out PUBREC."""
         packet_id = packet.packet_id
         delivery = flight.delivery
         if flight.phase is Phase.RELEASED:
@@ -511,7 +515,7 @@ class Delivering:
                 kept.then = lambda: self._received(packet_id, flight, delivery, kept)
 
     def _received(self, packet_id: int, flight: Flight, delivery: Delivery, kept: Record) -> None:
-        """The client has the message: from now on only PUBREL is sent again."""
+        """Note that the client has the message: from now on only PUBREL is sent again."""
         transaction, commands = self._stored.gather(lambda: self._release(packet_id, flight))
         message, flight.record = self._stored.keep(Kind.RELEASED, b"%d" % packet_id)
         self._settle(delivery, commands, transaction)  # prove: message-ends-with-its-release ", transaction"
@@ -524,5 +528,5 @@ class Delivering:
 
 
 def _name_of(delivery: Delivery) -> tuple[str, str]:
-    """By which its packet id is found again: its filter and the message's id."""
+    """Return the name by which its packet id is found again: its filter and the message's id."""
     return delivery.subscription.filter.topic_filter, delivery.message.message_id

@@ -1,9 +1,9 @@
-"""The names of durable subscriptions that gather for a client of MQTT, as ActiveMQ gives them. Pure.
+"""Names of durable subscriptions that gather for a client of MQTT, as ActiveMQ gives them. Pure.
 
     AT_LEAST_ONCE:sport/+        EXACTLY_ONCE:sport/#
 
-The QoS is that with which it was subscribed to first. By their names the subscriptions are found that ActiveMQ made,
-and it finds those that are made here: a client may come back to either.
+The QoS is that of the first SUBSCRIBE. By these names the broker finds subscriptions that ActiveMQ made, and ActiveMQ
+finds those that are made here: a client may come back to either.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _QOS: Final = {name: qos for qos, name in _NAMES.items()}
 
 
 def durable_name(qos: int, topic_filter: str) -> str:
-    """Of a subscription of QoS 1 or 2."""
+    """Return the name of a subscription of QoS 1 or 2."""
     return f"{_NAMES[qos]}:{topic_filter}"
 
 
 def gathering(names: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Those of MQTT among the names that a client id has: name and QoS by topic filter. A filter that has two, which
+    """Return the names of MQTT among those of a client id: name and QoS by topic filter. A filter that has two, which
     ActiveMQ allows, is given with the higher QoS; the other one is not for MQTT any more."""
     found: dict[str, tuple[str, int]] = {}
     for name in names:

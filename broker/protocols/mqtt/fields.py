@@ -1,4 +1,4 @@
-"""What packets are made of: integers, strings and binary data (MQTT 5.0, 1.5; 3.1.1 has the same but for the names).
+"""Parts of packets: integers, strings and binary data (MQTT 5.0, 1.5; 3.1.1 has the same but for the names).
 
     byte | two byte integer | four byte integer      big-endian
     variable byte integer                            seven bits a byte, the lowest first; bit 7: another byte follows
@@ -18,7 +18,7 @@ from tandemmq.broker.protocols.mqtt.reasons import malformed
 BYTES_MAX: Final = 0xFFFF
 VARIABLE_BYTES_MAX: Final = 4
 VARIABLE_MAX: Final = (1 << 7 * VARIABLE_BYTES_MAX) - 1
-#: The longest packet: the byte of its type, and its length, before what is counted.
+#: The longest packet: the byte of its type, and its length, which that does not count.
 PACKET_BYTES_MAX: Final = 1 + VARIABLE_BYTES_MAX + VARIABLE_MAX
 
 _TWO = struct.Struct(">H")
@@ -26,7 +26,7 @@ _FOUR = struct.Struct(">I")
 
 
 def is_text(value: str) -> bool:
-    """Whether ``value`` can be sent as a string: not too long, no U+0000, no half of a surrogate pair."""
+    """Return whether ``value`` can be sent as a string: not too long, no U+0000, no half of a surrogate pair."""
     try:
         return len(value) <= BYTES_MAX and "\0" not in value and len(value.encode()) <= BYTES_MAX
     except UnicodeEncodeError:
@@ -42,7 +42,7 @@ def four_bytes(value: int) -> bytes:
 
 
 def variable(value: int) -> bytes:
-    """``value`` as a variable byte integer, in as few bytes as can be (MQTT-1.5.5-1)."""
+    """Return ``value`` as a variable byte integer, in as few bytes as can be (MQTT-1.5.5-1)."""
     if value < 0x80:
         return bytes((value,))
     assert value <= VARIABLE_MAX, f"{value} has no place in a variable byte integer"
@@ -55,12 +55,12 @@ def variable(value: int) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """``value``, for which ``is_text`` holds, as a string."""
+    """Return ``value``, for which ``is_text`` holds, as a string."""
     return binary(value.encode())
 
 
 def binary(value: bytes) -> bytes:
-    """``value``, of BYTES_MAX bytes at most, as binary data."""
+    """Return ``value``, of BYTES_MAX bytes at most, as binary data."""
     assert len(value) <= BYTES_MAX, f"{len(value)} bytes have no place in a string"
     return _TWO.pack(len(value)) + value
 
@@ -78,7 +78,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """How many bytes were not read yet."""
+        """Number of bytes that were not read yet."""
         return self.end - self.at
 
     def byte(self) -> int:
@@ -95,7 +95,7 @@ class Reader:
         return int.from_bytes(self.data[at : at + 4], "big")
 
     def variable(self) -> int:
-        """A variable byte integer of MQTT 5.0, which has as few bytes as can be."""
+        """Return a variable byte integer of MQTT 5.0, which has as few bytes as can be."""
         value = 0
         for number in range(VARIABLE_BYTES_MAX):
             byte = self.data[self._pass(1)]
@@ -115,7 +115,7 @@ class Reader:
         return decoded(self.binary())
 
     def _pass(self, length: int) -> int:
-        """Where the next ``length`` bytes begin, behind which reading goes on."""
+        """Return where the next ``length`` bytes begin; reading goes on behind them."""
         at = self.at
         if at + length > self.end:
             raise malformed("the packet ends inside a field")
@@ -124,7 +124,7 @@ class Reader:
 
 
 def decoded(data: bytes) -> str:
-    """The string that ``data`` are. MqttError where they are not UTF-8 (Python's decoder refuses surrogates, as
+    """Return the string in ``data``. MqttError where they are not UTF-8 (Python's decoder refuses surrogates, as
     MQTT-1.5.4-1 demands) or have U+0000 in them (MQTT-1.5.4-2)."""
     try:
         value = data.decode()

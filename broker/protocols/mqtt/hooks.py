@@ -1,4 +1,4 @@
-"""What a session tells of its client, and what it asks for, beyond its own connection."""
+"""Hooks of a session into the broker: events of its client, and services beyond its own connection."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SentIds = dict[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The end of a connection that had been accepted. ``will``: to be published after its delay; None: there is none,
-    or its client left in order; ``will_bytes``: what it was given by ``may_have_will``. ``state``: the queue of its
-    session, if that is stored; ``expiry``: its seconds to live from now on; ``is_noted``: its record says since when.
-    ``sent``: of a session that is stored, for who comes back to it."""
+    """End of a connection that had been accepted. ``will``: to be published after its delay; None: there is none, or
+    its client left in order; ``will_bytes``: memory reserved by ``may_have_will``. ``state``: the queue of its session,
+    if that is stored; ``expiry``: its seconds to live from now on; ``is_noted``: its record has the time of the end.
+    ``sent``: of a session that is stored, for the next connection."""
 
     client_id: str
     principal: Principal
@@ -33,47 +33,50 @@ class Left:
 
 
 class Hooks(Protocol):
-    """On the loop. Nothing of it raises."""
+    """Hooks, called on the loop. None of them raises."""
 
     @property
     def is_loaded(self) -> bool:
-        """Whether ``retained`` has all that was confirmed to those who had it retained. Not so while the messages of a
-        former term are read, and for a moment after each one."""
+        """True if ``retained`` has all messages that were confirmed as retained. False while the messages of a former
+        term are read, and for a moment after each one."""
 
     def when_loaded(self, then: Callable[[], None]) -> None:
-        """``then`` is called, once, when ``is_loaded``."""
+        """Call ``then``, once, when ``is_loaded``."""
 
     def retained(self, topic_filter: str, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
-        """The retained messages of the topics that match, as they were published, in the order of their topics, of
-        those behind ``after``. None is newer than ``until``, a number that ``newest`` was.
-        ``Message.original_destination`` is the topic's. What is not persistent is of $SYS: it has no place in that
-        order, and is made for who asks. None: time for a pause; other turns of the loop may come before the next is
-        asked for."""
+        """Return the retained messages of the topics that match, as they were published, in the order of their topics,
+        from those behind ``after`` on. None is newer than ``until``, a number that ``newest`` was.
+        ``Message.original_destination`` is the topic's. Messages that are not persistent are of $SYS: they have no
+        place in that order, and are made for this call. None: time for a pause; other turns of the loop may come before
+        the next one."""
 
     @property
     def newest(self) -> int:
-        """What is retained from now on is newer than that, also with another master."""
+        """Number that is less than those of all messages that are retained from now on, also with another master."""
 
     def may_retain(self, topic: Destination, size: int) -> int:
-        """The number of a retained message of so many bytes (``retained.number_of``); 0: it has no room (settings
-        ``mqtt.retained_messages_max`` and ``retained_bytes_max``). Asked for each one before it is sent; an empty one
-        (0) has room."""
+        """Return the number of a retained message of so many bytes (``retained.number_of``); 0: it has no room
+        (settings ``mqtt.retained_messages_max`` and ``retained_bytes_max``). Called for each one before it is sent; an
+        empty one (0) has room."""
 
     def may_have_will(self, principal: Principal, size: int) -> bool:
-        """Whether so many bytes of memory may be taken for a will of ``principal``; then they are, until ``left`` or
-        ``give_will_back``, or until what is left is published. Nobody's wills have more than what is left."""
+        """Return whether so many bytes of memory may be taken for a will of ``principal``; then they are, until
+        ``left`` or ``give_will_back``, or until the will that is left is published. The wills of one user have no more
+        than the bound of the memory (``Memory.held_max``)."""
 
     def give_will_back(self, principal: Principal, size: int) -> None:
-        """The connection ended before it was accepted."""
+        """Give back the memory of a will: the connection ended before it was accepted."""
 
     def publish_refused(self, client_id: str, reason: str) -> None:
-        """A message of a client of MQTT 3 was refused, and not for want of rights. The client is not told why."""
+        """Report that a message of a client of MQTT 3 was refused, and not for want of rights. The client gets no
+        reason."""
 
     def came(self, client_id: str, *, is_resumed: bool) -> None:
-        """A client was accepted. ``is_resumed``: with the session that it had."""
+        """Report that a client was accepted. ``is_resumed``: with the session that it had."""
 
     def left(self, left: Left) -> None: ...
 
     def sent(self, client_id: str) -> SentIds | None:
-        """What the last connection of that client id left, as far as it is remembered; None: nothing is known of one,
-        so a former master may have sent messages. Asked for once, by who goes on with its session."""
+        """Return the packet ids that the last connection of that client id left, as far as they are remembered; None:
+        no such connection is known, so a former master may have sent messages. Called once, when the session goes
+        on."""

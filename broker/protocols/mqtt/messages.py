@@ -20,10 +20,10 @@ from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue
 
 QOS: Final = "ActiveMQ.MQTT.QoS"
-#: The name of the bridge that a message came by. MQTT clients are not told it.
+#: The name of the bridge that a message came by. It is not sent to MQTT clients.
 BRIDGE: Final = "MQTT.Bridge"
 RETAIN: Final = "ActiveMQ.Retain"
-#: Of a message that is its client's own (OWN of session_records): how it was sent. Nobody is told it.
+#: Of a message that is its client's own (OWN of session_records): how it was sent. It is sent to no client.
 DELIVERY: Final = "MQTT.Delivery"
 #: As STOMP's header of that name.
 CONTENT_TYPE: Final = "content-type"
@@ -31,9 +31,9 @@ CORRELATION_DATA: Final = "MQTT.CorrelationData"
 #: User properties as they came, where names occur twice, or are too long for Java: a message's properties have each
 #: name once.
 USER_PROPERTIES: Final = "MQTT.UserProperties"
-#: Of a message with more properties, which only a JMS client sends, none is told: clients take a thousand or some.
+#: A message with more properties, which only a JMS client sends, is sent without: clients take a thousand or some.
 _USER_SENT_MAX: Final = 2_000
-#: What a will takes beside its texts, and each of its user properties.
+#: Memory of a will beside its texts, and of each of its user properties.
 _WILL_BYTES: Final = 1_000
 _USER_PROPERTY_BYTES: Final = 200
 _OURS: Final = frozenset(
@@ -42,7 +42,7 @@ _OURS: Final = frozenset(
 
 
 def message_of(publish: Publish | Will, destination: Destination, message_id: str, now: int) -> Message:
-    """``publish`` to ``destination``, its topic's; ``now``: milliseconds since 1970."""
+    """Return ``publish`` as a message to ``destination``, that of its topic; ``now``: milliseconds since 1970."""
     qos = publish.qos
     carried = publish.properties
     properties: dict[str, PropertyValue] = {QOS: qos}
@@ -63,7 +63,7 @@ def message_of(publish: Publish | Will, destination: Destination, message_id: st
 
 
 def bytes_of(will: Will) -> int:
-    """What it takes in memory."""
+    """Return the bytes that the will takes in memory."""
     user = sum(len(name) + len(value) + _USER_PROPERTY_BYTES for name, value in will.properties.user)
     properties = will.properties
     texts = (will.topic, properties.content_type, properties.response_topic, properties.correlation_data, will.payload)
@@ -71,8 +71,8 @@ def bytes_of(will: Will) -> int:
 
 
 def to_retain(publish: Publish | Will, topic: Destination, message_id: str, now: int, number: int) -> Message:
-    """What the queue of retained messages is given: it replaces the one that ``topic`` has, or, with an empty payload,
-    is the end of it. ``number``: as ``Hooks.may_retain`` gave it."""
+    """Return the message for the queue of retained messages: it replaces the one that ``topic`` has, or, with an empty
+    payload, ends it. ``number``: as ``Hooks.may_retain`` gave it."""
     kept = message_of(publish, MQTT_RETAINED, message_id, now)
     kept.persistent = True
     kept.broker_sequence = number
@@ -83,8 +83,8 @@ def to_retain(publish: Publish | Will, topic: Destination, message_id: str, now:
 def to_own(
     publish: Publish, expiration: int, delivery: bytes, queue: Destination, message_id: str, now: int
 ) -> Message:
-    """What a session's ``queue`` is given when ``publish``, of QoS 2, is to be sent to that client and to no other;
-    ``delivery`` is carried with it (``delivery_of``). It can be published again, as if it were the one that was."""
+    """Return the message for a session's ``queue`` when ``publish``, of QoS 2, is to be sent to that client and to no
+    other; ``delivery`` is carried with it (``delivery_of``). It can be published again, as if it were the original."""
     kept = message_of(publish, queue, message_id, now)
     kept.original_destination = destination_of(publish.topic)
     kept.expiration = expiration
@@ -93,14 +93,14 @@ def to_own(
 
 
 def delivery_of(message: Message) -> bytes:
-    """What ``to_own`` was given. b"": it was not made so."""
+    """Return the ``delivery`` of ``to_own``. b"": the message was not made so."""
     found = None if message.properties is None else message.properties.get(DELIVERY)
     return found if isinstance(found, bytes) else b""
 
 
 def _apply(message: Message, carried: Properties, properties: dict[str, PropertyValue], now: int) -> None:
-    """Say in the message what ``carried`` does. What Java has no room for as a string stays bytes, which MQTT clients
-    are told; a response topic so long is left out: no message can be sent there."""
+    """Write ``carried`` into the message. Strings that are too long for Java stay bytes, which MQTT clients get; a
+    response topic so long is left out: no message can be sent there."""
     if carried.user:
         names = {name for name, _ in carried.user}
         own = {name for name in names if name and name not in _OURS and has_room_for(name)}
@@ -129,7 +129,7 @@ def _apply(message: Message, carried: Properties, properties: dict[str, Property
 
 
 def qos_of(message: Message) -> int:
-    """With which it was published, or, by a client of another protocol, what its persistence means."""
+    """Return the QoS with which it was published, or, by a client of another protocol, that of its persistence."""
     properties = message.properties
     qos = None if properties is None else properties.get(QOS)
     if isinstance(qos, int) and 0 <= qos <= 2:
@@ -138,13 +138,13 @@ def qos_of(message: Message) -> int:
 
 
 def is_retain(message: Message) -> bool:
-    """Whether its publisher had it retained."""
+    """Return whether its publisher wanted it retained."""
     properties = message.properties
     return properties is not None and properties.get(RETAIN) is True
 
 
 def properties_of(message: Message, now: int) -> Properties:
-    """What a client of MQTT 5.0 is told of it beside topic and payload."""
+    """Return the properties for a client of MQTT 5.0, beside topic and payload."""
     properties = message.properties or {}
     correlation: bytes | None = None
     if message.correlation_id is not None:

@@ -1,4 +1,4 @@
-"""What is on its way to one client: packet ids, and how many there may be at once. Pure."""
+"""Messages on their way to one client: packet ids, and their greatest number at once. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandemmq.store.records.message import Message
 
 
 class Record:
-    """A message of the session's queue. ``tag``: of its delivery; 0: it has not come back yet, and then ``then`` is
+    """Message of the session's queue. ``tag``: of its delivery; 0: it has not come back yet, and then ``then`` is
     called when it does."""
 
     __slots__ = ("tag", "then")
@@ -22,9 +22,9 @@ class Record:
 
 
 class Position:
-    """How far a subscription was given the retained messages that it is owed: it is owed those of the topics behind
-    ``after`` ("": of all), in the order of topics, that are not newer than ``until`` (None: than what there is when
-    they begin to be given). What is newer comes by the subscription itself."""
+    """Position of a subscription in the retained messages that it is owed: those of the topics behind ``after`` ("": of
+    all), in the order of topics, that are not newer than ``until`` (None: than what there is when they begin to be
+    given). Newer ones come by the subscription itself."""
 
     __slots__ = ("after", "until")
 
@@ -34,11 +34,11 @@ class Position:
 
 
 class Subscription:
-    """A topic filter of a client. ``id`` names it to the engine and is never given twice. ``durable_name``: what
-    gathers for it while its client is away. ``record``: what is kept of it. ``owed``: retained messages that are not
-    acknowledged; ``owes_retained``: the record says that there are some, and ``position`` which. ``is_begun``: the
-    engine was asked for it, and did not refuse. ``unsure``: of the next ones of a destination so many may have been
-    sent by a former master."""
+    """Topic filter of a client. ``id`` names it to the engine and is never given twice. ``durable_name``: the durable
+    subscription that gathers for it while its client is away. ``record``: what is kept of it. ``owed``: retained
+    messages that are not acknowledged; ``owes_retained``: the record says that there are some, and ``position`` which.
+    ``is_begun``: the engine got its Subscribe, and did not refuse. ``unsure``: so many of the next messages of a
+    destination may have been sent by a former master."""
 
     __slots__ = (
         "durable_name",
@@ -84,14 +84,14 @@ class Subscription:
 
     @property
     def pattern(self) -> str:
-        """Which topics it means."""
+        """Topic filter without the group of a shared subscription."""
         return self.filter.topic_filter if self.share is None else self.share[1]
 
 
 class Delivery:
-    """A message for the client, as it will be written. ``subscription_id`` and ``tag`` acknowledge it to the engine;
-    ``tag`` 0: there is nothing to acknowledge. ``position``: of a retained one, for a subscription that began; what
-    moves when it is sent."""
+    """Message for the client, as it will be written. ``subscription_id`` and ``tag`` acknowledge it to the engine;
+    ``tag`` 0: there is nothing to acknowledge. ``position``: of a retained one, for a subscription that began; it moves
+    when the message is sent."""
 
     __slots__ = (
         "is_dup",
@@ -132,7 +132,7 @@ class Delivery:
 
 
 class Phase(Enum):
-    """How far a message of QoS 1 or 2 is."""
+    """State of a message of QoS 1 or 2."""
 
     STORING = auto()  # of a bridge: its packet id is being stored, and nothing was sent
     SENT = auto()
@@ -141,7 +141,7 @@ class Phase(Enum):
 
 
 class Flight:
-    """A packet id in use. ``record``: what is kept of it, in a stored session; ``delivery`` None: the message is the
+    """Packet id in use. ``record``: what is kept of it, in a stored session; ``delivery`` None: the message is the
     client's."""
 
     __slots__ = ("delivery", "phase", "record")
@@ -153,9 +153,9 @@ class Flight:
 
 
 class Given:
-    """A packet id that a message had before its client came back. ``record``: what is kept of it; None: it has QoS 1,
-    and nothing is. ``expiration``: of the message; 0: never. ``message``: what the record holds, if it is the message
-    itself; ``topic``: of a retained message, which is the one that its topic has, or is gone. Any other comes from its
+    """Packet id that a message had before its client came back. ``record``: what is kept of it; None: it has QoS 1, and
+    nothing is. ``expiration``: of the message; 0: never. ``message``: the message itself, if the record holds it;
+    ``topic``: of a retained message, which is the one that its topic has, or is gone. Any other comes from its
     subscription."""
 
     __slots__ = ("expiration", "message", "packet_id", "qos", "record", "topic")
@@ -197,7 +197,7 @@ class Outgoing:
         return count < self.limit and count + len(self._reserved) < self._max
 
     def next_id(self) -> int:
-        """One that is free, while there is room."""
+        """Return a packet id that is free, while there is room."""
         number = self._last
         while True:
             number = number % self._max + 1
@@ -207,7 +207,8 @@ class Outgoing:
                 return number
 
     def reserve(self, name: tuple[str, str], given: Given) -> Given | None:
-        """It had that id. Returns what is given for the same message already, and so counts no more."""
+        """Reserve the packet id that the message had. Return the one that is reserved for the same message already, and
+        so counts no more."""
         former = self.given.get(name)
         if former is not None:
             self._reserved.discard(former.packet_id)
@@ -216,12 +217,12 @@ class Outgoing:
         return former
 
     def remember(self, name: tuple[str, str], packet_id: int) -> None:
-        """It had that id, with QoS 1; which is no matter if another message has it by now."""
+        """Reserve the packet id that the message had, with QoS 1, unless another message has it by now."""
         if packet_id not in self.flights and packet_id not in self._reserved and name not in self.given:
             self.reserve(name, Given(packet_id, 1, 0, None))
 
     def take(self, name: tuple[str, str]) -> Given | None:
-        """The id that it had."""
+        """Return the packet id that the message had, and free it."""
         given = self.given.pop(name, None) if self.given else None
         if given is not None:
             self._reserved.discard(given.packet_id)

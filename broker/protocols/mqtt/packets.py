@@ -2,7 +2,7 @@
 
     | type << 4 | flags, u8 | remaining length, variable byte integer | variable header | payload |
 
-``parser`` makes them of bytes, ``answers`` has those of a server as bytes.
+``parser`` makes them of bytes, ``answers`` makes bytes of a server's packets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tandemmq.broker.protocols.mqtt.properties import Properties
 
 
 class Version(IntEnum):
-    """The protocol levels; their names as people know them."""
+    """Protocol levels, under their usual names."""
 
     V3_1 = 3
     V3_1_1 = 4
@@ -42,7 +42,7 @@ class PacketType(IntEnum):
     AUTH = 15
 
 
-# MQTT 3.x has no properties (NONE), and what else it lacks is as MQTT 5.0 has it by default.
+# MQTT 3.x has no properties (NONE), and other fields that it lacks have the defaults of MQTT 5.0.
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Connect:
         return f"Connect({self.version!r}, {self.client_id!r}, {self.username!r})"
 
 
-# What is made for each message has an ``__init__`` of its own: that of a dataclass is interpreted where all else is
+# Classes with an object for each message have their own ``__init__``: that of a dataclass is interpreted where all is
 # compiled.
 
 

@@ -1,8 +1,8 @@
 """Bytes into packets, however they were cut on their way. Pure.
 
-Promises: what is kept of an unfinished packet stays under the limit; what a packet by itself must not say is refused,
+Promises: the kept part of an unfinished packet stays under the limit; values that no packet may have are refused,
 with the reason code that MQTT 5.0 has for it. Knows no state of the conversation but that CONNECT is the first packet,
-and says the version of all others. PUBLISH and its acknowledgements are read here, all others in ``requests``.
+and sets the version of all others. PUBLISH and its acknowledgements are read here, all others in ``requests``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tandemmq.broker.protocols.mqtt.topics import check_topic
 TOPICS_REMEMBERED_MAX: Final = 1_000
 TOPIC_BYTES_REMEMBERED_MAX: Final = 256
 
-# A member of an enumeration is found slowly, and these are asked for with each packet.
+# A member of an enumeration is found slowly, and these are needed for each packet.
 _V5: Final = Version.V5
 _SUCCESS: Final = Reason.SUCCESS
 _PUBREL: Final = PacketType.PUBREL
@@ -54,7 +54,7 @@ class PacketParser:
     """Cuts what arrives into packets: ``feed`` each piece, then ask for ``next_packet`` until it gives None.
 
     ``next_packet`` raises MqttError when the peer breaks the protocol or a limit; the parser is of no use after that.
-    ``version`` is None until CONNECT said it. It is there also when something else in CONNECT was wrong, for that is
+    ``version`` is None before CONNECT. It is there also when something else in CONNECT was wrong, for that is
     then answered in this version. ``packet_bytes_max`` may be changed between two packets. ``offset``: bytes of what
     waits that were used for packets.
     """
@@ -69,11 +69,11 @@ class PacketParser:
         # An unfinished packet waits here until it has _wanted bytes.
         self._partial = bytearray()
         self._wanted = 0
-        self._topics: dict[bytes, str] = {}  # that came before, and are right
+        self._topics: dict[bytes, str] = {}  # that came before, and are valid
 
     @property
     def unfinished_bytes(self) -> int:
-        """How many bytes are held of a packet that is not whole."""
+        """Number of bytes held of a packet that is not whole."""
         return len(self._partial)
 
     def feed(self, data: bytes) -> None:
@@ -90,7 +90,7 @@ class PacketParser:
             self._partial = bytearray()
 
     def next_packet(self) -> Packet | None:
-        """The next whole packet, or None when more bytes are needed."""
+        """Return the next whole packet, or None when more bytes are needed."""
         data = self._data
         start = self.offset
         size = len(data)
@@ -180,7 +180,7 @@ class PacketParser:
         return Publish(topic, data[payload_at:end], qos, first & 1 == 1, first & DUP != 0, packet_id, properties)
 
     def _remember(self, name: bytes, topic: str) -> None:
-        """It is a topic name."""
+        """Check a topic name, and remember it if it is short."""
         check_topic(topic)
         if len(name) <= TOPIC_BYTES_REMEMBERED_MAX:
             if len(self._topics) >= TOPICS_REMEMBERED_MAX:
@@ -209,13 +209,13 @@ class PacketParser:
         self.offset = 0
 
     def _check_first_byte(self, first: int) -> None:
-        """It begins a packet that a client may send now. Is asked before a packet is waited for."""
+        """Check that the byte begins a packet that a client may send now, before the rest of the packet is awaited."""
         kind = first >> 4
         version = self.version
         if version is None:
             if kind != PacketType.CONNECT:
                 raise protocol_error("the first packet is not CONNECT")
-            return  # what its flags must be its version says
+            return  # its flags depend on its version
         if kind == PacketType.CONNECT:
             raise protocol_error("a second CONNECT")
         if kind in _SERVER_TYPES:
@@ -237,7 +237,8 @@ def _check_publish_flags(version: Version, first: int) -> None:
 
 
 def _check_flags(version: Version, first: int) -> None:
-    """MQTT-2.1.3-1 (3.1.1: MQTT-2.2.2-2). MQTT 3.1 does not use them, or has DUP there when a packet is sent again."""
+    """Check the flags. MQTT-2.1.3-1 (3.1.1: MQTT-2.2.2-2). MQTT 3.1 does not use them, or has DUP there when a packet
+    is sent again."""
     wanted = FLAG_BITS if first >> 4 in FLAGGED else 0
     if first & 0x0F != wanted and version is not Version.V3_1:
         raise malformed(f"the flags of {PacketType(first >> 4).name} are not {wanted:04b}")

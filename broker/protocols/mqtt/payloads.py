@@ -1,4 +1,4 @@
-"""What an MQTT client gets of a message's body, made off the loop where that takes long."""
+"""Payloads for an MQTT client, made of a message's body; off the loop where that takes long."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.properties import decode_properties
 
-#: What a body may have that is inflated on the loop.
+#: Longest body that is inflated on the loop.
 QUICK_BYTES_MAX: Final = 128 * 1024
-#: What a map may have that is written there.
+#: Longest map that is written there.
 QUICK_MAP_BYTES_MAX: Final = 16 * 1024
 
 
 class TakesLong(Exception):
-    """Not for the event loop."""
+    """Work that takes too long for the event loop."""
 
 
 class Payloads:
-    """Of the messages for one client, which are asked for one after the other.
+    """Payloads of the messages for one client, made one after the other.
 
-    TakesLong from ``of``: call ``prepare`` on another thread, and then ``of`` again, before it is asked for another
-    message.
+    TakesLong from ``of``: call ``prepare`` on another thread, and then ``of`` again, before ``of`` is called for
+    another message.
     """
 
     __slots__ = ("_prepared",)
@@ -34,7 +34,7 @@ class Payloads:
         self._prepared: tuple[Message, bytes | Undeliverable] | None = None
 
     def of(self, message: Message, bytes_max: int) -> bytes:
-        """Raises TakesLong, and Undeliverable as ``payload_of`` does."""
+        """Return the payload. Raises TakesLong, and Undeliverable as ``payload_of`` does."""
         prepared = self._prepared
         if prepared is None or prepared[0] is not message:
             return payload_of(message, bytes_max, is_quick=True)
@@ -49,7 +49,7 @@ class Payloads:
         self._prepared = None
 
     def prepare(self, message: Message, bytes_max: int) -> None:
-        """For any thread."""
+        """Prepare the payload, on any thread."""
         try:
             self._prepared = message, payload_of(message, bytes_max, is_quick=False)
         except Undeliverable as reason:
@@ -57,10 +57,10 @@ class Payloads:
 
 
 def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
-    """Its body; of a map as JSON, of Java's objects and streams the content as it stands.
+    """Return the body of a message; of a map as JSON, of Java's objects and streams the content as it stands.
 
-    With ``is_quick`` TakesLong is raised for what is inflated and long. Undeliverable: it is damaged, or inflated it
-    would have more than ``bytes_max`` bytes.
+    With ``is_quick`` TakesLong is raised for a body that is compressed and long. Undeliverable: it is damaged, or
+    inflated it would have more than ``bytes_max`` bytes.
     """
     if not isinstance(message, OpenedMessage) or (message.body_kind is BodyKind.BYTES and not message.is_compressed):
         return message.body

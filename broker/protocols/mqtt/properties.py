@@ -1,4 +1,4 @@
-"""The properties of MQTT 5.0 packets (2.2.2): one table says what each is; what a packet may have is told by who reads.
+"""Properties of MQTT 5.0 packets (2.2.2): one table describes each; the reader of a packet sets which ones it may have.
 
 | length, variable byte integer | (identifier, variable byte integer | value) ... |
 """
@@ -20,7 +20,7 @@ USER_PROPERTIES_MAX: Final = 1000
 
 @dataclass(slots=True)
 class Properties:
-    """The properties of one packet. None, and an empty tuple: it does not have it. Never changed once it was made."""
+    """Properties of one packet. None, and an empty tuple: it does not have it. Never changed once it was made."""
 
     payload_format: int | None = None
     message_expiry: int | None = None
@@ -51,7 +51,7 @@ class Properties:
     shared_subscription_available: int | None = None
 
     def __repr__(self) -> str:
-        # What a client proves itself by is never shown, in no traceback either.
+        # Authentication data is never shown, in no traceback either.
         names = [each.name for each in _TABLE if getattr(self, each.name) not in (None, ())]
         shown = [f"{name}={getattr(self, name)!r}" for name in names if name != "authentication_data"]
         return f"Properties({', '.join(shown)})"
@@ -117,7 +117,7 @@ def _set(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-# What a client may say, by packet (MQTT 5.0, Table 2-4 and the packets' own sections).
+# Properties that a client may send, by packet (MQTT 5.0, Table 2-4 and the packets' own sections).
 _MESSAGE: Final = _set("payload_format", "message_expiry", "content_type", "response_topic", "correlation_data", "user")
 OF_CONNECT: Final = _set(
     "session_expiry",
@@ -147,8 +147,8 @@ _NEVER_ZERO: Final = {
 
 
 def decode(reader: Reader, allowed: frozenset[str]) -> Properties:
-    """The properties that stand where ``reader`` is. MqttError where one is not ``allowed`` in this packet, stands
-    twice (but for "user") or has a value that it must not have; what depends on other packets is for others."""
+    """Return the properties that stand where ``reader`` is. MqttError where one is not ``allowed`` in this packet,
+    stands twice (but for "user") or has a value that it must not have; rules of several packets are not checked."""
     length = reader.variable()
     if length == 0:
         return NONE
@@ -209,7 +209,8 @@ def _value(reader: Reader, name: str, kind: _Type) -> Any:
 
 
 def encode(properties: Properties) -> bytes:
-    """Their length and they, as they stand in a packet. Strings and binary data must have a place in one."""
+    """Return the properties with their length, as they stand in a packet. Strings and binary data must have a place in
+    one."""
     if properties is NONE:
         return b"\0"
     parts = list(_encoded(properties))

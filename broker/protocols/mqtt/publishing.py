@@ -1,7 +1,7 @@
-"""What a client publishes: PUBLISH, and PUBREL of QoS 2. Pure.
+"""Messages of a client: PUBLISH, and PUBREL of QoS 2. Pure.
 
-A message of QoS 2 is stored when it comes, together with a record of its packet id, and PUBREC says so; as long as the
-record is there the same packet id brings no other message. PUBCOMP is sent when the record is gone.
+A message of QoS 2 is stored when it comes, together with a record of its packet id, and then PUBREC is sent; as long as
+the record is there the same packet id brings no other message. PUBCOMP is sent when the record is gone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tandemmq.store.records.message import Destination, Message
 
 # Topics whose destinations are remembered, of one client; longer ones are no destinations.
 TOPICS_REMEMBERED_MAX = 1_000
-# What a packet id of QoS 2 takes until PUBREL, beside what is stored of it; beyond the first ones so many are counted
+# Memory of a packet id of QoS 2 until PUBREL, beside its record; beyond the first ones so many are counted
 # at a time.
 EXCHANGE_BYTES = 130
 EXCHANGES_COUNTED = 64
 
 
 class _Exchange:
-    """A packet id of QoS 2 whose PUBREL did not end yet. ``is_counted``: against the Receive Maximum, on this
+    """Packet id of QoS 2 whose PUBREL did not end yet. ``is_counted``: against the Receive Maximum, on this
     connection."""
 
     __slots__ = ("is_counted", "is_releasing", "is_stored", "record")
@@ -43,7 +43,7 @@ class _Exchange:
 
 
 class Publishing:
-    """The messages of one client. ``unanswered``: PUBLISHes of QoS 1 and 2 of this connection that are not settled."""
+    """Messages of one client. ``unanswered``: PUBLISHes of QoS 1 and 2 of this connection that are not settled."""
 
     def __init__(self, conversation: Conversation, stored: StoredSession) -> None:
         self._conversation = conversation
@@ -56,7 +56,7 @@ class Publishing:
         self._destinations: dict[str, Destination] = {}
 
     def found(self, packet_id: int, tag: int) -> None:
-        """A record of the session: that message was stored."""
+        """Take a record of the session: that message was stored."""
         former = self._exchanges.get(packet_id)
         if former is not None and former.record is not None:
             self._stored.is_stale(former.record.tag)
@@ -64,11 +64,11 @@ class Publishing:
         self._exchanges[packet_id] = _Exchange(Record(tag), is_counted=False, is_stored=True)
 
     def forget(self) -> None:
-        """Nothing of what was found counts."""
+        """Forget all that was found."""
         self._exchanges.clear()
 
     def publish(self, packet: Publish, commands: list[Command], now: int) -> None:
-        """PUBLISH."""
+        """Carry out PUBLISH."""
         qos, packet_id = packet.qos, packet.packet_id
         topic = packet.topic if packet.properties is NONE else self._topic_of(packet)
         destination = self._destinations.get(topic) or self._destination(topic)
@@ -94,7 +94,7 @@ class Publishing:
         beside: list[Message] = []
         if packet.retain:
             number = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
-            # One that has no room is only sent, and what it was to replace is no longer true.
+            # One that has no room is only sent, and the one that it should replace is removed.
             kept_packet = packet if number else replace(packet, payload=b"")
             beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now, number))
         receipt: Waiting | int | None = None
@@ -120,7 +120,8 @@ class Publishing:
         commands.append(Commit(name, receipt))
 
     def _count(self, commands: list[Command]) -> None:
-        """More packet ids of QoS 2 as memory of the connection: a client of MQTT 3 may leave all 65,535 unreleased."""
+        """Count more packet ids of QoS 2 as memory of the connection: a client of MQTT 3 may leave all 65,535
+        unreleased."""
         self._exchanges_counted += EXCHANGES_COUNTED
         commands.append(Hold(EXCHANGES_COUNTED * EXCHANGE_BYTES, Waiting(nothing, self._stored.failed)))
 
@@ -151,7 +152,8 @@ class Publishing:
         return destination
 
     def _swallow(self, qos: int, packet_id: int) -> None:
-        """As in ActiveMQ: topics that begin with $ are the broker's, and what clients send there goes nowhere."""
+        """Drop a message to a topic that begins with $, and confirm it, as ActiveMQ does: these topics are the
+        broker's."""
         if qos == 1:
             self.stored(packet_id)
         elif qos:
@@ -161,12 +163,12 @@ class Publishing:
     # ---- what became of it
 
     def stored(self, packet_id: int) -> None:
-        """A message of QoS 1 is the broker's."""
+        """Confirm a message of QoS 1, which is the broker's."""
         self._unanswered -= 1
         self._conversation.confirm(packet_id)
 
     def _is_stored(self, packet_id: int) -> None:
-        """A message of QoS 2, with its packet id, if its session is stored."""
+        """Confirm a message of QoS 2, which is stored, with its packet id if its session is stored."""
         self._exchanges[packet_id].is_stored = True
         self._conversation.answer(PacketType.PUBREC, packet_id)
 
@@ -177,8 +179,8 @@ class Publishing:
         self.refuse(PacketType.PUBREC, packet_id, error)
 
     def refuse(self, type: PacketType, packet_id: int, error: ClientError) -> None:
-        """MQTT 3 has no word for it: the connection ends instead (MQTT-3.3.5-2), or it is confirmed, as ActiveMQ
-        does."""
+        """Refuse a message. MQTT 3 has no answer for it: the connection ends instead (MQTT-3.3.5-2), or the message is
+        confirmed, as ActiveMQ does."""
         conversation = self._conversation
         self._unanswered -= 1
         refusal = conversation.last_refusal
@@ -198,15 +200,15 @@ class Publishing:
             conversation.answer(type, packet_id)
 
     def refuse_without_word(self, error: ClientError) -> bool:
-        """A message of a client of MQTT 3: whether its connection ends."""
-        if error.kind is not ErrorKind.SECURITY:  # that is logged where rights are asked
+        """Refuse a message of a client of MQTT 3; return whether its connection ends."""
+        if error.kind is not ErrorKind.SECURITY:  # that is logged where rights are checked
             self._conversation.hooks.publish_refused(self._conversation.client_id, error.message)
         return self._limits.closes_on_refused_publish
 
     # ---- PUBREL
 
     def release(self, packet: Acknowledgement, commands: list[Command]) -> None:
-        """PUBREL: the packet id is free once that is durable."""
+        """Carry out PUBREL: the packet id is free once that is durable."""
         packet_id = packet.packet_id
         exchange = self._exchanges.get(packet_id)
         if exchange is None:  # PUBCOMP was lost. 0x92 would be a failure to a publisher whose message is stored.

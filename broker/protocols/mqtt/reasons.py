@@ -1,4 +1,4 @@
-"""Why something succeeded or failed: the reason codes of MQTT 5.0, and what MQTT 3.x has in their place."""
+"""Reasons of success or failure: the reason codes of MQTT 5.0, and their counterparts in MQTT 3.x."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Reason(IntEnum):
-    """MQTT 5.0, 2.4. From 0x80 on they are failures."""
+    """Reason codes (MQTT 5.0, 2.4). From 0x80 on they are failures."""
 
     SUCCESS = 0x00
     NORMAL_DISCONNECTION = 0x00
@@ -75,18 +75,18 @@ _RETURN_CODES: Final = {
 
 
 def has_return_code(reason: Reason) -> bool:
-    """Whether CONNACK of MQTT 3.x can say ``reason``. Where it cannot, the connection is closed without one (3.1.1:
-    MQTT-3.1.4-1, MQTT-3.2.2-6)."""
+    """Return whether CONNACK of MQTT 3.x has a code for ``reason``. Where it has none, the connection is closed without
+    one (3.1.1: MQTT-3.1.4-1, MQTT-3.2.2-6)."""
     return reason in _RETURN_CODES
 
 
 def return_code(reason: Reason) -> int:
-    """What CONNACK of MQTT 3.x says for ``reason``; "server unavailable" for one that it has no word for."""
+    """Return the code in CONNACK of MQTT 3.x for ``reason``; "server unavailable" for one that it has no code for."""
     return _RETURN_CODES.get(reason, _RETURN_CODES[Reason.SERVER_UNAVAILABLE])
 
 
 class MqttError(Exception):
-    """The peer's mistake: the connection ends. MQTT 5.0 tells it ``reason`` and may tell it ``text``."""
+    """Mistake of the peer: the connection ends. MQTT 5.0 sends it ``reason`` and may send it ``text``."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -95,10 +95,10 @@ class MqttError(Exception):
 
 
 def malformed(text: str) -> MqttError:
-    """The bytes are not those of a packet (MQTT 5.0, 1.2, Malformed Packet)."""
+    """Return the error for bytes that are not those of a packet (MQTT 5.0, 1.2, Malformed Packet)."""
     return MqttError(Reason.MALFORMED_PACKET, text)
 
 
 def protocol_error(text: str) -> MqttError:
-    """The packet can be read, and says what it must not say (MQTT 5.0, 1.2, Protocol Error)."""
+    """Return the error for a packet that can be read, but breaks the protocol (MQTT 5.0, 1.2, Protocol Error)."""
     return MqttError(Reason.PROTOCOL_ERROR, text)

@@ -1,6 +1,6 @@
-"""What a client asks for, read from its bytes: CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT and AUTH. Pure.
+"""Requests of a client, read from its bytes: CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT and AUTH. Pure.
 
-Raises MqttError for what a packet by itself must not say, with the reason code that MQTT 5.0 has for it.
+Raises MqttError for a value that no packet may have, with the reason code that MQTT 5.0 has for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILTERS_MAX: Final = 1000
 _V5: Final = Version.V5
 _PROTOCOL_NAMES: Final = {Version.V3_1: b"MQIsdp", Version.V3_1_1: b"MQTT", Version.V5: b"MQTT"}
 
-# What a client may say (MQTT 5.0, Tables 3-4 to 3-10 and 3-13, 3.15.2.1).
+# Properties that a client may send (MQTT 5.0, Tables 3-4 to 3-10 and 3-13, 3.15.2.1).
 _OF_RECEIVING: Final = frozenset(
     (
         Reason.SUCCESS,
@@ -75,18 +75,18 @@ _REASONS: Final[dict[PacketType, frozenset[Reason]]] = {
 
 
 def check_end(reader: Reader) -> None:
-    """Nothing stands behind what the packet says."""
+    """Check that nothing stands behind the last field of the packet."""
     if reader.left:
         raise malformed(f"{reader.left} bytes behind what the packet says")
 
 
 def no_packet_id() -> MqttError:
-    """What a packet is refused for that has the packet identifier 0."""
+    """Return the error for a packet that has the packet identifier 0."""
     return protocol_error("packet identifier 0")  # MQTT-2.2.1-3, 2.2.1-4 (3.1.1: MQTT-2.3.1-1)
 
 
 def read_reason(reader: Reader, kind: PacketType, allowed: frozenset[str]) -> tuple[int, Properties]:
-    """The reason code and the properties of a packet of MQTT 5.0 that may end before either."""
+    """Return the reason code and the properties of a packet of MQTT 5.0 that may end before either."""
     reason = reader.byte() if reader.left else Reason.SUCCESS
     if reason not in _REASONS[kind]:
         raise protocol_error(f"no client sends {kind.name} with the reason code 0x{reason:02X}")
@@ -97,7 +97,8 @@ def read_reason(reader: Reader, kind: PacketType, allowed: frozenset[str]) -> tu
 
 
 class UnknownVersion(MqttError):
-    """``answered_in``: the version whose CONNACK the client can read; None: that of MQTT 3."""
+    """Version of CONNECT that is not known. ``answered_in``: the version whose CONNACK the client can read; None: that
+    of MQTT 3."""
 
     def __init__(self, name: bytes, level: int) -> None:
         super().__init__(
@@ -113,7 +114,7 @@ _BRIDGE_BIT: Final = 0x80
 
 
 def read_version(reader: Reader) -> Version:
-    """Of a CONNECT, which begins with it. Raises UnknownVersion."""
+    """Return the version of a CONNECT, which begins with it. Raises UnknownVersion."""
     name = reader.binary()
     level = reader.byte()
     for version, its_name in _PROTOCOL_NAMES.items():
@@ -123,7 +124,7 @@ def read_version(reader: Reader) -> Version:
 
 
 def read_connect(version: Version, reader: Reader) -> Connect:
-    """CONNECT, behind its version."""
+    """Return a CONNECT, read from behind its version."""
     flags = reader.byte()
     has_username, has_password, will_retain, will_qos, has_will, clean_start, reserved = (
         flags >> 7 & 1,
@@ -155,7 +156,7 @@ def read_connect(version: Version, reader: Reader) -> Connect:
     username = reader.text() if has_username and (reader.left or not is_3_1) else None
     password = reader.binary() if has_password and (reader.left or not is_3_1) else None
     if not client_id and (is_3_1 or (version is Version.V3_1_1 and not clean_start)):
-        # MQTT-3.1.3-8 of 3.1.1; MQTT 3.1 has no empty ones. It takes 23 characters at most; more harm nobody.
+        # MQTT-3.1.3-8 of 3.1.1; MQTT 3.1 has no empty ones. It takes 23 characters at most; more do no harm.
         raise MqttError(
             Reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier, which clean sessions alone have"
         )
@@ -173,7 +174,7 @@ def _will(version: Version, reader: Reader, qos: int, retain: bool) -> Will:
 
 
 def read_other(version: Version, kind: PacketType, reader: Reader) -> Packet:
-    """A packet of any of the other types."""
+    """Return a packet of any of the other types."""
     packet: Packet
     if kind is PacketType.PINGREQ:
         packet = PingRequest()
@@ -251,7 +252,7 @@ def _check_filter_count(count: int) -> None:
 
 
 def _check_any_filter(topic_filter: str) -> bool:
-    """Whether it is of a shared subscription, which only MQTT 5.0 has; of either kind it is right."""
+    """Check a filter; return whether it is of a shared subscription, which only MQTT 5.0 has."""
     if share_of(topic_filter) is not None:
         return True
     check_filter(topic_filter)

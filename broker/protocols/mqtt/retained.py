@@ -3,11 +3,11 @@
     a/b = 1, a/b/c = 2, x = 3        a -- b (1) -- c (2)
                                      x (3)
 
-What a filter matches is looked up level by level, so that it costs what it finds, and no more than it has to look
-through. It may be looked through over several turns of the loop, while messages come and go.
+A filter is looked up level by level, so that a search costs what it finds, and no more than it has to look through. A
+search may take several turns of the loop, while messages come and go.
 
 Messages are found in the order of their topics: level by level, each in the order of code points, a level before those
-below it. So a topic is a position: it parts what was found from what is to be found, also when messages come and go.
+below it. So a topic is a position: it divides the found messages from the others, also when messages come and go.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from sortedcontainers import SortedList
 from tandemmq.broker.core.slices import ITEMS
 from tandemmq.store.records.message import Message
 
-#: What a topic takes in memory beside its message: its levels, and its place in their dictionaries.
+#: Memory of a topic beside its message: its levels, and its place in their dictionaries.
 TOPIC_BYTES: Final = 600
 #: No number is greater.
 NEWEST: Final = (1 << 63) - 1
-# Of one term, as many as nobody has retained.
+# Bits for the messages of one term, more than a broker ever retains in it.
 _OF_A_TERM_BITS: Final = 40
 
 
 def number_before(epoch: int) -> int:
-    """What all numbers of retained messages of that term are greater than."""
+    """Return the number below those of all retained messages of that term."""
     return epoch << _OF_A_TERM_BITS
 
 
 def number_of(message: Message) -> int:
-    """The number of a retained message: it grows with each one, over all terms. One that was stored before there were
-    numbers has a number that is smaller than all of them: it counts the messages of its producer."""
+    """Return the number of a retained message: it grows with each one, over all terms. One that was stored before there
+    were numbers has a number that is smaller than all of them: it counts the messages of its producer."""
     return message.broker_sequence
 
 
 class Kept:
-    """A retained message, and the ``tag`` of its delivery."""
+    """Retained message, and the ``tag`` of its delivery."""
 
     __slots__ = ("message", "size", "tag", "topic")
 
@@ -77,9 +77,9 @@ class _Level:
             self._names.remove(name)
 
     def each(self, start: str, *, has_dollar: bool) -> Iterator[tuple[str, _Level]]:
-        """Those below that stay there meanwhile, in the order of their names, from the name ``start`` on; without
-        ``has_dollar`` none whose names begin with $. Of many no more than ITEMS are noted at a time: whoever looks may
-        take long, and many may look."""
+        """Yield the levels below that stay there meanwhile, in the order of their names, from the name ``start`` on;
+        without ``has_dollar`` none whose names begin with $. Of many no more than ITEMS are noted at a time: a search
+        may take long, and there may be many searches."""
         names = self._names
         some = sorted(self.below) if names is None else list(islice(names.irange(start), ITEMS))
         while some:
@@ -93,7 +93,8 @@ class _Level:
 
 
 class Retained:
-    """``count`` messages of ``bytes`` bytes. Topics and filters are valid (broker.protocols.mqtt.topics)."""
+    """Retained messages: ``count`` of them, with ``bytes`` bytes. Topics and filters are valid
+    (broker.protocols.mqtt.topics)."""
 
     __slots__ = ("_expiring", "_sequence", "_top", "bytes", "count")
 
@@ -105,14 +106,14 @@ class Retained:
         self.bytes = 0
 
     def get(self, topic: str) -> Kept | None:
-        """What is retained for it."""
+        """Return the retained message of the topic."""
         level: _Level | None = self._top
         for word in topic.split("/"):
             level = level.below.get(word) if level is not None else None
         return None if level is None else level.kept
 
     def put(self, topic: str, message: Message, tag: int) -> Kept | None:
-        """``message`` is the one of ``topic`` from now on. What it replaces."""
+        """Retain ``message`` for ``topic`` from now on. Return the one that it replaces."""
         level = self._top
         for word in topic.split("/"):
             following = level.below.get(word)
@@ -133,12 +134,12 @@ class Retained:
         return former
 
     def _forget_replaced(self) -> None:
-        """What was replaced need not be looked at when its time comes. As many stay at most as there are messages, so
-        that this is done once for so many of them."""
+        """Forget the expiry of messages that were replaced. At most as many stay as there are messages, so that this is
+        done once for so many of them."""
         self._expiring = sorted(each for each in self._expiring if self.get(each[2].topic) is each[2])
 
     def remove(self, topic: str) -> Kept | None:
-        """Nothing is retained for it any more. What was."""
+        """Remove the retained message of the topic, and return it."""
         path = [self._top]
         words = topic.split("/")
         for word in words:
@@ -157,7 +158,7 @@ class Retained:
         return former
 
     def expire(self, now: int) -> list[Kept]:
-        """Take away what had expired at ``now``, in milliseconds since 1970: ITEMS at most."""
+        """Remove messages that had expired at ``now``, in milliseconds since 1970, ITEMS at most, and return them."""
         gone: list[Kept] = []
         expiring = self._expiring
         for _ in range(ITEMS):
@@ -170,10 +171,10 @@ class Retained:
         return gone
 
     def matching(self, topic_filter: str, now: int, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
-        """Those of the topics that match and come behind ``after``, in the order of topics, but for what had expired at
-        ``now``, and for what is newer than ``until`` (``number_of``). None: so many levels were looked through that it
-        is time for a pause; until the next is asked for messages may come and go, and then those of topics that were
-        not passed yet are found as they are then."""
+        """Yield the messages of the topics that match and come behind ``after``, in the order of topics, but for those
+        that had expired at ``now``, and for those newer than ``until`` (``number_of``). None: so many levels were
+        looked through that it is time for a pause; before the next one is fetched messages may come and go, and then
+        those of topics that were not passed yet are found as they are then."""
         words = topic_filter.split("/")
         has_rest = words[-1] == "#"
         if has_rest:

@@ -3,8 +3,8 @@
 For each a message without content goes through a temporary queue of the connection, a few ahead of what the client
 takes: so they are given out and acknowledged as all messages are. In a stored session the subscription's record says
 that they are owed until all of them were acknowledged, and which: a position (outgoing.Position), which moves in the
-transaction that keeps the packet ids of those that it passes. So what is stored of them does not grow with their
-number. When the client is back, those that have a packet id are sent again, and then those behind the position.
+transaction that keeps the packet ids of those that it passes. So the record does not grow with their number. When the
+client is back, those that have a packet id are sent again, and then those behind the position.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ AHEAD_MAX: Final = 100
 
 
 class RetainedSending:
-    """Of one connection, one subscription after the other. ``on_gone`` is told the name (Outgoing) of one that was sent
-    and is not the retained message of its topic any more."""
+    """Retained messages for one connection, one subscription after the other. ``on_gone`` gets the name (Outgoing) of
+    one that was sent and is not the retained message of its topic any more."""
 
     on_gone: Callable[[tuple[str, str]], None]
 
@@ -39,31 +39,31 @@ class RetainedSending:
         self._stored = stored
         self._inbox = Destination(DestinationKind.TEMP_QUEUE, conversation.inbox_name)
         self._has_inbox = False
-        # By id of the message in the queue: for whom, what, and what moves when it is sent.
+        # By id of the message in the queue: its subscription, the message, and the position that moves when it is sent.
         self._owed: dict[str, tuple[Subscription, Message, Position]] = {}
-        # Topics and names of what was sent before the client came back.
+        # Topics and names of messages that were sent before the client came back.
         self._begun: deque[tuple[Subscription, str, tuple[str, str]]] = deque()
-        # Whose retained messages are to be sent, and those of the first of them.
+        # Subscriptions whose retained messages are to be sent, and the messages of the first of them.
         self._waiting: list[Subscription] = []
         self._messages: Iterator[Message | None] | None = None
         self._awaits_loading = False
 
     def cut(self) -> None:
-        """The connection is over."""
+        """End the sending: the connection is over."""
         self.on_gone = _nobody
         self._messages = None  # it knows who made it
 
     @property
     def wants_turn(self) -> bool:
-        """Whether ``give`` has something to do now."""
+        """True if ``give`` has something to do now."""
         has_some = bool(self._waiting or self._begun)
         return has_some and len(self._owed) < AHEAD_MAX and self._conversation.hooks.is_loaded
 
     def begin(self, subscription: Subscription, position: Position | None = None) -> None:
-        """It is to have the retained messages that its filter means, or those behind ``position``."""
+        """Begin to send the retained messages that the subscription's filter matches, or those behind ``position``."""
         subscription.position = position = position or Position()
         if position.until is None:
-            # It gathers already, so what is newer comes to it in any case.
+            # It gathers already, so newer messages come to it in any case.
             position.until = self._conversation.hooks.newest
         if subscription not in self._waiting:
             self._waiting.append(subscription)
@@ -72,16 +72,16 @@ class RetainedSending:
         self._conversation.later()
 
     def go_on(self, subscription: Subscription, topic: str, name: tuple[str, str]) -> None:
-        """The retained message of ``topic``, if it is the one of that name, is to be sent again. In the order in which
-        they were sent."""
+        """Send the retained message of ``topic`` again, if it is the one of that name; in the order in which they were
+        sent."""
         self._begun.append((subscription, topic, name))
 
     def may_have_some(self, subscription: Subscription) -> bool:
-        """False: there are none for it."""
+        """Return False if there are none for the subscription."""
         return not self._conversation.hooks.is_loaded or any(True for _ in self._of(subscription, Position()))
 
     def _of(self, subscription: Subscription, position: Position) -> Iterator[Message | None]:
-        """Those that the client may read, and None for a pause."""
+        """Yield the messages that the client may read, and None for a pause."""
         until = NEWEST if position.until is None else position.until
         found = self._conversation.hooks.retained(subscription.filter.topic_filter, position.after, until)
         for number, message in enumerate(found, 1):
@@ -95,7 +95,7 @@ class RetainedSending:
         return topic is not None and self._conversation.may_read(topic)
 
     def forget(self, subscription: Subscription) -> None:
-        """It is over."""
+        """Forget a subscription that is over."""
         if subscription in self._waiting:
             if self._waiting[0] is subscription:
                 self._messages = None
@@ -103,7 +103,7 @@ class RetainedSending:
         self._begun = deque(each for each in self._begun if each[0] is not subscription)
 
     def give(self, commands: list[Command]) -> None:
-        """The next ones, as many as may be."""
+        """Give the next ones, as many as may be."""
         conversation = self._conversation
         if (self._waiting or self._begun) and not conversation.hooks.is_loaded:
             if not self._awaits_loading:
@@ -135,7 +135,7 @@ class RetainedSending:
             self._hand(subscription, message, position if message.persistent else Position(), commands)
 
     def _hand(self, subscription: Subscription, message: Message, position: Position, commands: list[Command]) -> None:
-        """Have it come through the queue."""
+        """Send the message through the queue."""
         conversation = self._conversation
         if not self._has_inbox:
             self._has_inbox = True
@@ -151,34 +151,34 @@ class RetainedSending:
         self._conversation.later()
 
     def owed(self, token: Message) -> tuple[Subscription, Message, Position] | None:
-        """For which subscription it is, the retained message, and what moves when that is sent."""
+        """Return its subscription, the retained message, and the position that moves when that is sent."""
         return self._owed.get(token.message_id)
 
     def arrived(self, token: Message) -> None:
-        """It is on its way to the client, or was left out."""
+        """Note that the message is on its way to the client, or was left out."""
         self._owed.pop(token.message_id, None)
         if self._waiting or self._begun:
             self._conversation.later()
 
     def is_kept(self, delivery: Delivery) -> bool:
-        """Whether its subscription's record says which retained messages come behind it."""
+        """Return whether the subscription's record says which retained messages come behind this one."""
         subscription = delivery.subscription
         return subscription.owes_retained and subscription.position is delivery.position is not None
 
     def passed(self, delivery: Delivery) -> None:
-        """It is sent once what is gathered now holds: then those behind it are owed."""
+        """Note a message that is sent once the gathered commands hold: then those behind it are owed."""
         if self.is_kept(delivery):
             assert delivery.position is not None, "as asked"
             delivery.position.after = delivery.topic
             self._stored.moved(delivery.subscription)
 
     def settled(self, subscription: Subscription, commands: list[Command]) -> None:
-        """One more was acknowledged."""
+        """Note that one more was acknowledged."""
         subscription.owed -= 1
         self._settle(subscription, commands)
 
     def _settle(self, subscription: Subscription, commands: list[Command]) -> None:
-        """If all of its retained messages were acknowledged, its record says so."""
+        """Update the subscription's record if all of its retained messages were acknowledged."""
         if subscription.owes_retained and not subscription.owed and subscription not in self._waiting:
             subscription.owes_retained = False
             subscription.position = None
@@ -187,4 +187,4 @@ class RetainedSending:
 
 
 def _nobody(name: tuple[str, str]) -> None:
-    """The connection is over."""
+    """Do nothing: the connection is over."""

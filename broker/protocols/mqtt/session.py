@@ -1,19 +1,19 @@
-"""One MQTT client's conversation (3.1, 3.1.1 and 5.0): bytes in, commands out; what the broker has to say in, bytes
-out. Pure.
+"""Conversation of one MQTT client (3.1, 3.1.1 and 5.0): bytes in, commands out; the broker's replies in, bytes out.
+Pure.
 
 A session that outlives its connection is kept in a queue of its own, which this connection alone reads and writes, with
-the same commands as clients have for theirs. What is to be kept is in the journal before the packet that promises it is
+the same commands as clients have for theirs. A record is in the journal before the packet that promises it is
 written: PUBACK, PUBREC and PUBCOMP are receipts, and so are SUBACK and UNSUBACK.
 
-    conversation      who the client is, and the ways to it and to the broker: what all of the following use
+    conversation      the client's identity, and the ways to it and to the broker; all of the following use it
     stored_session    the session's queue
     publishing        PUBLISH and PUBREL from the client
     retained_sending  retained messages for subscriptions that began
-    delivering        PUBLISH to the client, and what it answers
+    delivering        PUBLISH to the client, and its answers
     subscribing       SUBSCRIBE, UNSUBSCRIBE
     connecting        CONNECT to CONNACK, DISCONNECT
 
-Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is understood.
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is parsed.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ __all__ = ["MqttLimits", "MqttSession"]
 
 _PUBREL: Final = PacketType.PUBREL
 _OF_FILTERS: Final = (packets.Subscribe, packets.Unsubscribe)
-# Of a CONNECT: before one came, no peer is trusted with more. A will's payload may have 64 KiB, and names as much.
+# Limit of a CONNECT: a peer gets no more before it sent one. A will's payload may have 64 KiB, and names as much.
 CONNECT_BYTES_MAX: Final = 256 * 1024
 
 
 class MqttSession(Conversation):
-    """The conversation with one client over one connection. Its parts know it; it forgets them at its ``end``, so that
-    reference counts free it and what was on its way to the client."""
+    """Conversation with one client over one connection. Its parts know it; it forgets them at its ``end``, so that
+    reference counts free it and the messages on their way to the client."""
 
     __deletable__ = ("_connecting", "_subscribing", "_delivering", "_retained", "_publishing", "_stored")
 
@@ -77,7 +77,7 @@ class MqttSession(Conversation):
 
     @property
     def survives_errors(self) -> bool:
-        """What a refusal means for its connection is decided here."""
+        """Return True: this class decides what a refusal means for its connection."""
         return True
 
     @property
@@ -90,13 +90,13 @@ class MqttSession(Conversation):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Also of whole packets that wait for CONNACK."""
+        """Bytes of a packet that is not whole, and of whole packets that wait for CONNACK."""
         return self._early_bytes + self._parser.unfinished_bytes
 
     # ---- what the client says
 
     def receive(self, data: bytes) -> Sequence[Command]:
-        """As Session.receive. What the session wants by itself comes first."""
+        """Return commands, as Session.receive; the session's own ones come first."""
         commands: list[Command] = []
         is_stopped = False
         try:
@@ -119,14 +119,14 @@ class MqttSession(Conversation):
         return commands
 
     def _give(self, commands: list[Command]) -> None:
-        """What the session wants by itself, as far as there is room in this turn."""
+        """Append the session's own commands, as far as there is room in this turn."""
         self.queued.extend(self._stored.gathered())
         while self.queued and len(commands) < COMMANDS_MAX:
             commands.append(self.queued.popleft())
 
     def _understand(self, commands: list[Command]) -> bool:
-        """Whether it stopped before the last whole packet: for the number of packets and filters, since many, such as
-        PINGREQ, give no command, or for what the session wants by itself, which goes first."""
+        """Parse packets; return whether this stopped before the last whole one: for the number of packets and filters,
+        since many, such as PINGREQ, give no command, or for the session's own commands, which go first."""
         connecting, parser = self._connecting, self._parser
         now = taken = 0
         ends = parser.offset + RECEIVED_BYTES_MAX
@@ -175,14 +175,14 @@ class MqttSession(Conversation):
             raise MqttError(Reason.PROTOCOL_ERROR, "No authentication was begun")
 
     def end_input(self) -> None:
-        """Nothing more is understood."""
+        """Parse nothing more."""
         self.is_over = True
         version, self._parser = self._parser.version, PacketParser(CONNECT_BYTES_MAX)
         self._parser.version = version
         self._early_bytes = 0
 
     def end(self) -> None:
-        """The connection is over: what its end means for others is told, once."""
+        """End the session with its connection, once, and report the end to other parts of the broker."""
         had_ended, self.has_ended = self.has_ended, True
         self.end_input()
         self.queued.clear()
@@ -200,13 +200,13 @@ class MqttSession(Conversation):
         del self._connecting, self._subscribing, self._delivering, self._retained, self._publishing, self._stored
 
     def peer_disconnect(self) -> Command | None:
-        """MQTT knows no half of a connection: who hangs up without DISCONNECT is gone."""
+        """Return None: MQTT knows no half of a connection, and a client that hangs up without DISCONNECT is gone."""
         return None
 
     # ---- what the broker says
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
-        """The client is who it says."""
+        """Go on after the login."""
         if self.has_ended:
             return
         self.receive_interval_ms = self._connecting.keep_alive_ms
@@ -214,7 +214,7 @@ class MqttSession(Conversation):
         self._connecting.connected(command)
 
     def receipt(self, receipt: int | Waiting) -> None:
-        """What asked for it is durable: PUBACK for a packet id, else whatever waits."""
+        """Confirm a command that is durable: PUBACK for a packet id, else the receipt's own function."""
         if not isinstance(receipt, int):
             receipt.done()
         elif not self.has_ended:
@@ -223,7 +223,7 @@ class MqttSession(Conversation):
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        """A record of the session's queue, a retained message, or one of a subscription."""
+        """Take a record of the session's queue, a retained message, or one of a subscription."""
         if self.has_ended:
             return None
         if subscription_id == STATE:
@@ -252,7 +252,7 @@ class MqttSession(Conversation):
         return prepare
 
     def fail(self, error: ClientError) -> None:
-        """What was refused goes to whoever waits for it; what ends the connection to the client."""
+        """Report an error to the part that waits for the command, or to the client if it ends the connection."""
         receipt = error.receipt
         if isinstance(receipt, Waiting):
             receipt.failed(error)
@@ -271,7 +271,7 @@ class MqttSession(Conversation):
             self.last_refusal = error
 
     def nothing(self, subscription_id: str) -> None:
-        """No client of MQTT browses or pulls."""
+        """Do nothing: no client of MQTT browses or pulls."""
 
     def drop_prepared(self) -> None:
         if not self.has_ended:
@@ -281,7 +281,7 @@ class MqttSession(Conversation):
         raise AssertionError("no MQTT client pulls")
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
-        """MQTT has no word for it but the end of the connection."""
+        """End the connection: MQTT has no other way to report it."""
         self.hang_up(reason_of(error), error.message)
 
     def prepared(self, receipt: object, is_read_only: bool) -> None:
@@ -291,11 +291,11 @@ class MqttSession(Conversation):
         raise AssertionError("no MQTT client asks for prepared transactions")
 
     def tell_brokers(self) -> None:
-        """MQTT has no word for it."""
+        """Do nothing: MQTT has no packet for it."""
 
     def heart_beat(self) -> None:
-        """The client asks for a sign of life (PINGREQ), and gets it."""
+        """Do nothing: the client sends PINGREQ for a sign of life, and gets it."""
 
 
-# What a message of QoS 0, or one within a transaction, is refused for.
+# Reasons for which a message of QoS 0, or one within a transaction, is refused.
 _OF_PUBLISH: Final = frozenset((ErrorKind.SECURITY, ErrorKind.DESTINATION, ErrorKind.RESOURCE, ErrorKind.FORMAT))

@@ -1,4 +1,4 @@
-"""What a stored session is made of: messages of the queue that is its own (docs/formats/mqtt-sessions.md). Pure.
+"""Records of a stored session: messages of the queue that is its own (docs/formats/mqtt-sessions.md). Pure.
 
 The kind of a record is its message's type; its body is JSON, for the two that come with each message of QoS 2 a packet
 id and no more than is needed.
@@ -30,7 +30,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Kind(StrEnum):
-    MARK = "mark"  # sent to learn what is there; means nothing
+    MARK = "mark"  # sent to find the end of what is there; has no content
     SESSION = "session"
     SUBSCRIPTION = "sub"
     INCOMING = "in"  # the packet id of a message of QoS 2 that was stored, and whose PUBREL has not come
@@ -41,23 +41,24 @@ class Kind(StrEnum):
 
 
 class RecordUnreadable(Exception):
-    """A record that no version of this broker wrote. The text says what is wrong."""
+    """Record that no version of this broker wrote. The text says what is wrong."""
 
 
 def queue_of(client_id: str) -> Destination:
-    """Where the session of a client id is kept."""
+    """Return the queue of the session of a client id."""
     return Destination(DestinationKind.QUEUE, MQTT_SESSION + quote(client_id, safe=""))
 
 
 def client_id_of(queue: str) -> str:
-    """The way back, of a queue's name."""
+    """Return the client id of a queue's name."""
     return unquote(queue.removeprefix(MQTT_SESSION))
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class SessionRecord:
-    """One for each session. ``expiry``: seconds after its client left, NEVER: for ever. ``user`` and ``groups``: whose
-    it is. ``left_at``: milliseconds since 1970 at which its client left; 0: it is there, or was so a moment ago."""
+    """Record of a session, one for each. ``expiry``: seconds after its client left, NEVER: for ever. ``user`` and
+    ``groups``: its owner. ``left_at``: milliseconds since 1970 at which its client left; 0: it is there, or was so a
+    moment ago."""
 
     expiry: int
     user: str | None
@@ -83,7 +84,7 @@ class SessionRecord:
 
     @staticmethod
     def decode(body: bytes) -> SessionRecord:
-        """Raises RecordUnreadable."""
+        """Decode a record. Raises RecordUnreadable."""
         try:
             fields = json.loads(body)
             will = fields.get("will")
@@ -109,9 +110,9 @@ class SessionRecord:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SubscriptionRecord:
-    """One for each topic filter. ``durable_name``: of the durable subscription that gathers for it; None: of QoS 0, it
-    has none. ``owes_retained``: retained messages were to be sent, and not all were acknowledged; ``after`` and
-    ``until``: which ones (outgoing.Position)."""
+    """Record of a subscription, one for each topic filter. ``durable_name``: of the durable subscription that gathers
+    for it; None: of QoS 0, it has none. ``owes_retained``: retained messages were to be sent, and not all were
+    acknowledged; ``after`` and ``until``: which ones (outgoing.Position)."""
 
     filter: Filter
     durable_name: str | None
@@ -138,7 +139,7 @@ class SubscriptionRecord:
 
     @staticmethod
     def decode(body: bytes) -> SubscriptionRecord:
-        """Raises RecordUnreadable."""
+        """Decode a record. Raises RecordUnreadable."""
         try:
             fields = json.loads(body)
             filter = Filter(
@@ -160,7 +161,7 @@ class SubscriptionRecord:
 @dataclass(slots=True, eq=False, repr=False)
 class OutgoingRecord:
     """``message_id`` of the subscription ``topic_filter`` is sent as ``packet_id``. "": a retained message, which
-    ``retained_in`` tells; a former version did not say which. ``expiration``: milliseconds since 1970; 0: never."""
+    ``retained_in`` returns; a former version did not store which. ``expiration``: milliseconds since 1970; 0: never."""
 
     packet_id: int
     topic_filter: str
@@ -173,7 +174,7 @@ class OutgoingRecord:
 
     @staticmethod
     def decode(body: bytes) -> OutgoingRecord:
-        """Raises RecordUnreadable."""
+        """Decode a record. Raises RecordUnreadable."""
         try:
             packet_id, topic_filter, message_id, expiration = json.loads(body)
             return OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))
@@ -182,8 +183,8 @@ class OutgoingRecord:
 
 
 class RetainedRef(NamedTuple):
-    """The message ``message_id`` of the queue of retained messages, as it is sent: what an OUTGOING record says beside
-    its body. Former versions do not ask for it, and read the body."""
+    """Message ``message_id`` of the queue of retained messages, as it is sent: the part of an OUTGOING record beside
+    its body. Former versions read only the body."""
 
     topic: str
     message_id: str
@@ -196,7 +197,7 @@ class RetainedRef(NamedTuple):
 
 
 def retained_in(record: Message) -> RetainedRef | None:
-    """None: it says nothing of one."""
+    """Return the retained message in an OUTGOING record; None: the record has none."""
     topic, message_id = record.original_destination, record.correlation_id
     if topic is None or message_id is None:
         return None
@@ -208,7 +209,7 @@ def _json(fields: object) -> bytes:
 
 
 def packet_id_of(body: bytes) -> int:
-    """Of an INCOMING or RELEASED record. Raises RecordUnreadable."""
+    """Return the packet id of an INCOMING or RELEASED record. Raises RecordUnreadable."""
     try:
         return _checked(int(body))
     except ValueError as error:
@@ -222,5 +223,5 @@ def _checked(packet_id: int) -> int:
 
 
 def record(queue: Destination, message_id: str, kind: Kind, body: bytes, now: int) -> Message:
-    """The message that keeps it."""
+    """Return the message that keeps the record."""
     return Message(queue, message_id, body, BodyKind.BYTES, persistent=True, timestamp=now, type=kind.value)

@@ -1,4 +1,4 @@
-"""What is kept of a session that outlives its connection: itself, and its subscriptions. Pure."""
+"""Records of a session that outlives its connection: its own, and those of its subscriptions. Pure."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class StoredSession(KeptRecords):
         KeptRecords.__init__(self, conversation)
         self._conversation = conversation
         self._session: Record | None = None
-        self._transaction = ""  # of what is gathered
+        self._transaction = ""  # of the gathered commands
         self._gathered: list[Command] = []
         self._done: list[Callable[[], object]] = []  # to be called when that is stored
-        self._moved: dict[Subscription, None] = {}  # whose retained messages that passes
+        self._moved: dict[Subscription, None] = {}  # whose positions it moves
 
     def failed(self, error: ClientError) -> None:
-        """What is to be kept cannot be stored."""
+        """Hang up: a record cannot be stored."""
         self._conversation.hang_up(reason_of(error), error.message)
 
     def cut(self) -> None:
-        """See KeptRecords: and what was gathered is not carried out."""
+        """End it as KeptRecords does; gathered commands are not carried out."""
         KeptRecords.cut(self)
         self._gathered.clear()
         self._done.clear()
@@ -42,8 +42,9 @@ class StoredSession(KeptRecords):
     # ---- what is begun together
 
     def gather(self, done: Callable[[], object]) -> tuple[str, list[Command]]:
-        """The transaction of what is kept of deliveries in this turn, and its commands: for more of them. ``done``:
-        once they hold. They are as one for the store, which costs less than one for each, and fail as one does."""
+        """Return the transaction for the records of this turn's deliveries, and its commands, to append to. ``done``:
+        called once they hold. They are as one for the store, which costs less than one for each, and fail as one
+        does."""
         if len(self._done) >= GATHERED_MAX:
             self._conversation.later(*self.gathered())
         if not self._done:
@@ -53,7 +54,7 @@ class StoredSession(KeptRecords):
         return self._transaction, self._gathered
 
     def gathered(self) -> list[Command]:
-        """What is to be carried out of it."""
+        """Return the commands of the gathered transaction."""
         if not self._done:
             return []
         commands, self._gathered = self._gathered, []
@@ -69,20 +70,21 @@ class StoredSession(KeptRecords):
         return [Begin(self._transaction), *commands, Commit(self._transaction, receipt), *ends]
 
     def moved(self, subscription: Subscription) -> None:
-        """Its position (outgoing.Position) did. It is kept with what is gathered, which has begun."""
+        """Note that the subscription's position (outgoing.Position) moved. It is kept with the gathered commands, which
+        have begun."""
         self._moved[subscription] = None
 
     # ---- the session itself
 
     def session_message(self, expiry: int, will: Will | None, left_at: int = 0) -> Message:
-        """What says that there is a session, and whose it is. It replaces its former one."""
+        """Return the record of the session and its owner. It replaces the former one."""
         principal = self._conversation.principal
         body = SessionRecord(expiry, principal.owner, principal.groups, will=will, left_at=left_at).encode()
         message, self._session = self.keep(Kind.SESSION, body)
         return message
 
     def resume(self, expiry: int, will: Will | None, receipt: Waiting) -> None:
-        """What was found goes on, without what counts no more."""
+        """Go on with the session that was found, without records that count no more."""
         name = self._conversation.next_transaction()
         self._conversation.later(
             Begin(name),
@@ -92,7 +94,7 @@ class StoredSession(KeptRecords):
         )
 
     def leave(self, expiry: int, will: Will | None, now: int) -> list[Command]:
-        """Its client left in order."""
+        """Return the commands that note that the client left in order."""
         former = self._session
         name = self._conversation.next_transaction()
         commands: list[Command] = [Begin(name), Send(self.session_message(expiry, will, now), name)]
@@ -102,11 +104,11 @@ class StoredSession(KeptRecords):
         return commands
 
     def let_go(self) -> None:
-        """The client is another user's: nothing is changed."""
+        """Leave the session unchanged: the client is another user's."""
         self._conversation.later(Ack(STATE, self._mark_tag))
 
     def end(self, receipt: Waiting | None = None) -> list[Command]:
-        """Nothing of it is left. ``begin`` may follow."""
+        """Return the commands that remove all of the session. ``begin`` may follow."""
         queue, self.queue = self.queue, None
         assert queue is not None, "it was stored"
         self._stale = []
@@ -119,7 +121,7 @@ class StoredSession(KeptRecords):
     # ---- subscriptions
 
     def keep_subscription(self, subscription: Subscription, receipt: Waiting) -> list[Command]:
-        """As it is now, in the place of what was kept of it before."""
+        """Return the commands that store the subscription as it is now, in place of its former record."""
         former = subscription.record
         commands = self.send(self._subscription_message(subscription), receipt)
         if former is not None:
@@ -127,7 +129,7 @@ class StoredSession(KeptRecords):
         return commands
 
     def _subscription_message(self, subscription: Subscription) -> Message:
-        """What says how it is now: its record from now on."""
+        """Return the message with the subscription's present state: its record from now on."""
         kept = SubscriptionRecord(
             subscription.filter, subscription.durable_name, subscription.subscription_id, subscription.owes_retained
         )

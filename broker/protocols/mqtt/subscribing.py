@@ -1,4 +1,4 @@
-"""What a client subscribes to: SUBSCRIBE and UNSUBSCRIBE. Pure.
+"""Subscriptions of a client: SUBSCRIBE and UNSUBSCRIBE. Pure.
 
 In a stored session a subscription is a record, and of QoS 1 and 2 a durable subscription, which gathers messages while
 the client is away. The record comes first and goes last, so that none gathers that no session knows of.
@@ -28,18 +28,18 @@ SUBSCRIPTIONS_MAX: Final = 1_000
 
 
 class _Answer:
-    """To SUBSCRIBE or UNSUBSCRIBE: a code for each filter, and how many are not known yet."""
+    """Answer to SUBSCRIBE or UNSUBSCRIBE: a code for each filter, and how many are not known yet."""
 
     __slots__ = ("codes", "packet_id", "unknown")
 
     def __init__(self, packet_id: int, count: int) -> None:
         self.packet_id = packet_id
         self.codes = [0] * count
-        self.unknown = 1  # the one who makes it
+        self.unknown = 1  # for the code that makes the answer
 
 
 class Subscribing:
-    """The subscriptions of one client."""
+    """Subscriptions of one client."""
 
     def __init__(
         self, conversation: Conversation, stored: StoredSession, retained: RetainedSending, delivering: Delivering
@@ -52,24 +52,24 @@ class Subscribing:
         self._by_id: dict[str, Subscription] = {}
         self._ordinal = 0
         self._is_unsure = False
-        # Of those that the engine was asked for and has not answered: what waits for that.
+        # Receipts that wait for subscriptions which the engine has not confirmed yet, by id.
         self._asking: dict[str, list[Waiting]] = {}
-        # A SUBSCRIBE of which only the first filters were looked at, and how many.
+        # A SUBSCRIBE of which only the first filters were handled, and how many.
         self._under_way: tuple[packets.Subscribe, _Answer, int] | None = None
 
     def of_id(self, id: str) -> Subscription | None:
-        """None: it is being closed."""
+        """Return the subscription; None: it is being closed."""
         return self._by_id.get(id)
 
     def cut(self) -> None:
-        """The connection is over."""
+        """End it: the connection is over."""
         self._asking.clear()
         self._under_way = None
 
     # ---- a session that is resumed
 
     def found(self, kept: SubscriptionRecord, tag: int) -> None:
-        """A record of the session."""
+        """Take a record of the session."""
         text = kept.filter.topic_filter
         former = self._by_filter.get(text)
         if former is not None and former.record is not None:
@@ -83,8 +83,8 @@ class Subscribing:
         self._by_filter[text] = subscription
 
     def adopt(self, names: Iterable[str]) -> list[Command]:
-        """Durable subscriptions of these names are the session's, also where no record tells of them: ActiveMQ made
-        them, and keeps no other record (AbstractMQTTSubscriptionStrategy.restoreDurableSubs)."""
+        """Take durable subscriptions of these names into the session, also where it has no record of them: ActiveMQ
+        made them, and keeps no other record (AbstractMQTTSubscriptionStrategy.restoreDurableSubs)."""
         known = {each.durable_name for each in self._by_filter.values()}
         commands: list[Command] = []
         for text, (name, qos) in gathering(names).items():
@@ -95,8 +95,8 @@ class Subscribing:
         return commands
 
     def resume(self, *, is_sure: bool) -> dict[str, Subscription]:
-        """All is found, and CONNACK is written. Returns those that gather messages, by filter. ``is_sure``: what was
-        sent before and not acknowledged is known."""
+        """Go on with the session: all is found, and CONNACK is written. Return the subscriptions that gather messages,
+        by filter. ``is_sure``: messages sent before and not acknowledged are known."""
         self._is_unsure = not is_sure
         commands: list[Command] = []
         for subscription in self._by_filter.values():
@@ -112,7 +112,7 @@ class Subscribing:
         return done
 
     def forget(self, names: Iterable[str]) -> list[Command]:
-        """Nothing of what was found counts, nor of what durable subscriptions of these names gathered."""
+        """Forget all that was found; return the commands that end durable subscriptions of these names."""
         known = [each.durable_name for each in self._by_filter.values() if each.durable_name is not None]
         adopted = [name for name, _ in gathering(names).values()]
         commands: list[Command] = [
@@ -126,18 +126,19 @@ class Subscribing:
     # ---- SUBSCRIBE
 
     def subscribe(self, packet: packets.Subscribe, commands: list[Command]) -> None:
-        """SUBSCRIBE, or the beginning of one that has very many filters: ``go_on`` is to be called for the rest."""
+        """Carry out SUBSCRIBE, or the beginning of one that has very many filters: ``go_on`` is to be called for the
+        rest."""
         self._under_way = packet, _Answer(packet.packet_id, len(packet.filters)), 0
         self.go_on(commands)
 
     @property
     def is_under_way(self) -> bool:
-        """There is a SUBSCRIBE of which only a part was looked at."""
+        """True if there is a SUBSCRIBE of which only a part was handled."""
         return self._under_way is not None
 
     def go_on(self, commands: list[Command]) -> None:
-        """COMMANDS_MAX filters more of the SUBSCRIBE that is under way."""
-        assert self._under_way is not None, "it is asked first whether one is"
+        """Handle COMMANDS_MAX filters more of the SUBSCRIBE that is under way."""
+        assert self._under_way is not None, "the caller checks first whether one is"
         packet, answer, first = self._under_way
         ids = packet.properties.subscription_ids
         last = first + COMMANDS_MAX
@@ -155,7 +156,7 @@ class Subscribing:
     def _replace(
         self, asked: Filter, subscription_id: int | None, answer: _Answer, number: int, commands: list[Command]
     ) -> None:
-        """What ``asked`` wants takes the place of what there is of that filter (MQTT-3.8.4-3)."""
+        """Replace the present subscription of that filter by ``asked`` (MQTT-3.8.4-3)."""
         answer.codes[number] = asked.qos
         former = self._by_filter.get(asked.topic_filter)
         is_wanted = asked.retain_handling == 0 or (asked.retain_handling == 1 and former is None)
@@ -198,12 +199,12 @@ class Subscribing:
 
         self._begin(subscription, Waiting(granted, refused), commands)
         if former is not None and former is not subscription:
-            # Behind the new one: what is published meanwhile comes twice, and is not lost (MQTT-3.8.4-4).
+            # Behind the new one: a message that is published meanwhile comes twice, and is not lost (MQTT-3.8.4-4).
             commands += self._leave(former, None)
 
     def _goes_on(self, former: Subscription, asked: Filter) -> bool:
-        """Whether ``former`` needs no other subscription of the engine. One that gathers messages goes on to do so with
-        QoS 0: what is there is not to be lost."""
+        """Return whether ``former`` needs no other subscription of the engine. One that gathers messages goes on to do
+        so with QoS 0: its messages are not to be lost."""
         return former.durable_name is not None or (
             former.is_auto == (asked.qos == 0) and (asked.qos == 0 or self._stored.queue is None)
         )
@@ -217,7 +218,7 @@ class Subscribing:
         return subscription
 
     def _begin(self, subscription: Subscription, waiting: Waiting, commands: list[Command]) -> None:
-        """Have messages come, if they do not yet; ``waiting`` learns whether they do."""
+        """Let messages come, if they do not yet; ``waiting`` learns whether they do."""
         asking = self._asking.get(subscription.id)
         if asking is not None:
             asking.append(waiting)
@@ -254,10 +255,10 @@ class Subscribing:
             each.done()
 
     def _failed(self, subscription: Subscription, error: ClientError) -> None:
-        """It was refused. One of a session that is resumed stays, with what gathered for it: the client's rights may be
-        what they were when it comes again."""
+        """Handle a refusal. A subscription of a session that is resumed stays, with what gathered for it: the client
+        may have its rights again when it comes back."""
         waiting = self._asking.pop(subscription.id, [])
-        # One that was left meanwhile has ended, and somebody may wait for the end of its record.
+        # One that was left meanwhile has ended, and a command may wait for the end of its record.
         # prove: who-left-does-not-end-twice "not subscription.is_left and "
         if not subscription.is_left and not any(each.failed is _refused for each in waiting):
             self._forget(subscription)
@@ -270,7 +271,7 @@ class Subscribing:
             each.failed(error)
 
     def _know(self, answer: _Answer) -> None:
-        """One more of what an answer waits for is known."""
+        """Note that one more code of an answer is known."""
         answer.unknown -= 1
         if not answer.unknown:
             self._conversation.say(answers.suback(self._conversation.version, answer.packet_id, answer.codes))
@@ -278,7 +279,7 @@ class Subscribing:
     # ---- UNSUBSCRIBE
 
     def unsubscribe(self, packet: packets.Unsubscribe, commands: list[Command]) -> None:
-        """UNSUBSCRIBE."""
+        """Carry out UNSUBSCRIBE."""
         answer = _Answer(packet.packet_id, len(packet.filters))
 
         def know() -> None:
@@ -299,7 +300,7 @@ class Subscribing:
         know()
 
     def _leave(self, subscription: Subscription, receipt: Waiting | None) -> list[Command]:
-        """End it. Its record is for who calls."""
+        """Return the commands that end it. The caller ends its record."""
         self._forget(subscription)
         self._delivering.leave(subscription)
         waiting = receipt or Waiting(nothing, _refused)
@@ -310,7 +311,8 @@ class Subscribing:
         return [Unsubscribe(id, durable_name=subscription.durable_name, receipt=waiting)]
 
     def _forget(self, subscription: Subscription) -> None:
-        """It is over. What of it is on its way to the client goes on as far as the client is concerned."""
+        """Forget a subscription that is over. Its messages on their way to the client go on as far as the client is
+        concerned."""
         subscription.is_left = True
         self._by_id.pop(subscription.id, None)
         text = subscription.filter.topic_filter
@@ -320,4 +322,4 @@ class Subscribing:
 
 
 def _refused(error: ClientError) -> None:
-    """Nothing is to be told."""
+    """Do nothing about the error: no client waits for it."""

@@ -1,12 +1,12 @@
-"""Topic names and topic filters (MQTT 5.0, 4.7 and 4.8.2), and the destinations that they are. Pure.
+"""Topic names and topic filters (MQTT 5.0, 4.7 and 4.8.2), and their destinations. Pure.
 
     topic    sport/tennis/+   sport/#   a.b    a*b    10%   a,b     (a blank)a
     name     sport.tennis.*   sport.>   a/b    a+b    10%   a%2Cb   %20a
 
-As in ActiveMQ ``/`` and ``.``, ``+`` and ``*``, ``#`` and ``>`` change places, both ways. What has a meaning of its own
-in a destination's name (broker.core.names) is percent-encoded there, and so is a percent sign that would otherwise be
-taken for the beginning of such a code. So each topic has one name, and each name of a topic one topic: what no MQTT
-client could have published to, such as ``a*b``, has one that ``check_topic`` refuses.
+As in ActiveMQ ``/`` and ``.``, ``+`` and ``*``, ``#`` and ``>`` change places, both ways. Characters with a meaning of
+their own in a destination's name (broker.core.names) are percent-encoded there, and so is a percent sign that would
+otherwise be taken for the beginning of such a code. So each topic has one name, and each name of a topic one topic: a
+name to which no MQTT client could have published, such as ``a*b``, has a topic that ``check_topic`` refuses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _LAST_BLANK: Final = " "
 
 
 def check_topic(topic: str) -> None:
-    """MqttError where it is no topic name: empty, with a wildcard or U+0000 in it (MQTT-4.7.3-1, 4.7.3-2, 3.3.2-2)."""
+    """Raise MqttError where it is no topic name: empty, with a wildcard or U+0000 in it (MQTT-4.7.3-1, 4.7.3-2,
+    3.3.2-2)."""
     if not topic or "+" in topic or "#" in topic or "\0" in topic:
         raise MqttError(
             Reason.TOPIC_NAME_INVALID, f"{_shown(topic)}: a topic name has at least one character, and no wildcard"
@@ -44,8 +45,8 @@ def check_topic(topic: str) -> None:
 
 
 def check_filter(text: str) -> None:
-    """MqttError where it is no topic filter: empty, with U+0000, or a wildcard where it must not be (MQTT-4.7.1-1,
-    4.7.1-2, 4.7.3-1, 4.7.3-2). For a shared one, what stands behind its group is to be checked."""
+    """Raise MqttError where it is no topic filter: empty, with U+0000, or a wildcard where it must not be
+    (MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.7.3-2). For a shared one, check what stands behind its group."""
     if not text or "\0" in text:
         raise _no_filter(text, "a topic filter has at least one character")
     if "#" in text and (text.index("#") != len(text) - 1 or (len(text) > 1 and text[-2] != "/")):
@@ -63,8 +64,8 @@ def _shown(text: str) -> str:
 
 
 def share_of(text: str) -> tuple[str, str] | None:
-    """Group and filter of a shared subscription's filter; None: it is no shared one. MqttError where it is malformed
-    (MQTT-4.8.2-1, 4.8.2-2)."""
+    """Return group and filter of a shared subscription's filter; None: it is no shared one. MqttError where it is
+    malformed (MQTT-4.8.2-1, 4.8.2-2)."""
     if not text.startswith(SHARE):
         return None
     group, slash, shared = text.removeprefix(SHARE).partition("/")
@@ -75,8 +76,8 @@ def share_of(text: str) -> tuple[str, str] | None:
 
 
 def matches(topic_filter: str, topic: str) -> bool:
-    """Whether a message to ``topic`` is for a subscription to ``topic_filter``; both are valid, and it is no shared
-    one. MQTT-4.7.2-1: a wildcard at the beginning does not match topics that begin with $."""
+    """Return whether a message to ``topic`` is for a subscription to ``topic_filter``; both are valid, and it is no
+    shared one. MQTT-4.7.2-1: a wildcard at the beginning does not match topics that begin with $."""
     if topic[0] == "$" and topic_filter[0] in "+#":
         return False
     wanted = topic_filter.split("/")
@@ -91,7 +92,7 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 def destination_of(topic_or_filter: str) -> Destination:
-    """The topic that a topic name is to the broker, or the wildcard that a filter is."""
+    """Return the topic that a topic name is to the broker, or the wildcard that a filter is."""
     name = topic_or_filter.translate(_SWAPPED)
     if "%" in name or "," in name or "?" in name or name[0] <= _LAST_BLANK or name[-1] <= _LAST_BLANK:
         name = _encoded(name)
@@ -99,12 +100,12 @@ def destination_of(topic_or_filter: str) -> Destination:
 
 
 def topic_of(name: str) -> str:
-    """The topic name, or the filter, of a topic's ``name``: ``destination_of`` of it has that name."""
+    """Return the topic name, or the filter, of a topic's ``name``: ``destination_of`` of it has that name."""
     return (_decoded(name) if "%" in name else name).translate(_SWAPPED)
 
 
 def topic_if_any(name: str) -> str:
-    """As ``topic_of``. "": MQTT has no such topic (MQTT-3.3.2-2, 3.3.2-14)."""
+    """Return the topic name as ``topic_of`` does. "": MQTT has no such topic (MQTT-3.3.2-2, 3.3.2-14)."""
     topic = topic_of(name)
     return "" if "+" in topic or "#" in topic or not is_text(topic) else topic
 
@@ -122,7 +123,7 @@ def _decoded(name: str) -> str:
 
 
 def _middle(text: str) -> tuple[int, int]:
-    """Where ``text`` begins and ends without the blank, or the code of one, at each of its ends."""
+    """Return where ``text`` begins and ends without the blank, or the code of one, at each of its ends."""
     start = 0
     if text[0] <= _LAST_BLANK:
         start = 1
@@ -139,7 +140,7 @@ def _middle(text: str) -> tuple[int, int]:
 
 
 def _one_code_more(text: str) -> str:
-    """Of a character or a code, or nothing."""
+    """Return a character or a code with one more code around it; "" stays."""
     if not text:
         return ""
     return f"%25{text[1:]}" if text[0] == "%" else f"%{ord(text):02X}"

@@ -1,9 +1,9 @@
-"""What an acknowledgement of OpenWire means (MessageAck; openwire.md 10.4), as commands of the broker. Pure.
+"""Acknowledgements of OpenWire (MessageAck; openwire.md 10.4) as commands of the broker. Pure.
 
 Ranges are in the order of dispatch to one consumer. One that cannot be matched is refused and the connection stays.
-From a consumer that was there before a failover, or knows of no dispatch of this connection yet, or is gone, it is an
-AckOfNothing: it is for what another connection gave, a thread of the client may be that late, and that message comes
-again. In a transaction the broker refuses that (AbstractRegion.acknowledge, PrefetchSubscription).
+If its consumer was there before a failover, or got no dispatch on this connection yet, or is gone, it is an
+AckOfNothing: it is for a message of another connection (a thread of the client may be that late), which comes again.
+In a transaction the broker refuses that (AbstractRegion.acknowledge, PrefetchSubscription).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tandemmq.store.records.acknowledgements import AckType
 
 
 def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> Command | None:
-    """What ``ack`` asks of the broker; None: nothing. Raises ClientError for one that cannot be matched.
+    """Return the command for ``ack``; None: there is none. Raises ClientError for an ack that cannot be matched.
 
     ``consumer`` still remembers what is acknowledged: the caller lets it forget when that is certain.
     """
@@ -41,7 +41,7 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
         if consumer.is_lenient:
             return Ack(consumer.id, last, _transaction(ack), receipt, first=first)
         count = consumer.count(first, last)
-        # In a transaction there may be more: what it acknowledged before is still in the list.
+        # In a transaction there may be more: deliveries that it acknowledged before are still in the list.
         if count < ack.message_count or (count > ack.message_count and ack.transaction_id is None):
             if consumer.is_restored:
                 return of_nothing(ack, receipt, consumer)
@@ -54,7 +54,7 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
         return Ack(consumer.id, tag, _transaction(ack), receipt)
     if type == AckType.DELIVERED:
         if consumer.is_lenient or _range(ack, consumer, from_oldest=True) is not None:
-            # Never more than there are: it widens what the consumer may hold.
+            # Never more than there are: it raises the number that the consumer may hold.
             return Delivered(consumer.id, min(ack.message_count, len(consumer)), receipt)
         return None
     if type in (AckType.POISON, AckType.EXPIRED):
@@ -79,17 +79,17 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
 
 
 def of_nothing(ack: MessageAck, receipt: Receipt | None, consumer: Consumer | None = None) -> AckOfNothing | None:
-    """What becomes of ``ack``, for nothing that its connection was given; None: no matter. ``consumer`` None: it is
-    gone."""
+    """Return the command for ``ack``, which names no delivery of its connection; None: it has no effect. ``consumer``
+    None: it is gone."""
     if ack.ack_type in (AckType.DELIVERED, AckType.REDELIVERED) or (consumer is not None and consumer.is_lenient):
-        return None  # it takes nothing, or what nobody else can be given (TopicSubscription)
+        return None  # it takes nothing, or a message that no other consumer can get (TopicSubscription)
     where = "there is no such consumer" if consumer is None else "this connection did not dispatch it"
-    takes = ack.ack_type != AckType.EXPIRED  # which no application was shown
+    takes = ack.ack_type != AckType.EXPIRED  # which no application saw
     return AckOfNothing(_unmatched(ack, where), _transaction(ack) if takes else None, receipt)
 
 
 def _range(ack: MessageAck, consumer: Consumer, *, from_oldest: bool = False) -> tuple[int, int] | None:
-    """First and last delivery that ``ack`` names; None when it is to be passed over."""
+    """Return the first and the last delivery that ``ack`` names; None when it is to be passed over."""
     last = _tag(ack, consumer)
     first_id = None if from_oldest else ack.first_message_id
     if first_id is None:

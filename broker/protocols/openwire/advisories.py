@@ -1,7 +1,7 @@
 """Advisory messages as clients of ActiveMQ know them (AdvisorySupport, AdvisoryBroker; openwire.md 15). Pure.
 
-What happened travels as a command of OpenWire in the message's ``dataStructure``, numbers beside it as properties.
-Clients of other protocols see its properties, and STOMP clients the command as JSON.
+The event travels as a command of OpenWire in the message's ``dataStructure``, numbers beside it as properties. Clients
+of other protocols see its properties, and STOMP clients the command as JSON.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _KINDS = {
 }
 # A comma would make a composite of the topic's name.
 _COMMA = "&sbquo;"
-# Sessions of clients that know none: the broker's own, as for their messages (store.records.message_ids).
+# The session of clients whose protocol has none: the broker's own, as for their messages (store.records.message_ids).
 _BROKER_SESSION = -1
 _TYPE = "Advisory"
-# What a conversation calls its producers and consumers.
+# Names of producers and consumers in a conversation.
 _NUMBERS = re.compile("(-?[0-9]{1,18}):(-?[0-9]{1,18})")
 # However it is encoded, the topic's name has room in a string of OpenWire.
 _NAME_CHARS_MAX = 10_000
 
 
 class Advisories:
-    """An Advisor. ``connection_id``: a name that no client has, and no other broker or term as master; it begins the
-    ids of the messages. ``sequences``: the broker's numbers of messages."""
+    """Advisor of one term. ``connection_id``: a name that no client has, and no other broker or term as master; it
+    begins the ids of the messages. ``sequences``: the broker's numbers of messages."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Advisories:
     def message(self, fact: Fact, topic: Destination) -> Message:
         """See Advisor. The message has its frame, and the broker's number."""
         if isinstance(fact, MessageFact) and fact.event is MessageEvent.NO_CONSUMER:
-            # The message itself is what those get who listen for it (BaseDestination.onMessageWithNoConsumers).
+            # Subscribers of this topic get the message itself (BaseDestination.onMessageWithNoConsumers).
             return altered(fact.message, destination=topic, original_destination=fact.destination)
         structure, numbers = _contents(fact)
         self._sent += 1
@@ -133,7 +133,7 @@ _WORDS: dict[type[Fact], str] = {
 
 
 def _topic_name(fact: Fact) -> str | None:
-    """Without the prefix that all have."""
+    """Return the topic's name without the prefix that all have."""
     if isinstance(fact, ConnectionFact):
         return "Connection"
     if isinstance(fact, MasterFact):
@@ -147,12 +147,12 @@ def _topic_name(fact: Fact) -> str | None:
     if isinstance(fact, FullFact):
         return f"FULL.{name}"
     what = fact.event.value if isinstance(fact, MessageFact) else _WORDS[type(fact)]
-    # Temporary ones count as what they are otherwise.
+    # Temporary destinations count as queues and topics.
     return f"{what}.{'Topic' if destination.is_topic else 'Queue'}.{name}"
 
 
 def _contents(fact: Fact) -> tuple[object | None, dict[str, Any]]:
-    """The command and the properties that say it."""
+    """Return the command and the properties of the advisory."""
     if isinstance(fact, ConnectionFact):
         id = ConnectionId(fact.connection_id)
         if not fact.is_there:
@@ -208,7 +208,7 @@ def _contents(fact: Fact) -> tuple[object | None, dict[str, Any]]:
 
 
 def _message_contents(fact: MessageFact) -> tuple[schema.WireMessage, dict[str, Any]]:
-    """The message itself, without its body unless that is wanted."""
+    """Return the message itself, without its body unless that is wanted, and the properties."""
     message = fact.message
     inner = message_of(frame_of(message))
     if not fact.has_body:
@@ -252,8 +252,8 @@ def _producer_id(connection_id: str, id: str) -> ProducerId:
 
 
 def _numbers(id: str) -> tuple[int, int]:
-    """Session and value of an id. What a client of another protocol called its subscription becomes some number,
-    always the same for the same name."""
+    """Return session and value of an id. A subscription's name from another protocol becomes some number, always the
+    same for the same name."""
     numbers = _NUMBERS.fullmatch(id)
     if numbers is not None:
         return int(numbers[1]), int(numbers[2])

@@ -1,6 +1,6 @@
 """Objects that a connection repeats, by number (OpenWireFormat's marshall cache; openwire.md 4.3).
 
-Each direction has its own table. A writer tells an object once, with an index, and the index alone from then on;
+Each direction has its own table. A writer sends an object once, with an index, and the index alone from then on;
 null is an object like any. Redefining an index is allowed, and how a writer chooses them is its own affair.
 """
 
@@ -12,7 +12,7 @@ Key = tuple[int | None, object]
 
 
 class ReadCache:
-    """What the peer sent. Holds ``size`` objects at most."""
+    """Objects that the peer sent, ``size`` at most."""
 
     __slots__ = ("_objects", "_size")
 
@@ -27,7 +27,7 @@ class ReadCache:
             raise WireError(f"cache index {index} was never told") from None
 
     def put(self, index: int, value: object) -> None:
-        """-1 means: not to be kept."""
+        """Keep the object; with index -1, do not."""
         if index >= self._size:
             raise WireError(f"cache index {index}, below {self._size} expected")
         if index >= 0:
@@ -35,7 +35,7 @@ class ReadCache:
 
 
 class WriteCache:
-    """What the peer was sent, by data type and value: indexes go round, the oldest is sent anew."""
+    """Objects that were sent to the peer, by data type and value: indexes go round, the oldest is sent anew."""
 
     __slots__ = ("_indexes", "_keys", "_next", "_size")
 
@@ -47,11 +47,11 @@ class WriteCache:
         self._keys: dict[int, Key] = {}
 
     def find(self, key: Key) -> int | None:
-        """The index under which the peer knows it."""
+        """Return the index under which the peer knows the object."""
         return self._indexes.get(key)
 
     def add(self, key: Key) -> int:
-        """The index under which the peer is to know it; -1: it is not to keep it."""
+        """Return the index under which the peer is to keep the object; -1: not to keep it."""
         if self._size < 2:
             return -1  # a transaction's id and the connection's in it would take each other's only index
         index = self._next
@@ -63,6 +63,6 @@ class WriteCache:
         return index
 
     def forget(self) -> None:
-        """All will be sent anew."""
+        """Forget all objects, so that they are sent anew."""
         self._indexes.clear()
         self._keys.clear()

@@ -12,7 +12,7 @@ number stands in the bytes, this module knows which comes next, in which version
 
 Nothing is allocated that the frame does not hold: lengths are compared with what is left of it, and each element
 of an array takes at least a bit of it. Objects and causes are nested NESTING_MAX deep at most. How many fields and
-objects a frame may have is for the caller to say: that bounds the time to read it.
+objects a frame may have is set by the caller: that bounds the time to read it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from tandemmq.store.records.message import BodyKind
 from tandemmq.store.records.remembered import remember
 
 NESTING_MAX = 32
-# Fields and objects of a frame of which it is known what it is: what a store has is read whatever it has.
+# Fields and objects of a frame of a known origin: a frame of the store is read whatever it has.
 WORK_UNBOUNDED = 1 << 62
-CACHE_SIZE_DEFAULT = 0x3FFF  # OpenWireFormat: what 0 stands for
+CACHE_SIZE_DEFAULT = 0x3FFF  # OpenWireFormat: the meaning of 0
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">iB")
@@ -60,7 +60,7 @@ _MARSHALL_AWARE = frozenset((1, *BodyKind))
 
 
 class _Layout(NamedTuple):
-    """A structure in one version. A field that is no object comes with how it is read and written."""
+    """Structure in one version. A field that is no object comes with its reading and writing functions."""
 
     name: str
     steps: tuple[tuple[Field, Callable[[Any], Any] | None, Callable[[Any, Any], None] | None], ...]
@@ -82,7 +82,7 @@ def _layouts(version: int) -> dict[int, _Layout]:
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class WireFormat:
-    """What two peers agreed on, and the caches of their connection: bytes to commands and back.
+    """Agreement of two peers, and the caches of their connection: bytes to commands and back.
 
     Frames must be decoded, and encoded ones sent, in the order of the connection: with caching, later ones refer to
     earlier ones. Without, nothing is remembered, and one WireFormat may serve many connections.
@@ -94,7 +94,7 @@ class WireFormat:
     is_cached: bool = False
     has_stack_traces: bool = False
     cache_size: dataclasses.InitVar[int] = CACHE_SIZE_DEFAULT
-    # Whether a message's frame is, but for ids of the transport, what the journal keeps; and all that travels beside
+    # True if a message's frame is, but for ids of the transport, the one in the journal; and all that travels beside
     # messages has one layout.
     is_stored_form: bool = dataclasses.field(init=False)
     _layouts: dict[int, _Layout] = dataclasses.field(init=False)
@@ -111,8 +111,9 @@ class WireFormat:
     # ---- reading
 
     def decode(self, frame: bytes, work_max: int = WORK_UNBOUNDED) -> Command:
-        """The command of a whole frame, size included. Raises WireError, and nothing else, for any other bytes, and for
-        a frame of more than ``work_max`` fields: elements of arrays count, and text beyond ASCII for its length."""
+        """Return the command of a whole frame, size included. Raises WireError, and nothing else, for any other bytes,
+        and for a frame of more than ``work_max`` fields: elements of arrays count, and text beyond ASCII for its
+        length."""
         if len(frame) < _HEAD.size:
             raise WireError(f"a frame of {len(frame)} bytes holds no command")
         size, number = _HEAD.unpack_from(frame)
@@ -141,7 +142,7 @@ class WireFormat:
         return layout
 
     def _read(self, reader: LooseReader, layout: _Layout, depth: int) -> Any:
-        """The value of a structure whose fields come next. ``depth`` is 0 for the command itself."""
+        """Return the value of a structure whose fields come next. ``depth`` is 0 for the command itself."""
         if depth > NESTING_MAX:
             raise WireError(f"objects are nested deeper than {NESTING_MAX}")
         values: dict[str, Any] = {}
@@ -165,7 +166,7 @@ class WireFormat:
             return self._read_array(reader, field, depth)
         if kind is Kind.THROWABLE:
             return self._read_throwable(reader, depth)
-        assert kind is Kind.CONNECTION, f"nobody reads a {kind}"
+        assert kind is Kind.CONNECTION, f"no reader for {kind}"
         found = self._read_cached(reader, depth)
         if type(found) is not ConnectionId:
             raise WireError(f"ConnectionId expected, {type(found).__name__} found")
@@ -234,7 +235,7 @@ class WireFormat:
     # ---- writing
 
     def encode(self, command: Command) -> bytes:
-        """The whole frame, size included. Raises WireError for what the format has no room for."""
+        """Return the whole frame, size included. Raises WireError for what the format has no room for."""
         if self.is_stored_form and (hot := WRITERS.get(type(command))) is not None:
             try:
                 return hot(command)
@@ -278,7 +279,7 @@ class WireFormat:
         elif kind is Kind.THROWABLE:
             self._write_throwable(writer, value)
         else:
-            assert kind is Kind.CONNECTION, f"nobody writes a {kind}"
+            assert kind is Kind.CONNECTION, f"no writer for {kind}"
             self._write_cached(writer, ConnectionId(value))
 
     def _write_nested(self, writer: LooseWriter, value: object | None) -> None:
@@ -306,7 +307,7 @@ class WireFormat:
         if index is not None:
             writer.int16(index)
         elif self.is_tight:
-            # Java numbers what is inside before the whole here, and after it in the loose encoding.
+            # Java numbers nested objects before the outer one here, and after it in the loose encoding.
             place = len(writer.body)
             writer.int16(0)
             self._write_nested(writer, value)
@@ -376,12 +377,12 @@ STORED = WireFormat()
 
 
 def stored_frame(message: WireMessage) -> bytes:
-    """A message that came in another form, as a client of the stored form would have sent it."""
+    """Return the stored form of a message that came in another form."""
     return STORED.encode(message)
 
 
 def message_of(frame: bytes) -> WireMessage:
-    """The message of a stored frame, to be written in another form. Raises WireError."""
+    """Return the message of a stored frame, to be written in another form. Raises WireError."""
     command = STORED.decode(frame)
     if not isinstance(command, WireMessage):
         raise WireError(f"{type(command).__name__} is no message")

@@ -1,7 +1,7 @@
-"""One consumer as its connection knows it: what was dispatched to it, under which tags, and not yet acknowledged.
+"""Consumer as its connection knows it: deliveries that are not acknowledged yet, and their tags.
 
-A client acknowledges by message id, in the order of dispatch; the broker counts deliveries by tag. This is where the
-one becomes the other. What a consumer may hold is bounded by its prefetch, as the engine gives it no more.
+A client acknowledges by message id, in the order of dispatch; the broker counts deliveries by tag. This module converts
+one into the other. The number of deliveries is bounded by its prefetch, as the engine gives it no more.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from tandemmq.broker.protocols.openwire.types import ConsumerId
 from tandemmq.store.records import loose
 from tandemmq.store.records.message import BodyKind, Destination, Message
 
-# RemoveInfo.LAST_DELIVERED_UNKNOWN: it is unknown what the application saw.
+# RemoveInfo.LAST_DELIVERED_UNKNOWN: it is unknown which messages the application saw.
 LAST_DELIVERED_UNKNOWN = -2
 
-# Groups of a consumer that are remembered; the first of one that was forgotten is called so twice.
+# Groups of a consumer that are remembered; a group that was forgotten gets a second first message.
 GROUPS_MAX = 10_000
 
 # MessageDispatch: data type, command id 0, no response wanted.
@@ -29,7 +29,7 @@ class Consumer:
 
     ``is_lenient``: a topic's plain subscriber or a browser, whose acknowledgements only count (TopicSubscription,
     QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups. ``is_restored``:
-    its client had it before a failover, and may acknowledge what another connection gave it. ``dispatched`` counts all
+    its client had it before a failover, and may acknowledge deliveries of another connection. ``dispatched`` counts all
     deliveries ever. ``pull_ms`` is how long its last MessagePull waits; None: there was none. ``wire_id`` is its id as
     a client writes it, as object of the loose encoding.
     """
@@ -62,13 +62,13 @@ class Consumer:
     # ---- what is dispatched
 
     def remember(self, tag: int, message: Message) -> None:
-        """A delivery. Its client acknowledges it by the id of ``message``."""
+        """Remember a delivery. Its client acknowledges it by the id of ``message``."""
         self.dispatched += 1
         self._unacked[tag] = message
         self._tags.setdefault(message.message_id, tag)
 
     def begins_group(self, message: Message) -> bool:
-        """Whether a message that is dispatched now is the first of its group for this consumer (Queue.java,
+        """Return whether a message that is dispatched now is the first of its group for this consumer (Queue.java,
         JMSXGroupFirstForConsumer). A negative sequence ends the group, 1 begins it anew."""
         group = message.group_id
         if group is None or not self.has_groups:
@@ -83,7 +83,7 @@ class Consumer:
         return is_first
 
     def head(self, destination: Destination) -> bytes:
-        """What precedes the message in its MessageDispatch, from the data type on (loose encoding)."""
+        """Return what precedes the message in its MessageDispatch, from the data type on (loose encoding)."""
         if destination is not self._destination:
             self._destination = destination
             self._head = self._start + loose.destination(destination) + b"\1"
@@ -92,8 +92,8 @@ class Consumer:
     # ---- what is acknowledged
 
     def tag(self, message_id: str | None, destination: Destination | None = None) -> int | None:
-        """The oldest unacknowledged delivery of that message, from ``destination`` if one came from there; None if
-        there is none."""
+        """Return the oldest unacknowledged delivery of that message, from ``destination`` if one came from there; None
+        if there is none."""
         if message_id is None:
             return None
         if message_id not in self._tags:
@@ -107,7 +107,7 @@ class Consumer:
 
     @property
     def _has_twins(self) -> bool:
-        """Whether some message waits more than once, for it came from several destinations."""
+        """True if some message waits more than once, because it came from several destinations."""
         return len(self._tags) != len(self._unacked)
 
     def acknowledge(self, message_id: str) -> int | None:
@@ -119,18 +119,18 @@ class Consumer:
         return None
 
     def count(self, first: int, last: int) -> int:
-        """How many deliveries from ``first`` (0: the oldest) to ``last`` wait for an acknowledgement."""
+        """Return how many deliveries from ``first`` (0: the oldest) to ``last`` wait for an acknowledgement."""
         if first == last:
             return 1 if last in self._unacked else 0
         return len(self._between(first, last))
 
     def oldest(self, count: int) -> int:
-        """The tag up to which ``count`` deliveries wait, or all if they are fewer; 0 if none does."""
+        """Return the tag up to which ``count`` deliveries wait, or all if they are fewer; 0 if none does."""
         tags = list(islice(self._unacked, count))
         return tags[-1] if tags else 0
 
     def forget(self, first: int, last: int) -> None:
-        """Those deliveries are acknowledged for good."""
+        """Forget deliveries that are acknowledged for good."""
         if first == last:
             self._forget(last)
             return
@@ -164,8 +164,9 @@ class Consumer:
     # ---- the end
 
     def seen(self, last_delivered: int) -> int | None:
-        """Up to which tag the application saw its messages, by the broker's number of the last one (RemoveInfo):
-        see Unsubscribe. A number that is not among them says that none of these was seen (Queue.removeSubscription)."""
+        """Return the tag up to which the application saw its messages, by the broker's number of the last one
+        (RemoveInfo): see Unsubscribe. A number that is not among them says that none of these was seen
+        (Queue.removeSubscription)."""
         if last_delivered == LAST_DELIVERED_UNKNOWN:
             return None
         if last_delivered > 0:
@@ -175,22 +176,23 @@ class Consumer:
         return 0
 
 
-# What loose.producer_key adds to an id that has no numbers.
+# Suffix that loose.producer_key adds to an id without numbers.
 _FOREIGN = ":0:0:0"
 
 
 def _sequence(message: Message) -> int:
-    """MessageId.brokerSequenceId as the client was shown it: without a number of the broker's, the producer's."""
+    """Return MessageId.brokerSequenceId as the client got it: without a number of the broker's, the producer's."""
     return message.broker_sequence or loose.split_key(message.message_id)[1]
 
 
 def subscription_id(consumer_id: ConsumerId) -> str:
-    """The name of a consumer within its connection."""
+    """Return the name of a consumer within its connection."""
     return f"{consumer_id.session_id}:{consumer_id.value}"
 
 
 def first_of_group(nested: memoryview) -> memoryview:
-    """The message with its last field set, jMSXGroupFirstForConsumer. A blob, with more behind it, stays as it is."""
+    """Return the message with its last field set, jMSXGroupFirstForConsumer. A blob, with more behind it, stays as it
+    is."""
     if nested[0] == BodyKind.BLOB:
         return nested
     changed = bytearray(nested)

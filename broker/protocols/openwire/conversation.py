@@ -1,9 +1,9 @@
-"""What one OpenWire client has open, under the names it gave, and what its commands ask of the broker. Pure.
+"""Open sessions, consumers, producers and transactions of one OpenWire client, by its names, and its commands. Pure.
 
-A command that asks nothing of the broker - it is known already, or only worth a note - gives no commands, and whoever
-waits for it is answered at once. All others carry the receipt of their client's command in the last one they give.
+A command that changes nothing in the broker - it is known already, or only worth a note - gives no commands, and is
+answered at once if its client waits. All others carry the receipt of their client's command in the last one they give.
 
-What is opened counts from the moment it is read, so that commands which follow at once find it; the broker may still
+An object counts as open from the moment its command is read, so that the next commands find it; the broker may still
 refuse it, and then it was never there.
 """
 
@@ -45,22 +45,22 @@ from tandemmq.broker.protocols.openwire.types import ConnectionId, ConsumerId, P
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.message_ids import is_of_broker
 
-# What one connection may have open; for consumers the engine has a bound.
+# Limit of one connection's sessions; for consumers the engine has a bound.
 SESSIONS_MAX = 10_000
 PRODUCERS_MAX = 10_000
 # Consumers that the broker ended, and their client has not closed yet; of more, closing them is an error to it.
 ENDED_MAX = 1_000
-# Those of which it is remembered what they acknowledged, the oldest forgotten first: so many are open only if their
-# ends are told on other connections.
+# Transactions whose acknowledgements are remembered, the oldest forgotten first: so many are open only if their
+# ends come on other connections.
 TRANSACTIONS_MAX = 10_000
 
-# Every connection has it without having opened it: advisory consumers use it (ActiveMQConnection).
+# Each connection has it without opening it: advisory consumers use it (ActiveMQConnection).
 CONNECTION_SESSION = -1
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A receipt of more than a response. ``command_id``: of the command to respond to; None: no response is awaited."""
+    """Receipt of more than a response. ``command_id``: of the command to respond to; None: no response is awaited."""
 
     command_id: int | None
     done: Callable[[], object] | None = None
@@ -68,18 +68,19 @@ class Pending:
 
 
 class Producer(NamedTuple):
-    """``has_window``: it counts what it sent and was not confirmed (ProducerInfo.windowSize)."""
+    """Producer of the connection. ``has_window``: it counts messages that it sent and that are not confirmed
+    (ProducerInfo.windowSize)."""
 
     id: ProducerId
     has_window: bool
 
     @property
     def name(self) -> str:
-        """What the broker calls it, within the connection."""
+        """Name of the producer in the broker, within the connection."""
         return f"{self.id.session_id}:{self.id.value}"
 
 
-# What a transaction acknowledged: of which consumer, from and to which delivery.
+# Acknowledgements of a transaction: the consumer, the first and the last delivery.
 Acknowledged = set[tuple[Consumer, int, int]]
 
 
@@ -88,13 +89,13 @@ class Conversation:
     """The open sessions, producers, consumers and transactions of one client. ``producers`` go by their whole ids,
     ``consumers`` by the ids of their subscriptions.
 
-    ``steals_links``: who comes with a client id that is in use takes it over (allowLinkStealing).
+    ``steals_links``: a connection with a client id that is in use takes it over (allowLinkStealing).
     """
 
     _: KW_ONLY
     steals_links: bool = False
     connection_id: str | None = field(default=None, init=False)
-    # Whether the client has a failover transport: said in ConnectionInfo, and before that when it comes back
+    # True if the client has a failover transport: as in ConnectionInfo, and before that when it comes back
     # (ConnectionControl).
     is_fault_tolerant: bool = field(default=False, init=False)
     _is_restored: bool = field(default=False, init=False)  # it comes back from another connection (failover)
@@ -106,7 +107,8 @@ class Conversation:
     _transactions: dict[str, Acknowledged] = field(default_factory=dict, init=False)
 
     def commands_of(self, command: schema.Command, receipt: int | None) -> list[Command]:
-        """What ``command``, which is no message, asks of the broker. Raises ClientError for what it may not ask."""
+        """Return the commands for ``command``, which is no message. Raises ClientError for a request that is not
+        allowed."""
         handler = _HANDLERS.get(type(command))
         if handler is None:
             raise ClientError(f"{type(command).__name__} is nothing that a client says to a broker")
@@ -153,7 +155,7 @@ class Conversation:
         )
 
     def _pass_over(self, command: schema.Command, receipt: int | None) -> list[Command]:
-        """What a broker takes note of, and no more (TransportConnection)."""
+        """Do nothing: the broker takes note of the command, and no more (TransportConnection)."""
         return []
 
     def _check_connection(self, connection_id: str | None) -> None:
@@ -248,7 +250,7 @@ class Conversation:
             del self._by_wire_id[consumer.wire_id]
 
     def end_consumer(self, id: str) -> ConsumerId | None:
-        """The broker ends a consumer, which its client will close in its turn; None if that happened already."""
+        """End a consumer for the broker; its client will close it in its turn. None if that happened already."""
         consumer = self.consumers.get(id)
         if consumer is None:
             return None
@@ -285,7 +287,7 @@ class Conversation:
             self.producers.clear()
             self._transactions.clear()
             self._ended.clear()
-            # Once it has the response the client says ShutdownInfo and hangs up, or ConnectionInfo, and begins anew
+            # Once it has the response the client sends ShutdownInfo and hangs up, or ConnectionInfo, and begins anew
             # (pools do): an end before that is an error to it.
             return [*commands, Disconnect(receipt, is_awaited=True)]
         raise _lacking(command, "object id")
@@ -324,7 +326,7 @@ class Conversation:
     def _acknowledge(self, command: schema.MessageAck, receipt: int | None) -> list[Command]:
         consumer = self._consumer(command.consumer_id)
         if consumer is None:
-            nothing = acks.of_nothing(command, receipt)  # what it held went back
+            nothing = acks.of_nothing(command, receipt)  # its deliveries went back
             return [] if nothing is None else [nothing]
         asked = acks.command_of(command, consumer, receipt)
         if asked is None:
@@ -339,7 +341,7 @@ class Conversation:
         return [asked]
 
     def single_ack(self, frame: bytes) -> Ack | None:
-        """The same for a MessageAck that says what nearly all say, without the way through the schema; None: see
+        """Read a MessageAck of the usual form like ``commands_of``, without the way through the schema; None: see
         there."""
         single = read_single_ack(frame)
         consumer = None if single is None else self._by_wire_id.get(single.consumer)
@@ -364,7 +366,7 @@ class Conversation:
         if command.close:
             return [self._unsubscribe(consumer, LAST_DELIVERED_UNKNOWN, receipt)]
         if command.start or command.stop or command.flush or command.prefetch < 0:
-            return []  # nothing that a broker does for a client
+            return []  # no such work of a broker for a client
         return [SetPrefetch(consumer.id, command.prefetch, receipt)]
 
     # ---- destinations and transactions
@@ -381,7 +383,7 @@ class Conversation:
         is_temporary = destination.kind > DestinationKind.TOPIC
         owner, _, number = destination.name.rpartition(":")
         if is_temporary and (owner != self.connection_id or not number):
-            # Its name says whose it is: no client makes one in the name of another, whose id may begin with ours.
+            # The name holds its owner: no client makes one for another connection, whose id may begin with ours.
             raise refusal(f"{destination} is not named after this connection", kind=ErrorKind.SECURITY)
         return [AddDestination(destination, receipt)]
 
@@ -395,7 +397,7 @@ class Conversation:
         name = asked.transaction
         if isinstance(asked, Begin):
             if name in self._transactions:
-                # TransactionBroker.beginTransaction: once more is no mistake. A branch may be over by another's hand.
+                # TransactionBroker.beginTransaction: once more is no mistake. Another connection may end a branch.
                 return [] if asked.xa is None else [asked]
             self._transactions[name] = set()
             if len(self._transactions) > TRANSACTIONS_MAX:
@@ -444,7 +446,8 @@ _HANDLERS: dict[type[schema.Command], Handler] = {
 
 
 def without_options(destination: Destination) -> Destination:
-    """A name may bring options, ``A,B?consumer.priority=5``: the client has followed them (ActiveMQDestination)."""
+    """Return the destination without the options of its name, ``A,B?consumer.priority=5``: the client has followed them
+    (ActiveMQDestination)."""
     kind, name = destination
     return Destination(kind, name.partition("?")[0]) if "?" in name else destination
 

@@ -1,10 +1,10 @@
-"""What can be wrong with the bytes of an OpenWire peer, or with what one is to be sent."""
+"""Errors in the bytes of an OpenWire peer, and values that have no place in its format."""
 
 from __future__ import annotations
 
 
 class WireError(Exception):
-    """The peer's bytes are no OpenWire, or break a limit; the text says what, where and by how much.
+    """Bytes of the peer that are no OpenWire, or that break a limit; the text says what, where and by how much.
 
     There is no place behind such bytes from which reading could go on: the connection ends (OpenWireFormat does the
     same). Raised for writing too, where a version has no room for a value.
@@ -12,7 +12,7 @@ class WireError(Exception):
 
 
 class FrameTooLong(WireError):
-    """A frame has ``size`` bytes, more than ``limit``. ``head``: its beginning, the size included. Its rest is passed
+    """Frame of ``size`` bytes, more than ``limit``. ``head``: its beginning, the size included. Its rest is passed
     over."""
 
     def __init__(self, head: bytes, size: int, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Which Java exception a mistake is sent as: OpenWire names classes, and the client makes one of that class.
+"""Java exceptions for mistakes: OpenWire names classes, and the client makes an exception of that class.
 
 Only classes that every client has (openwire.md 4.4); of the others a Java client makes a plain Throwable, which its
 program gets as a JMSException. A 6.x client reads ``javax.jms`` as ``jakarta.jms`` in version 12, and in no earlier one
@@ -10,7 +10,7 @@ from __future__ import annotations
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.protocols.openwire.types import Throwable
 
-# The marshallers of versions 1 and 10 cut what is longer, and an XA code stands at the very end.
+# The marshallers of versions 1 and 10 cut longer texts, and an XA code stands at the very end.
 MESSAGE_CHARS_MAX = 1000
 
 _CLASSES = {
@@ -31,7 +31,8 @@ _CLASSES = {
 
 
 def throwable_of(error: ClientError) -> Throwable:
-    """The exception by which a client learns of ``error``. Its text is never null: old clients fail over that."""
+    """Return the exception by which a client learns of ``error``. Its text is never null: old clients fail over
+    that."""
     text = f"{error.message}. {error.detail}" if error.detail else error.message
     text = text[:MESSAGE_CHARS_MAX]
     if error.kind is ErrorKind.XA:
@@ -40,7 +41,8 @@ def throwable_of(error: ClientError) -> Throwable:
 
 
 def text_of(throwable: Throwable | None) -> str:
-    """What Java's ``toString`` says of an exception: dead letters carry it as their cause (RegionBroker)."""
+    """Return the text that Java's ``toString`` gives of an exception: dead letters carry it as their cause
+    (RegionBroker)."""
     if throwable is None:
         return ""
     if throwable.message is None:

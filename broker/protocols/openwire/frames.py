@@ -3,7 +3,7 @@
     u4 size, size bytes        (openwire.md 1)
 
 Promises: however the bytes were cut on their way, the same frames come out; a size is judged as soon as its four
-bytes are there, before anything is kept for it; what is kept of an unfinished frame is what came of it, and of one that
+bytes are there, before anything is kept for it; of an unfinished frame the bytes that came are kept, and of one that
 is too long its head. Bytes are copied once, into their frame.
 """
 
@@ -16,7 +16,7 @@ from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 
 # A WireFormatInfo is a few hundred bytes; before one came, no peer is trusted with more.
 HANDSHAKE_BYTES_MAX = 0xFFFF
-# Of a frame that is too long: of a message, its producer, destination and transaction stand in less.
+# Head of a frame that is too long: a message's producer, destination and transaction take less.
 HEAD_BYTES_MAX = 8 * 1024
 
 # A shorter frame is given as bytes, however it came.
@@ -29,9 +29,9 @@ class FrameCutter:
     """Takes bytes as they come, gives whole frames with their sizes. A long frame that came in pieces is given as the
     buffer that has them: it can be changed without a copy.
 
-    ``frame_bytes_max`` limits what a size may say, the size itself not counted; it may be changed between frames.
-    ``chunk``: what was fed last; empty once it was used up. ``passes_over``: a frame beyond the limit is refused alone,
-    and those behind it come out.
+    ``frame_bytes_max`` limits the value of a size, which does not count itself; it may be changed between frames.
+    ``chunk``: the bytes that were fed last; empty once it was used up. ``passes_over``: a frame beyond the limit is
+    refused alone, and those behind it come out.
     """
 
     __slots__ = ("_frame", "_gathered", "_left", "_position", "_wanted", "chunk", "frame_bytes_max", "passes_over")
@@ -39,29 +39,29 @@ class FrameCutter:
     def __init__(self, frame_bytes_max: int = HANDSHAKE_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.passes_over = False
-        self.chunk = b""  # what came last, used up to _position
+        self.chunk = b""  # the last bytes, used up to _position
         self._position = 0
         # The beginning of the frame under way, before chunk. It grows in place, and becomes bytes without a copy.
         self._frame: BytesIO | None = None
         self._gathered = 0  # its length
-        # How long they must become: a size, a whole frame, or the head of one that is too long. 0: that was given.
+        # Length to gather: a size, a whole frame, or the head of one that is too long. 0: that was given.
         self._wanted = _PREFIX
         self._left = -1  # of a frame that is too long, how many bytes follow its head; -1: it is not too long
 
     @property
     def pending_bytes(self) -> int:
-        """What was fed and not yet given out."""
+        """Number of bytes that were fed and not yet given out."""
         return self._gathered + len(self.chunk) - self._position
 
     def feed(self, data: bytes) -> None:
-        """Call ``next_frame`` until it has no more before feeding again."""
+        """Take the next bytes. Call ``next_frame`` until it has no more before feeding again."""
         assert self._position == len(self.chunk), "the bytes before were not used up"
         self.chunk = data
         self._position = 0
 
     def next_frame(self) -> bytes | BytesIO | None:
-        """The next whole frame; None until more is fed. Raises FrameTooLong for one that is passed over, and WireError
-        for a size that breaks the limit: the end."""
+        """Return the next whole frame; None until more is fed. Raises FrameTooLong for one that is passed over, and
+        WireError for a size that breaks the limit: the end."""
         if self._frame is not None:
             return self._finish(self._frame)
         chunk, position = self.chunk, self._position
@@ -89,7 +89,7 @@ class FrameCutter:
         return None
 
     def _finish(self, frame: BytesIO) -> bytes | BytesIO | None:
-        """``frame``, which has begun."""
+        """Complete ``frame``, which has begun."""
         if not self._wanted:
             return self._pass_over()
         while True:
@@ -118,14 +118,14 @@ class FrameCutter:
         return frame.getvalue() if length < GATHERED_BYTES_MIN else frame
 
     def _begin_too_long(self, size: int) -> None:
-        """A frame begins that breaks the limit: its head is to be gathered."""
+        """Begin a frame that breaks the limit: gather its head."""
         if size < 1 or not self.passes_over:
             raise WireError(f"a frame of {size} bytes; 1 to {self.frame_bytes_max} are allowed")
         self._wanted = min(_PREFIX + size, HEAD_BYTES_MAX)
         self._left = _PREFIX + size - self._wanted
 
     def _pass_over(self) -> bytes | BytesIO | None:
-        """The rest of a frame that is too long goes as it comes; then the next frame comes out."""
+        """Drop the rest of a frame that is too long as it comes, then return the next frame."""
         count = min(self._left, len(self.chunk) - self._position)
         self._position += count
         self._left -= count
@@ -138,12 +138,12 @@ class FrameCutter:
         return self.next_frame()
 
     def _let_go(self) -> None:
-        """The chunk is used up. It may be much longer than what is kept of it, and all that is counted."""
+        """Drop the chunk, which is used up. It may be much longer than what is kept of it, and all that is counted."""
         self.chunk = b""
         self._position = 0
 
     def _gather(self, frame: BytesIO, length: int) -> None:
-        """Moves the next bytes of the chunk to ``frame``."""
+        """Move the next bytes of the chunk to ``frame``."""
         start, self._position = self._position, self._position + length
         frame.write(memoryview(self.chunk)[start : self._position])
         self._gathered += length

@@ -1,6 +1,6 @@
-"""What a broker says to every OpenWire client at first, and what a connection's two greetings make of it. Pure.
+"""Greeting of a broker to every OpenWire client, and the terms that follow from both greetings. Pure.
 
-Both sides send a WireFormatInfo at once and hold to what follows from the two; then the broker names itself, unasked
+Both sides send a WireFormatInfo at once and keep to the result of both; then the broker names itself, unrequested
 (BrokerInfo): a Java client waits for its id before the first XA transaction, without a limit.
 """
 
@@ -15,15 +15,15 @@ from tandemmq.broker.protocols.openwire.types import BrokerId
 from tandemmq.broker.protocols.openwire.wireformat import INACTIVITY_MS, INITIAL_DELAY_MS, LONG_MAX, negotiate, our_info
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
-# What a MessageDispatch has beside its message: names and ids. A message that was just short enough goes out, too.
+# Bytes of a MessageDispatch beside its message: names and ids. A message that was just short enough goes out, too.
 DISPATCH_BYTES = 64 * 1024
 
 
 class Terms(NamedTuple):
-    """What holds on one connection. Intervals in milliseconds, 0: none. A frame to the client has at most
+    """Terms of one connection. Intervals in milliseconds, 0: none. A frame to the client has at most
     ``dispatch_bytes_max`` bytes.
 
-    Whoever is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must send
+    A client that is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must send
     something.
     """
 
@@ -35,7 +35,7 @@ class Terms(NamedTuple):
 
 
 class Greeting:
-    """The same for all connections of one connector. ``broker_id`` stays the same for the life of the store.
+    """Greeting of all connections of one connector. ``broker_id`` stays the same for the life of the store.
 
     ``failover_uris`` are those of all brokers of a pair or set; clients with a failover transport learn them. Its owner
     may change it.
@@ -71,7 +71,7 @@ class Greeting:
         )
 
     def agree(self, theirs: WireFormatInfo) -> Terms:
-        """Raises WireError when there is nothing that both can speak."""
+        """Return the terms with a client. Raises WireError when there is nothing that both can speak."""
         agreement = negotiate(self._info, theirs)
         silence = agreement.inactivity_ms
         # AbstractInactivityMonitor: a sign of life three times in the time after which silence means the end.

@@ -1,4 +1,4 @@
-"""How a message begins that is longer than a frame may be: what it takes to refuse it. Pure.
+"""Head of a message that is longer than a frame may be: as much as its refusal needs. Pure.
 
     i4 size, u1 data type, i4 command id, bool response required, object producer id, object destination,
     object transaction id, ...
@@ -31,7 +31,7 @@ class MessageHead(NamedTuple):
 
 
 def read_head(head: bytes) -> MessageHead:
-    """Raises WireError for what is no message, or has no end of these fields in ``head``."""
+    """Read the head. Raises WireError for bytes that are no message, or have no end of these fields in ``head``."""
     if head[_KIND_AT] not in _KINDS:
         raise WireError(f"data type {head[_KIND_AT]} is no message")
     try:

@@ -3,7 +3,7 @@
     MessageAck    u4 size, u1 22, i4 command id, bool response required, object destination, object transaction,
                   object consumer id, i1 type, object first id, object last id, i4 count, no cause
 
-What is read here is read as codec.py reads it, or not at all: None leaves the frame to the interpreter.
+A frame is read here as codec.py reads it, or not at all: None leaves it to the interpreter.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STANDARD = int(AckType.STANDARD)
 
 
 def read_message_ack(data: bytes) -> MessageAck | None:
-    """The ack of a whole frame of that type; None if it holds anything unusual."""
+    """Return the ack of a whole frame of that type; None if it holds anything unusual."""
     try:
         command_id, response_required = _HEAD.unpack_from(data)
         destination, position = loose.read_destination(data, _HEAD.size)
@@ -57,7 +57,7 @@ def read_message_ack(data: bytes) -> MessageAck | None:
         else:
             transaction = None
             position += 1
-        # An object known by its bytes is what the interpreter made of them; any other is for the interpreter.
+        # An object known by its bytes is the one that the interpreter made of them; any other is for the interpreter.
         stop = position + 21 + (data[position + 3] << 8 | data[position + 4])
         consumer = KNOWN_IDS[data[position + 1 : stop]]
         if data[position] != 1 or type(consumer) is not ConsumerId:
@@ -86,8 +86,8 @@ class SingleAck:
 
 
 def read_single_ack(data: bytes) -> SingleAck | None:
-    """What a consumer with AUTO_ACKNOWLEDGE says of each message: STANDARD, of one message, in no transaction. None if
-    it is anything else, or anything is wrong with it."""
+    """Return the ack that a consumer with AUTO_ACKNOWLEDGE sends for each message: STANDARD, of one message, in no
+    transaction. None if it is anything else, or anything is wrong with it."""
     try:
         command_id, response_required = _HEAD.unpack_from(data)
         _, position = loose.read_destination(data, _HEAD.size)
@@ -107,7 +107,8 @@ def read_single_ack(data: bytes) -> SingleAck | None:
 
 
 def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
-    """Raises KeyError for one that is not of the usual form, or whose producer is not known yet."""
+    """Return the id, and the position behind it. Raises KeyError for one that is not of the usual form, or whose
+    producer is not known yet."""
     if not data[position]:
         return None, position + 1
     start = position + 5

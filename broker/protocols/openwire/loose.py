@@ -42,7 +42,7 @@ class LooseReader:
         return self.number() != 0
 
     def number(self) -> int:
-        """A data type."""
+        """Return a data type."""
         value = self.data[self.position]
         self.position += 1
         return value
@@ -71,7 +71,7 @@ class LooseReader:
         return self.decoded(self.octets(self.uint16())) if self.boolean() else None
 
     def decoded(self, data: bytes) -> str:
-        """The text of ``data``, which counts as work where it is not ASCII."""
+        """Return the text of ``data``, which counts as work where it is not ASCII."""
         if not data.isascii():
             self.spend(len(data) // _TEXT_BYTES)
         return decode_modified(data)
@@ -80,7 +80,7 @@ class LooseReader:
         return self.octets(self.int32()) if self.boolean() else None
 
     def is_marshalled(self) -> bool:
-        """Whether the object stands there as a frame of its own, which only the tight encoding may say."""
+        """Return False: only the tight encoding may hold the object as a frame of its own."""
         return False
 
     def uint16(self) -> int:
@@ -89,7 +89,7 @@ class LooseReader:
         return value
 
     def octets(self, length: int) -> bytes:
-        """``length`` bytes as they stand. A length beyond the frame is refused before anything is taken."""
+        """Return ``length`` bytes as they stand. A length beyond the frame is refused before anything is taken."""
         start, stop = self.position, self.position + length
         if not start <= stop <= len(self.data):
             raise WireError(f"a length of {length} bytes where the frame has {len(self.data) - start} left")
@@ -142,8 +142,8 @@ class LooseWriter:
         self.body += value
 
     def unmarshalled(self) -> None:
-        """What ``is_marshalled`` reads as False."""
+        """Write the flag that ``is_marshalled`` reads as False."""
 
     def take(self) -> bytes:
-        """All that was written, as it follows a frame's data type."""
+        """Return all that was written, as it follows a frame's data type."""
         return bytes(self.body)

@@ -1,7 +1,7 @@
 """OpenWire's commands: the table that the codec interprets (org.apache.activemq.command; openwire.md section 6).
 
-A class is a row of the table, its annotations the columns: see types.py. Defaults are what a Java field holds before
-anybody sets it. What only brokers keep in their journals (types 50 to 54) never travels, and is not known here; nor
+A class is a row of the table, its annotations the columns: see types.py. Defaults are the values of a Java field
+that is not set. Types of the journal alone (50 to 54) never travel, and are not known here; nor
 are the parts of commands that only datagrams need (60, 61).
 """
 
@@ -41,7 +41,8 @@ MAGIC = b"ActiveMQ"
 
 @dataclass(slots=True)
 class Command:
-    """What travels by itself. Each peer numbers its commands; a response's ``correlation_id`` repeats the number."""
+    """Structure that travels by itself. Each peer numbers its commands; a response's ``correlation_id`` repeats the
+    number."""
 
     command_id: Int = 0
     response_required: Bool = False
@@ -52,7 +53,7 @@ class Command:
 
 @structure(1, has_base=False)
 class WireFormatInfo(Command):
-    """The first command in each direction. wireformat.py knows what is in the properties."""
+    """First command in each direction. wireformat.py reads its properties."""
 
     magic: Annotated[bytes, Kind.MAGIC] = MAGIC
     version: Int = 0
@@ -90,7 +91,7 @@ class ConnectionInfo(Command):
     client_ip: Annotated[Text, Since(8)] = None
 
     def __repr__(self) -> str:
-        """Without the password: commands end up in logs."""
+        """Leave out the password: commands end up in logs."""
         return f"ConnectionInfo({self.connection_id}, client_id={self.client_id!r}, user_name={self.user_name!r})"
 
 
@@ -134,7 +135,7 @@ class ConsumerInfo(Command):
 
 @structure(6)
 class ProducerInfo(Command):
-    """Without ``destination`` each message names its own."""
+    """Producer; without ``destination`` each message names its own."""
 
     producer_id: Cached[ProducerId] = None
     destination: Cached[Destination] = None
@@ -158,7 +159,7 @@ class TransactionType(IntEnum):
 
 @structure(7)
 class TransactionInfo(Command):
-    """``type`` is a TransactionType, or what else a client thought of."""
+    """``type`` is a TransactionType, or another number of a client."""
 
     connection_id: Cached[ConnectionId] = None
     transaction_id: Cached[LocalTransactionId | XaTransactionId] = None
@@ -350,7 +351,7 @@ class MessagePull(Command):
 
 @structure(21)
 class MessageDispatch(Command):
-    """Without ``message``: a pull found nothing, or a browser has seen all."""
+    """Dispatch of a message; without ``message`` a pull found nothing, or a browser has seen all."""
 
     consumer_id: Cached[ConsumerId] = None
     destination: Cached[Destination] = None
@@ -360,7 +361,7 @@ class MessageDispatch(Command):
 
 @structure(22)
 class MessageAck(Command):
-    """``ack_type`` is an AckType, or what else a client thought of."""
+    """``ack_type`` is an AckType, or another number of a client."""
 
     destination: Cached[Destination] = None
     transaction_id: Cached[LocalTransactionId | XaTransactionId] = None

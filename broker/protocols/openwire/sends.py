@@ -1,6 +1,6 @@
-"""What becomes of a message that a client sends: the broker is asked to store it, or it is refused. Pure.
+"""Messages that a client sends: the broker stores them, or refuses them. Pure.
 
-A message is its producer's: which producers its connection has stands in ``producers``, by their whole ids.
+A message is its producer's: ``producers`` holds the producers of its connection, by their whole ids.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from tandemmq.store.records.utf import SURROGATE_LEAD
 _ID_BYTES_MAX = 1000
 _ID_SHOWN_MAX = 200
 
-# What a client's message has in its properties at most: values, those of lists and maps included, bytes, and characters
-# that Java writes as two. To decode them takes some 20 ms; what a store has is read whatever it has.
+# Limits of the properties of a client's message: values, those of lists and maps included, bytes, and characters
+# that Java writes as two. To decode them takes some 20 ms; a message of the store is read whatever it has.
 PROPERTIES_MAX = 10_000
 PROPERTIES_BYTES_MAX = 16 * 1024 * 1024
 PAIRS_MAX = 25_000
 
-# Message.getSize: what a message counts in a producer's window, beside its content and properties.
+# Message.getSize: the bytes that a message counts in a producer's window, beside its content and properties.
 MESSAGE_SIZE_MIN = 1024
 
 
 class Window(NamedTuple):
-    """The receipt of a message that its producer does not wait for, but counts (ProducerInfo.windowSize)."""
+    """Receipt of a message that its producer does not wait for, but counts (ProducerInfo.windowSize)."""
 
     producer_id: ProducerId
     size: int
 
 
 def send_of(frame: bytes | BytesIO, sequence: int, now: int, producers: dict[str, Producer]) -> Send | ProtocolFailure:
-    """Of a message in the store's form, which came at ``now`` (milliseconds since 1970); ``sequence`` is the broker's
-    number for it; ``frame`` as ``accept_frame`` takes it. Raises RecordDamaged."""
+    """Return the command for a message in the store's form, which came at ``now`` (milliseconds since 1970);
+    ``sequence`` is the broker's number for it; ``frame`` as ``accept_frame`` takes it. Raises RecordDamaged."""
     accepted = accept_frame(frame, sequence, now)
     message, producer_id = accepted.message, accepted.producer_id
     transaction = None if accepted.transaction is None else accepted.transaction.key
@@ -82,9 +82,9 @@ def send_of(frame: bytes | BytesIO, sequence: int, now: int, producers: dict[str
 
 
 def refusal_of(error: FrameTooLong, producers: dict[str, Producer]) -> ProtocolFailure:
-    """Of a message that is longer than a frame may be, and with it of its transaction. A Java client looks at the size
-    in tight encoding only; with a failover transport it would connect and send it again without end, were the
-    connection to end. Raises WireError for what is no message."""
+    """Return the refusal of a message that is longer than a frame may be, and with it of its transaction. A Java client
+    looks at the size in tight encoding only; with a failover transport it would connect and send it again without end,
+    were the connection to end. Raises WireError for what is no message."""
     head = read_head(error.head)
     producer = None if head.producer_id is None else producers.get(head.producer_id)
     receipt: Receipt | None = None
@@ -103,7 +103,7 @@ def refusal_of(error: FrameTooLong, producers: dict[str, Producer]) -> ProtocolF
 
 
 def _excess(message: Message) -> str | None:
-    """What its properties have more of than they may."""
+    """Return the limit that its properties exceed; None: they exceed none."""
     assert isinstance(message, OpenedMessage), "an accepted message has its frame"
     size = message.properties_bytes
     if size <= PROPERTIES_MAX:
@@ -116,11 +116,11 @@ def _excess(message: Message) -> str | None:
     try:
         return None if has_at_most(marshalled, PROPERTIES_MAX) else f"more than {PROPERTIES_MAX} values"
     except (RecordDamaged, IndexError, struct.error):
-        return None  # whoever decodes them comes no further
+        return None  # their decoder fails at the same place
 
 
 def _is_kept(id: str) -> bool:
-    """Whether the store can write it: a Java string may hold halves of characters."""
+    """Return whether the store can write ``id``: a Java string may hold halves of characters."""
     try:
         return len(id.encode()) <= _ID_BYTES_MAX
     except UnicodeEncodeError:
@@ -128,7 +128,7 @@ def _is_kept(id: str) -> bool:
 
 
 def _content_bytes(message: Message) -> int:
-    """Content and properties as they travel, which a producer counts by itself, too."""
+    """Return the bytes of content and properties as they travel, which a producer counts by itself, too."""
     assert message.raw is not None, "an accepted message has its frame"
     wire_message = message_of(message.raw)
     return len(wire_message.content or b"") + len(wire_message.marshalled_properties or b"")

@@ -1,11 +1,11 @@
-"""One OpenWire client's connection: bytes in, commands out; what the broker has to say in, bytes out. Pure.
+"""Connection of one OpenWire client: bytes in, commands out; the broker's replies in, bytes out. Pure.
 
-Promises: ``receive`` never raises, whatever arrives; after a fatal failure or ShutdownInfo nothing more is understood;
-every command that wants a response gets exactly one. What failed is an ExceptionResponse for whoever waits for it, and
-a ConnectionError for whoever does not; the connection goes on (TransportConnection). A message that comes in the
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or ShutdownInfo nothing more is parsed;
+every command that wants a response gets exactly one. A failure is an ExceptionResponse to a command that wants a
+response, else a ConnectionError; the connection goes on (TransportConnection). A message that comes in the
 store's form is neither decoded nor encoded: the frame that was sent is the one that is stored and dispatched.
 
-Bytes, receipts and liveness are here; what the client has open, and calls how, is the conversation's (conversation.py).
+Bytes, receipts and liveness are here; what the client has open, under which names, is in conversation.py.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _KEEP_ALIVE = schema.KeepAliveInfo()
 # Fields, objects and elements of arrays in one command of a client. A message has 35, and clients have arrays of some
 # brokers at most; so many take some milliseconds.
 FIELDS_MAX = 10_000
-# Each bit of what is read field by field may be an object.
+# Each bit of a frame that is read field by field may be an object.
 _WEIGHT = 8
 
 
@@ -84,11 +84,11 @@ class OpenWireSession(Output):
     _conversation: Conversation = field(init=False)
     _is_over: bool = field(default=False, init=False)
     _now: int = field(default=0, init=False)
-    # Deliveries that this client cannot be shown, for the next ``receive``, which they ask for.
+    # Deliveries that this client cannot get, for the next ``receive``, which they request.
     _refused: list[GiveUp | Pull] = field(default_factory=list, init=False)
     has_more: bool = field(default=False, init=False)
-    unfinished_bytes: int = field(default=0, init=False)  # what it holds of a frame that is not whole
-    # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
+    unfinished_bytes: int = field(default=0, init=False)  # of a frame that is not whole
+    # True if the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
     is_connected: bool = field(default=False, init=False)
     is_logged_in: bool = field(default=False, init=False)
     send_interval_ms: int = field(default=0, init=False)
@@ -96,7 +96,7 @@ class OpenWireSession(Output):
 
     @property
     def survives_errors(self) -> bool:
-        """Only what concerns the connection itself ends it (TransportConnection)."""
+        """True: only errors of the connection itself end it (TransportConnection)."""
         return True
 
     @property
@@ -109,18 +109,18 @@ class OpenWireSession(Output):
 
     @property
     def version(self) -> int:
-        """The version that is spoken; 0 until the client named its own."""
+        """Version that is spoken; 0 until the client named its own."""
         return self._wire.version if self.is_connected else 0
 
     @property
     def is_fault_tolerant(self) -> bool:
-        """Whether the client said that it has a failover transport."""
+        """True if the client said that it has a failover transport."""
         return self._conversation.is_fault_tolerant
 
     # ---- what the client says
 
     def receive(self, data: bytes) -> list[Command]:
-        """Understand the next bytes: the commands that are whole now. Never raises.
+        """Parse the next bytes: return the commands that are whole now. Never raises.
 
         A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it is the
         last command that this session ever gives. With ``has_more`` the list stops short: carry it out, then ask for
@@ -147,7 +147,7 @@ class OpenWireSession(Output):
                 if not isinstance(frame, bytes):
                     if self._is_stored_form and _MESSAGE_MIN <= frame.getbuffer()[4] <= _MESSAGE_MAX:
                         commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
-                        break  # it is as long as all that is understood at once
+                        break  # it is as long as all that is parsed at once
                     frame = frame.getvalue()
                 taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
@@ -177,18 +177,18 @@ class OpenWireSession(Output):
         return commands
 
     def peer_disconnect(self) -> Command | None:
-        """Its clients close both ways."""
+        """Return None: clients of OpenWire close both ways."""
         return None
 
     def end(self) -> None:
-        """Nothing more is understood: what came and was not is let go."""
+        """Parse nothing more, and drop what came and was not parsed."""
         self._is_over = True
         self.has_more = False
         self.unfinished_bytes = 0
         self._cutter = FrameCutter()
 
     def _understand(self, command: schema.Command, commands: list[Command]) -> None:
-        """Append what ``command`` asks for. Raises what no connection survives: WireError, RecordDamaged."""
+        """Append the commands for ``command``. Raises errors that no connection survives: WireError, RecordDamaged."""
         if not self.is_connected:
             self._shake_hands(command)
             return
@@ -211,7 +211,7 @@ class OpenWireSession(Output):
         if asked:
             commands += asked
             if isinstance(command, schema.ConnectionInfo):
-                # Long frames are for who says who he is. Nothing is read from him until he is known to be that.
+                # Long frames are for clients that log in. Nothing is read until the login is accepted.
                 self._cutter.frame_bytes_max = self.greeting.frame_bytes_max
                 self._cutter.passes_over = not (self._wire.is_tight or self._wire.is_cached)
             if isinstance(asked[-1], Disconnect):
@@ -222,7 +222,8 @@ class OpenWireSession(Output):
             self._respond(receipt)
 
     def _too_long(self, error: FrameTooLong) -> ProtocolFailure:
-        """A frame is longer than it may be: a message is refused alone, and anything else ends the connection."""
+        """Return the failure for a frame that is too long: a message is refused alone, and anything else ends the
+        connection."""
         try:
             return refusal_of(error, self._conversation.producers)
         except WireError as unsound:
@@ -232,7 +233,7 @@ class OpenWireSession(Output):
     # ---- handshake and liveness
 
     def _shake_hands(self, command: schema.Command) -> None:
-        """OpenWireFormat.renegotiateWireFormat: what comes next is in the agreed form, in both directions."""
+        """Agree on the form of all that comes next, in both directions (OpenWireFormat.renegotiateWireFormat)."""
         if not isinstance(command, schema.WireFormatInfo):
             raise WireError(f"{type(command).__name__} came before WireFormatInfo")
         self._terms = terms = self.greeting.agree(command)
@@ -254,14 +255,14 @@ class OpenWireSession(Output):
     # ---- what the broker says
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
-        """The Response to ConnectionInfo, if it asked for one, and where the other brokers are."""
+        """Write the Response to ConnectionInfo, if one is wanted, and the addresses of the other brokers."""
         self.is_logged_in = True
         self.receipt(command.receipt)
         if self.greeting.failover_uris and self.is_fault_tolerant:
             self.announce(self.greeting.failover_uris)
 
     def receipt(self, receipt: Any) -> None:
-        """The Response, or the ProducerAck, for the command that gave ``receipt``."""
+        """Write the Response, or the ProducerAck, for the command that gave ``receipt``."""
         if type(receipt) is Window:
             self._say(schema.ProducerAck(producer_id=receipt.producer_id, size=receipt.size))
             return
@@ -272,8 +273,8 @@ class OpenWireSession(Output):
         self._respond(receipt)
 
     def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
-        """MessageDispatch. What is for a consumer that its client has closed meanwhile is not said: the broker hears of
-        that with the next command."""
+        """Write MessageDispatch. A delivery to a consumer that its client has closed meanwhile is not written: the
+        broker learns of that with the next command."""
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is None:
             return
@@ -307,11 +308,12 @@ class OpenWireSession(Output):
         consumer.remember(tag, message)
 
     def _too_long_for_it(self, size: int) -> WireError:
-        """A Java client ends its connection for such a frame, and would be given the message again without end."""
+        """Return the error for a frame that is too long for a Java client, which would end its connection for it, and
+        get the message again without end."""
         return WireError(f"{size} bytes, and its consumer takes {self._dispatch_bytes_max} at most (maxFrameSize)")
 
     def _dispatch(self, consumer: Consumer, message: Message, redeliveries: int) -> schema.MessageDispatch:
-        """For a client that speaks another form than the store's."""
+        """Return the dispatch for a client that speaks another form than the store's."""
         wire_message = message_of(frame_of(message))
         wire_message.jmsx_group_first_for_consumer = consumer.begins_group(message)
         return schema.MessageDispatch(
@@ -322,28 +324,30 @@ class OpenWireSession(Output):
         )
 
     def nothing(self, subscription_id: str) -> None:
-        """MessageDispatch without a message: the consumer need not wait (ActiveMQMessageConsumer, QueueBrowser)."""
+        """Write MessageDispatch without a message: the consumer need not wait (ActiveMQMessageConsumer,
+        QueueBrowser)."""
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is not None:
             self._say(schema.MessageDispatch(consumer_id=consumer.consumer_id))
 
     def drop_prepared(self) -> None:
-        """Nothing is made ready off the loop."""
+        """Do nothing: no message is encoded off the loop."""
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
-        """ConsumerControl (AbstractSubscription.updateConsumerPrefetch)."""
+        """Write ConsumerControl (AbstractSubscription.updateConsumerPrefetch)."""
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is not None:
             self._say(schema.ConsumerControl(consumer_id=consumer.consumer_id, prefetch=prefetch))
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
-        """ConsumerControl: its client closes the consumer (AbortSlowConsumerStrategy). It has no room for a reason."""
+        """Write ConsumerControl: its client closes the consumer (AbortSlowConsumerStrategy). It has no room for a
+        reason."""
         consumer_id = self._conversation.end_consumer(subscription_id)
         if consumer_id is not None:
             self._say(schema.ConsumerControl(consumer_id=consumer_id, close=True))
 
     def prepared(self, receipt: Any, is_read_only: bool) -> None:
-        """IntegerResponse: XA_OK or XA_RDONLY."""
+        """Write IntegerResponse: XA_OK or XA_RDONLY."""
         assert isinstance(receipt, Pending), "it is what this session gave"
         if is_read_only and receipt.done is not None:
             receipt.done()
@@ -352,14 +356,14 @@ class OpenWireSession(Output):
             self._say(schema.IntegerResponse(correlation_id=receipt.command_id, result=result))
 
     def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
-        """DataArrayResponse; its array is never null."""
+        """Write DataArrayResponse; its array is never null."""
         if receipt is not None:
             self._say(schema.DataArrayResponse(correlation_id=receipt, data=tuple(branches)))
 
     def fail(self, error: ClientError) -> None:
-        """ExceptionResponse to the command that waits, ConnectionError if none does.
+        """Write ExceptionResponse to the command that waits, ConnectionError if none does.
 
-        Nothing is said before the handshake: the client could not read it yet.
+        Nothing is written before the handshake: the client could not read it yet.
         """
         receipt = error.receipt
         if isinstance(receipt, Pending):
@@ -380,7 +384,7 @@ class OpenWireSession(Output):
         self._say(schema.ConnectionError(exception=exception, connection_id=id))
 
     def announce(self, urls: Sequence[str], *, is_rebalance: bool = False, reconnect_to: str = "") -> None:
-        """Tell a client with a failover transport where it finds brokers, and to go to ``reconnect_to`` now
+        """Send a client with a failover transport the addresses of brokers, and the one to reconnect to now
         (ConnectionControl)."""
         if self.is_connected:
             self._say(
@@ -390,16 +394,16 @@ class OpenWireSession(Output):
             )
 
     def tell_brokers(self) -> None:
-        """Clients with a failover transport get the addresses as they are now (ConnectionControl)."""
+        """Send clients with a failover transport the addresses as they are now (ConnectionControl)."""
         if self.greeting.failover_uris and self.is_fault_tolerant:
             self.announce(self.greeting.failover_uris)
 
     def heart_beat(self) -> None:
-        """A sign of life (KeepAliveInfo)."""
+        """Write a sign of life (KeepAliveInfo)."""
         self._say(_KEEP_ALIVE)
 
     def _respond(self, command_id: int | None) -> None:
-        """A Response, if somebody waits for one."""
+        """Write a Response, if the client waits for one."""
         if command_id is None:
             return
         if self._is_stored_form:
@@ -412,7 +416,7 @@ class OpenWireSession(Output):
 
 
 def _transaction_of(command: schema.Command) -> str | None:
-    """The transaction of which ``command``, an acknowledgement, is a part."""
+    """Return the transaction of which ``command``, an acknowledgement, is a part."""
     if isinstance(command, schema.MessageAck) and command.transaction_id is not None:
         return command.transaction_id.key
     return None

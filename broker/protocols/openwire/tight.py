@@ -1,4 +1,4 @@
-"""The tight encoding: what can be said in bits is said before the body, for the whole frame at once.
+"""Tight encoding: flags and small values stand as bits before the body, for the whole frame at once.
 
     u1 n, or C0 u1 n, or 80 u2 n       n <= 32767: how many bytes of bits follow
     n bytes                            bit k is bit k % 8 of byte k / 8, the least first
@@ -115,7 +115,7 @@ class TightWriter(LooseWriter):
         self.boolean(False)
 
     def take(self) -> bytes:
-        """The bits, then the body."""
+        """Return the bits, then the body."""
         count = (len(self._bits) + 7) // 8
         if count > BIT_BYTES_MAX:
             raise WireError(f"{count} bytes of booleans, at most {BIT_BYTES_MAX}")

@@ -19,7 +19,7 @@ from tandemmq.store.records.transactions import XaTransactionId
 
 
 def command_of(info: TransactionInfo, receipt: Receipt | None) -> Begin | Prepare | Commit | Abort | None:
-    """What ``info``, which is no RECOVER, asks of the broker; None for END, which only marks a place in the order."""
+    """Return the command for ``info``, which is no RECOVER; None for END, which only marks a place in the order."""
     id = info.transaction_id
     if id is None:
         raise refusal(f"TransactionInfo of type {info.type} names no transaction")

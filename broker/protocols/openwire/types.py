@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Kind(Enum):
-    """How a field travels."""
+    """Form of a field on the wire."""
 
     BOOL = "bool"
     BYTE = "byte"
@@ -48,13 +48,13 @@ class Kind(Enum):
 
 
 class Since(NamedTuple):
-    """The first version that has the field."""
+    """First version that has the field."""
 
     version: int
 
 
 class Until(NamedTuple):
-    """The last version that has the field."""
+    """Last version that has the field."""
 
     version: int
 
@@ -72,7 +72,7 @@ Array = Annotated[tuple[T | None, ...] | None, Kind.ARRAY]
 
 
 class Field(NamedTuple):
-    """One field of a structure. ``classes``: what a nested, cached or array's object may be."""
+    """Field of a structure. ``classes``: types of the object in a nested or cached field or an array."""
 
     name: str
     kind: Kind
@@ -82,7 +82,7 @@ class Field(NamedTuple):
 
 
 class Description(NamedTuple):
-    """How values of a class travel: the structure's number, its first version, its fields in the order of the wire.
+    """Form of a class on the wire: the structure's number, its first version, its fields in the order of the wire.
 
     ``make`` takes the fields by name.
     """
@@ -100,12 +100,12 @@ class Description(NamedTuple):
 
 # data type -> description; complete once schema.py is imported
 DESCRIPTIONS: dict[int, Description] = {}
-# class -> data type, for all but destinations, whose kind tells
+# class -> data type, for all but destinations, whose kind is the type
 NUMBERS: dict[type, int] = {}
 
 
 def wire(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[type[T]], type[T]]:
-    """Registers a structure's class. ``has_base``: the fields of the superclasses travel too."""
+    """Register a structure's class. ``has_base``: the fields of the superclasses travel too."""
 
     def register(cls: type[T]) -> type[T]:
         hints = get_type_hints(cls, localns={cls.__name__: cls}, include_extras=True)
@@ -121,13 +121,13 @@ def wire(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[typ
 
 @dataclass_transform()
 def structure(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[type[T]], type[T]]:
-    """As ``wire``, for a class that becomes a dataclass with slots."""
+    """Register a class as ``wire`` does, and make it a dataclass with slots."""
     register = wire(number, since, has_base=has_base)
     return lambda cls: register(dataclass(slots=True)(cls))
 
 
 def _field(name: str, hint: Any) -> Field:
-    """The field that an annotation describes."""
+    """Return the field that an annotation describes."""
     inner, *marks = get_args(hint)
     since, until, kind = 1, VERSION_MAX, None
     for mark in marks:
@@ -143,7 +143,7 @@ def _field(name: str, hint: Any) -> Field:
 
 
 def _classes(hint: Any) -> list[type]:
-    """The classes named anywhere in ``A | B | None`` or ``tuple[A | None, ...] | None``."""
+    """Return the classes named anywhere in ``A | B | None`` or ``tuple[A | None, ...] | None``."""
     if get_origin(hint) in (Union, UnionType, tuple):
         return [found for part in get_args(hint) for found in _classes(part)]
     return [hint] if isinstance(hint, type) and hint is not type(None) else []
@@ -202,7 +202,7 @@ class MessageId(NamedTuple):
 
     @property
     def key(self) -> str | None:
-        """What a message of the store with this id has as ``message_id``; None for an id that says nothing."""
+        """Return the ``message_id`` of a stored message with this id; None for an id without content."""
         if self.producer_id is not None:
             return f"{self.producer_id}:{self.producer_sequence_id}"
         return None if self.text_view is None else loose.producer_key(self.text_view)
@@ -247,7 +247,7 @@ NUMBERS[XaTransactionId] = loose.XA_TRANSACTION_ID
 
 
 def number_of(value: object) -> int | None:
-    """The data type of a value; None for what OpenWire has no structure for."""
+    """Return the data type of a value; None for what OpenWire has no structure for."""
     if type(value) is Destination:
         return loose.DESTINATION_BASE + value.kind
     return NUMBERS.get(type(value))
@@ -265,7 +265,7 @@ class StackFrame(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Throwable:
-    """A Java exception by the name of its class. ``stack`` and ``cause`` travel only where both sides want them."""
+    """Java exception by the name of its class. ``stack`` and ``cause`` travel only where both sides want them."""
 
     class_name: str | None
     message: str | None

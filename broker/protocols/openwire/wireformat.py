@@ -1,11 +1,11 @@
-"""What two peers agree on before the first command: the contents of WireFormatInfo.
+"""Agreement of two peers before the first command: the contents of WireFormatInfo.
 
     properties = primitive map of the names below      (openwire.md 2.3)
 
 A WireFormatInfo is not confirmed: both sides compute the same agreement from the two that were sent, and use
 it from the next frame on. We ask for loose frames without cache, in the newest version, so that a message's bytes are
-the same on the wire and in the journal (RAW_VERSIONS); and what both do not want, neither does. Only in version 12 does
-a 6.x client convert the names of exceptions (faults.py).
+the same on the wire and in the journal (RAW_VERSIONS); and a feature is used only if both want it. Only in version 12
+does a 6.x client convert the names of exceptions (faults.py).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ INITIAL_DELAY_MS = 10_000
 # Java's encoder never ends its sweep of a cache smaller than 100; this is its default.
 CACHE_SIZE = 1024
 
-PROPERTIES_MAX = 64  # what newer Java readers take
+PROPERTIES_MAX = 64  # limit of newer Java readers
 PROPERTIES_BYTES_MAX = 16 * 1024
 
 LONG_MAX = (1 << 63) - 1
 
-# name -> type of its value; the rest is for people
+# name -> type of its value; the rest is information
 _TYPES: dict[str, type] = {
     "StackTraceEnabled": bool,
     "TcpNoDelayEnabled": bool,
@@ -56,7 +56,8 @@ def our_info(
     inactivity_ms: int = INACTIVITY_MS,
     initial_delay_ms: int = INITIAL_DELAY_MS,
 ) -> WireFormatInfo:
-    """What a broker says first. ``max_frame_size``: of what it writes; ``inactivity_ms`` 0: no heart-beats."""
+    """Return a broker's first command. ``max_frame_size``: of frames that it writes; ``inactivity_ms`` 0: no
+    heart-beats."""
     # The types are fixed: Java casts.
     properties: dict[str, Any] = {
         "StackTraceEnabled": False,
@@ -75,7 +76,8 @@ def our_info(
 
 
 def properties_of(info: WireFormatInfo) -> dict[str, Any]:
-    """What a WireFormatInfo says beside its version. Raises WireError for what no peer may say there."""
+    """Return the properties of a WireFormatInfo, all but its version. Raises WireError for values that are not allowed
+    there."""
     data = info.marshalled_properties
     if data is None:
         return {}
@@ -98,8 +100,8 @@ def properties_of(info: WireFormatInfo) -> dict[str, Any]:
 
 
 class Agreement(NamedTuple):
-    """What holds for both directions. ``inactivity_ms`` 0: silence has no bound. ``max_frame_size``: of what the peer
-    reads; it may switch its look at that off (MaxFrameSizeEnabled)."""
+    """Terms for both directions. ``inactivity_ms`` 0: silence has no bound. ``max_frame_size``: of frames that the peer
+    reads; it may switch that check off (MaxFrameSizeEnabled)."""
 
     version: int
     is_tight: bool
@@ -111,7 +113,7 @@ class Agreement(NamedTuple):
     initial_delay_ms: int
 
     def wire_format(self) -> WireFormat:
-        """For one connection: it holds that connection's caches."""
+        """Return the wire format for one connection: it holds that connection's caches."""
         return WireFormat(
             self.version,
             is_tight=self.is_tight,
@@ -122,7 +124,8 @@ class Agreement(NamedTuple):
 
 
 def negotiate(ours: WireFormatInfo, theirs: WireFormatInfo) -> Agreement:
-    """What follows from both infos (OpenWireFormat.renegotiateWireFormat). Raises WireError where nothing does."""
+    """Return the agreement from both infos (OpenWireFormat.renegotiateWireFormat). Raises WireError where there is
+    none."""
     if theirs.version < 1:
         raise WireError(f"WireFormatInfo: there is no OpenWire {theirs.version}")
     mine, peers = properties_of(ours), properties_of(theirs)
@@ -131,11 +134,11 @@ def negotiate(ours: WireFormatInfo, theirs: WireFormatInfo) -> Agreement:
         return bool(mine.get(name) and peers.get(name))
 
     def least(name: str, otherwise: int) -> int:
-        """The least of what both say; those that say nothing, or no positive number, have no opinion."""
+        """Return the least of both values; absent values, and those that are not positive, do not count."""
         return min((value for value in (mine.get(name) or 0, peers.get(name) or 0) if value > 0), default=otherwise)
 
     def least_or_off(name: str) -> int:
-        """The least of what both say, where 0 or nothing switches it off."""
+        """Return the least of both values, where 0 or nothing switches it off."""
         return max(min(mine.get(name) or 0, peers.get(name) or 0), 0)
 
     return Agreement(

@@ -1,9 +1,9 @@
-"""What an advisory says, as ActiveMQ tells it to STOMP clients: the command in it as JSON (jms-advisory-json). Pure.
+"""Advisories as ActiveMQ sends them to STOMP clients: the command in them as JSON (jms-advisory-json). Pure.
 
     {"ConsumerInfo":{"commandId":0,"responseRequired":false,"consumerId":{"connectionId":"ID:a-1","sessionId":1,...
 
-Names and shapes are those that XStream makes of ActiveMQ's classes. What is not set is left out, and so are the bytes
-of a message in an advisory: its body and its properties.
+Names and shapes are those that XStream makes of ActiveMQ's classes. Fields that are not set are left out, and so are
+the bytes of a message in an advisory: its body and its properties.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLASSES = {
 
 
 def is_told_as_json(message: Message, transformation: str | None) -> bool:
-    """Whether that is how a subscription that asks for ``transformation`` gets it."""
+    """Return whether a subscription with ``transformation`` gets the advisory as JSON."""
     return (
         message.body_kind is BodyKind.NONE
         and transformation in (None, TRANSFORMATION, "jms-json")
@@ -38,7 +38,7 @@ def is_told_as_json(message: Message, transformation: str | None) -> bool:
 
 
 def told_as_json(message: Message) -> bytes:
-    """The body; empty for an advisory that says all in its properties."""
+    """Return the body; empty for an advisory whose content is all in its properties."""
     try:
         structure = message_of(frame_of(message)).data_structure
     except WireError:

@@ -1,9 +1,9 @@
-"""How STOMP names destinations, and back. Pure.
+"""Names of destinations in STOMP, and back. Pure.
 
     /queue/a  /topic/a                          a, and a name without such a prefix is the queue of that whole name,
                                                 slashes and all
     /temp-queue/a  /temp-topic/a                this connection's own: made at its first use, gone with the connection
-    /remote-temp-queue/x  /remote-temp-topic/x  anybody's, under the name that the broker gave it: what a reply-to says
+    /remote-temp-queue/x  /remote-temp-topic/x  of any connection, by the name that the broker gave it: for a reply-to
     /queue/a,/topic/b                           a composite
     /queue/a.*  /topic/a.>                      a wildcard
 
@@ -35,10 +35,10 @@ _WRITTEN = {kind: prefix for prefix, kind in _PREFIXES.items()}
 
 
 class DestinationNames:
-    """What one connection's names mean. ``own``: its temporary ones, which others call by another name;
+    """Names of one connection and their destinations. ``own``: its temporary ones, which others call by another name;
     ``created``: those that it named since that was emptied; ``known``: what ``read`` need not parse again.
 
-    ``secret`` makes names that cannot be guessed: a client that knows the name of a temporary one was given it."""
+    ``secret`` makes names that cannot be guessed: a client knows the name of a temporary one only if it got it."""
 
     __slots__ = ("_connection_id", "_secret", "_temporary", "created", "known", "own")
 
@@ -51,7 +51,7 @@ class DestinationNames:
         self.created: list[Destination] = []
 
     def read(self, text: str) -> Destination:
-        """The destination that ``text`` names; raises a ClientError that is not fatal for what names none."""
+        """Return the destination that ``text`` names; raise a ClientError that is not fatal where it names none."""
         found = self.known.get(text)
         if found is not None:
             return found
@@ -65,13 +65,14 @@ class DestinationNames:
         return first
 
     def read_reply_to(self, text: str) -> Destination | None:
-        """The destination of a reply-to header; None for a name without prefix, which stays a property (ActiveMQ)."""
+        """Return the destination of a reply-to header; None for a name without prefix, which stays a property
+        (ActiveMQ)."""
         if text.strip().startswith((*_PREFIXES, *_TEMPORARY)):
             return self.read(text)
         return None
 
     def write(self, destination: Destination) -> str:
-        """The name by which this connection sends and subscribes to it."""
+        """Return the name by which this connection sends and subscribes to it."""
         own = self.own.get(destination)
         return write_destination(destination) if own is None else own
 
@@ -114,7 +115,7 @@ class DestinationNames:
 
 
 def write_destination(destination: Destination) -> str:
-    """The name by which every connection but a temporary destination's own sends and subscribes to it."""
+    """Return the name by which every connection but a temporary destination's own sends and subscribes to it."""
     kind, name = destination
     if "," not in name:
         return _WRITTEN[kind] + name

@@ -3,8 +3,8 @@
     frame = command EOL *(header EOL) EOL *octet NUL *EOL          (STOMP 1.2, Augmented BNF)
 
 Promises: however the bytes were cut on their way, the same frames come out; no byte is searched twice, and
-what is kept of an unfinished frame stays under the limits. What differs between the versions stands in three
-values of :class:`Dialect`, nowhere else. Is told whose body may hold a NUL, and knows no command beside, and none
+the part of an unfinished frame that is kept stays under the limits. Differences of the versions stand in three
+values of :class:`Dialect`, nowhere else. Gets the commands whose body may hold a NUL, and knows no others, and none
 of the states a connection may be in.
 """
 
@@ -29,7 +29,7 @@ CR = 0x0D
 
 
 class Limits(NamedTuple):
-    """What a peer may send at most (ActiveMQ's StompWireFormat, and its maxDataLength for the frame)."""
+    """Limits of what a peer may send (ActiveMQ's StompWireFormat, and its maxDataLength for the frame)."""
 
     command_bytes_max: int = 1024
     header_line_bytes_max: int = 10 * 1024
@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 
 
 class Dialect:
-    """One version's rules for lines and escapes.
+    """Rules of one version for lines and escapes.
 
     ``drops_cr``: a CR right before LF belongs to the line's end. STOMP 1.2 says so; ActiveMQ does it in 1.0 too,
     and so for every CONNECT, which is read before the version is known. In 1.1 it belongs to the value.
@@ -53,7 +53,7 @@ class Dialect:
         self.version = version
         self.drops_cr = drops_cr
         self.trims = trims
-        # Backslash first, for it is in what the others become. A chain of replacements: a third of translate's time.
+        # Backslash first, for other escapes contain it. A chain of replacements: a third of translate's time.
         self._escapes = tuple((escapes | {"\0": " "} | ({} if "\n" in escapes else {"\n": " ", "\r": " "})).items())
         self._unescapes = {escape: character for character, escape in escapes.items()}
         # Likewise: an escaped backslash is a NUL until nothing else is escaped.
@@ -66,22 +66,22 @@ class Dialect:
         return bool(self._unescapes)
 
     def may_name(self, name: str) -> bool:
-        """Whether a header may have that name. Without escapes it would end at a colon, and what another client called
-        ``JMSXUserID:admin`` be read as the header JMSXUserID; and where blanks do not count none may surround it."""
+        """Return whether a header may have that name. Without escapes it would end at a colon, and ``JMSXUserID:admin``
+        of another client would be read as the header JMSXUserID; and where blanks do not count none may surround it."""
         return self.has_escapes or (":" not in name and "\n" not in name and name == name.strip())
 
     def escape(self, text: str) -> str:
-        """``text`` as it may stand in a header name or value.
+        """Return ``text`` as it may stand in a header name or value.
 
-        What a version has no way to say (NUL in any, line ends in 1.0) becomes a blank: no client may add headers
-        or end a frame by what he wrote into a value.
+        Characters that a version cannot express (NUL in any, line ends in 1.0) become a blank: no client may add
+        headers or end a frame by a value.
         """
         for character, escape in self._escapes:
             text = text.replace(character, escape)
         return text
 
     def destination(self, value: Destination) -> str:
-        """``write_destination``, escaped; kept for the next time."""
+        """Return ``write_destination``, escaped; keep it for the next time."""
         text = self._destinations.get(value)
         if text is None:
             text = self.escape(write_destination(value))
@@ -89,7 +89,7 @@ class Dialect:
         return text
 
     def message_id(self, value: str) -> str:
-        """``value``, escaped; what precedes its number is kept for the next one."""
+        """Return ``value``, escaped; keep what precedes its number for the next one."""
         producer, _, number = value.rpartition(":")
         if not producer or not number.isdecimal():
             return self.escape(value)
@@ -100,8 +100,8 @@ class Dialect:
         return text + number
 
     def unescape(self, text: str) -> str:
-        """STOMP 1.1 and 1.2, Value Encoding: undefined escape sequences are a fatal protocol error. ``text`` has no
-        NUL."""
+        """Undo the escapes of ``text``, which has no NUL. STOMP 1.1 and 1.2, Value Encoding: undefined escape sequences
+        are a fatal protocol error."""
         if "\\" not in text:
             return text
         plain = text
@@ -136,8 +136,8 @@ PASSED_OVER_BYTES_MAX = 1 << 31
 
 
 class FrameTooLong(ClientError):
-    """A frame breaks the limit, and its head was read. It alone is refused, and passed over. ``transaction``: of which
-    it was to be a part."""
+    """Frame beyond the limit, whose head was read. The frame alone is refused, and passed over. ``transaction``: of
+    which it was to be a part."""
 
     def __init__(self, message: str, detail: str, headers: Headers) -> None:
         super().__init__(message, detail, is_fatal=False, kind=ErrorKind.RESOURCE, receipt=headers.get("receipt"))
@@ -207,7 +207,7 @@ class FrameParser:
             self.partial = bytearray()
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame as (command, headers, body), or None when more bytes are needed."""
+        """Return the next whole frame as (command, headers, body), or None when more bytes are needed."""
         data = self.data
         start = self.offset
         size = len(data)
@@ -256,7 +256,7 @@ class FrameParser:
         return command, headers, data[body_start:body_end]
 
     def _head(self, data: bytes, start: int) -> Head | None:
-        """The head that begins at ``start``. None: it is not whole, and waits."""
+        """Return the head that begins at ``start``. None: it is not whole, and waits."""
         dialect = self.dialect
         head_end = data.find(b"\n\n", start)
         if head_end >= 0:
@@ -305,8 +305,8 @@ class FrameParser:
     # ---- frames that are too long
 
     def _pass_over(self, headers: Headers, end: int) -> ClientError:
-        """Why the next frame does not come out, which ends before ``end``, or with a NUL that has not come
-        (_UNTIL_NUL)."""
+        """Return the error for the next frame, which is too long, and skip it: it ends before ``end``, or with a NUL
+        that has not come (_UNTIL_NUL)."""
         message = "The maximum frame length was exceeded"
         limit = self.limits.frame_bytes_max
         detail = f"A frame may have {limit} bytes at most (wireFormat.maxFrameSize of the connector)."
@@ -321,7 +321,7 @@ class FrameParser:
         return FrameTooLong(message, detail, headers)
 
     def _passed_over(self, data: bytes) -> bytes:
-        """What of ``data`` comes behind a frame that is too long."""
+        """Return the bytes of ``data`` behind a frame that is too long."""
         end = data.find(b"\0") + 1 if self._left == _UNTIL_NUL else min(self._left, len(data))
         if self._left > 0:
             self._left -= end
@@ -346,7 +346,7 @@ class FrameParser:
             self._may_end_head(0)
 
     def _may_end_head(self, searched: int) -> bool:
-        """Whether the head in the partial frame is whole, of which ``searched`` bytes were searched before.
+        """Return whether the head in the partial frame is whole, of which ``searched`` bytes were searched before.
 
         Counts its lines on the way: an endless head must not fill the memory before it is parsed.
         """
@@ -427,5 +427,5 @@ def _no_blank_line() -> ClientError:
 
 
 def missing(command: str, header: str) -> ClientError:
-    """The error for a frame that lacks a header."""
+    """Return the error for a frame that lacks a header."""
     return ClientError(f"{command} lacks the header {header}", f"{command} must have the header {header}.")

@@ -8,15 +8,15 @@
       ...
 
 The JSON is Jettison's reading of the XML: elements of one name that stand beside each other are an array, a single one
-is none, and an empty element is "". What it loses (the order of a list's items of different types, texts that look
-like numbers) is not lost in what we write: texts stay texts.
+is none, and an empty element is "". It loses facts (the order of a list's items of different types, texts that look
+like numbers) that our documents keep: texts stay texts.
 
 Only maps, lists and plain values are read, each by its name in a table; no name ever makes anything else. XML with a
-document type is refused, for its entities can grow. What is read may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX
+document type is refused, for its entities can grow. A document may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX
 values: they are freed in one step.
 
-What is long is read and written on a thread. No step of it keeps the interpreter from other threads for more than a few
-milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code and not by that in C, and XML in pieces.
+A long document is read or written on a thread. No step of it keeps the interpreter from other threads for more than a
+few milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code, not by that in C, and XML in pieces.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from xml.parsers import expat
 from tandemmq.broker.core.numbers import java_text, whole_number
 from tandemmq.store.records.properties import NESTING_MAX, Byte, Char, Float, Long, Short
 
-#: While a map is read, it takes 30 times as much.
+#: A map takes 30 times as much memory while it is read.
 DOCUMENT_BYTES_MAX = 1 << 20
 PIECE_BYTES_MAX = 16 * 1024
 #: Elements of XML or values of JSON, those within others included.
 VALUES_MAX = 50_000
 #: Longer, in XML: values have no attributes, and expat reads all of an element's at once.
 _LONG_TAG = re.compile(rb"<[^!<>][^<>]{1024}")
-#: What has no tags in it.
+#: Sections without tags in them.
 _SECTIONS = ((b"<![CDATA[", b"]]>"), (b"<!--", b"-->"), (b"<?", b"?>"))
 
 _F32 = struct.Struct(">f")
@@ -49,7 +49,7 @@ _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
 class Element:
-    """An element of XStream's: its name, and its text or the elements in it."""
+    """Element of XStream: its name, and its text or the elements in it."""
 
     __slots__ = ("children", "name", "text")
 
@@ -131,7 +131,7 @@ def _integer(bits: int, make: Callable[[int], int]) -> Callable[[str], int]:
 
 
 def _float(text: str) -> Float:
-    """The nearest number of 32 bits."""
+    """Return the nearest number of 32 bits."""
     value = _double(text)
     try:
         return Float(*_F32.unpack(_F32.pack(value)))
@@ -190,7 +190,7 @@ def _too_many() -> ValueError:
 
 
 def write_xml(entries: dict[str, Any]) -> bytes:
-    """As XStream's PrettyPrintWriter."""
+    """Return the map as XML, in the form of XStream's PrettyPrintWriter."""
     lines: list[str] = []
     _write_element(lines, _element_of(entries), "")
     return "\n".join(lines).encode("utf-8", "replace")
@@ -214,7 +214,7 @@ _ESCAPES |= {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&
 
 
 def read_xml(data: bytes) -> dict[str, Any]:
-    """The inverse of :func:`write_xml`. Raises ValueError for anything that is not a map."""
+    """Return the map of XML, the inverse of :func:`write_xml`. Raises ValueError for anything that is not a map."""
     _check_size(data)
     if _has_long_tag(data):
         raise ValueError("a tag of more than 1 KiB is not read")
@@ -279,7 +279,7 @@ def _has_long_tag(data: bytes) -> bool:
 
 
 def write_json(entries: dict[str, Any]) -> bytes:
-    """As Jettison's mapped convention."""
+    """Return the map as JSON, in Jettison's mapped convention."""
     root = _element_of(entries)
     # In pieces, which is by Python's own code: json.dumps keeps the interpreter to itself until it is done.
     pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode({root.name: _json_of(root)})
@@ -308,7 +308,7 @@ _JSON_VALUES: dict[str, Callable[[str], Any]] = {
 
 
 def read_json(data: bytes) -> dict[str, Any]:
-    """The inverse of :func:`write_json`. Raises ValueError for anything that is not a map."""
+    """Return the map of JSON, the inverse of :func:`write_json`. Raises ValueError for anything that is not a map."""
     _check_size(data)
     try:
         document = json.loads(data, cls=None if len(data) <= PIECE_BYTES_MAX else _PythonDecoder)
@@ -321,7 +321,7 @@ def read_json(data: bytes) -> dict[str, Any]:
 
 
 class _PythonDecoder(json.JSONDecoder):
-    """Other threads go on beside it. Raises ValueError for more than VALUES_MAX values."""
+    """Decoder that lets other threads run meanwhile. Raises ValueError for more than VALUES_MAX values."""
 
     def __init__(self) -> None:
         super().__init__()

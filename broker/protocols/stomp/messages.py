@@ -25,7 +25,7 @@ from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
 from tandemmq.store.records.properties import decode_properties, encode_properties
 
 PRIORITY_MAX = 9
-# Ours alone: by which name and number this client will send this message again, if it must (docs/duplicates.md). It
+# Ours alone: the name and number by which a client repeats this message, if it must (docs/duplicates.md). It
 # never comes back on a MESSAGE: a bridge that copies all headers would make a message of its own a duplicate.
 SEND_ID = "tandemmq-send-id"
 _SEND_ID = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
@@ -34,7 +34,7 @@ _SEND_ID = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
 _READ_BY_SESSION = frozenset(("destination", "receipt", "transaction", "persistent"))
 # Headers of a SEND that neither have a field nor come back on the MESSAGE.
 _DROPPED = frozenset(("message-id", "redelivered", "subscription", "JMSXUserID"))
-# Names that a property may not have on a MESSAGE, for the broker says them itself.
+# Names that a property may not have on a MESSAGE, for the broker writes them itself.
 _RESERVED = frozenset(
     (
         "ack",
@@ -60,10 +60,10 @@ _RESERVED = frozenset(
 def apply_headers(
     message: Message, headers: Headers, names: DestinationNames, user: str | None
 ) -> Callable[[], None] | None:
-    """Set what the headers of a SEND by ``user`` say about ``message`` beyond destination, persistent and body.
+    """Set all that the headers of a SEND by ``user`` define of ``message`` beyond destination, persistent and body.
 
-    Return what sets its body, where that takes longer than a millisecond or two. Raises a ClientError that is not fatal
-    when a value is not what its header needs: the SEND is refused.
+    Return a function that sets its body, where that takes longer than a millisecond or two. Raises a ClientError that
+    is not fatal when a value does not fit its header: the SEND is refused.
     """
     properties: dict[str, PropertyValue] = {}
     for name, value in headers.items():
@@ -93,11 +93,11 @@ def apply_headers(
 
 
 def _transform(message: Message, properties: dict[str, PropertyValue]) -> Callable[[], None] | None:
-    """A body that the header transformation calls a map becomes one (JmsFrameTranslator.convertFrame), at once or when
-    what is returned is called.
+    """Make a map of a body that the header transformation calls one (JmsFrameTranslator.convertFrame), at once or by
+    the function that is returned.
 
-    What cannot be read stays the text it is, with the reason in the property transformation-error, as there. Objects
-    are refused: to make one is to run what another client wrote.
+    A body that cannot be read stays text, with the reason in the property transformation-error, as there. Objects are
+    refused: to make one is to run what another client wrote.
     """
     name = str(properties["transformation"])
     if name.startswith("jms-object"):
@@ -183,7 +183,7 @@ def _text(name: str, value: str) -> str:
     return value
 
 
-# By header: the field of a message, and what is put there.
+# By header: the field of a message, and the function that makes its value.
 _FIELDS: dict[str, tuple[str, Callable[[str, str], str | int]]] = {
     "priority": ("priority", lambda name, value: min(max(_number(name, value), 0), PRIORITY_MAX)),  # as setPriority
     "expires": ("expiration", _number),
@@ -208,7 +208,8 @@ def encode(
     inflated_bytes_max: int = INFLATED_BYTES_MAX,
     is_quick: bool = False,
 ) -> tuple[bytes, bytes]:
-    """What is the same for every delivery of a MESSAGE: its own header lines with the blank one, and the body.
+    """Return the part of a MESSAGE that is the same for every delivery: its own header lines with the blank one, and
+    the body.
 
     ``transformation`` is what the subscription asks for; ``write`` names destinations. A compressed body that would
     have more than ``inflated_bytes_max`` bytes comes as it was sent, and headers say so. With ``is_quick`` TakesLong is
@@ -236,7 +237,7 @@ def encode(
     return _encode_headers(message, len(body), dialect, changed, write), body
 
 
-# The message that was encoded last, for which dialect and transformation, and what came of it: for the next subscriber
+# The message that was encoded last, its dialect and transformation, and the result: for the next subscriber
 # of the same message, which does not keep its headers twice.
 _last: tuple[Message, Dialect, str | None, tuple[bytes, bytes]] | None = None
 # A longer body is encoded anew for each subscriber: so long it would stay in memory.
@@ -251,8 +252,8 @@ def encode_once(
     *,
     inflated_bytes_max: int,
 ) -> tuple[bytes, bytes]:
-    """As ``encode``, where that is quick. What was encoded last, with destinations as all know them, is at hand, if it
-    is short."""
+    """Encode the message, as ``encode``, if that is quick. The last result is used again, if it is short and names
+    destinations as all connections do."""
     global _last
     if write is not write_destination:
         return encode(message, dialect, transformation, write, inflated_bytes_max=inflated_bytes_max, is_quick=True)
@@ -270,20 +271,20 @@ _AS_ADVISORY: dict[str, PropertyValue] = {"transformation": TRANSFORMATION}
 
 
 def is_inflated(message: Message) -> TypeGuard[OpenedMessage]:
-    """Whether what ``encode`` makes of it may be a thousand times as long as it, and is not to be kept."""
+    """Return whether the result of ``encode`` may be a thousand times as long as the message, and is not to be kept."""
     return isinstance(message, OpenedMessage) and message.is_compressed
 
 
 class TakesLong(Exception):
-    """Not for the event loop."""
+    """Work that takes too long for the event loop."""
 
 
-# What a body may have that is inflated on the loop, and a map that is written there.
+# Longest body that is inflated on the loop, and longest map that is written there.
 QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX = 128 * 1024, 16 * 1024
 
 
 def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tuple[bytes, dict[str, PropertyValue]]:
-    """Body and properties of a compressed message: nothing of it is lost with an acknowledgement, whoever made it."""
+    """Return body and properties of a compressed message: nothing is lost with an acknowledgement, for any sender."""
     try:
         return message.inflated(min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max), _NOTHING
     except RecordTooLarge as error:
@@ -295,7 +296,7 @@ def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tupl
 
 
 def _sound(message: OpenedMessage) -> bytes:
-    """The body of what is not compressed. A text of a JMS client may be damaged: Undeliverable."""
+    """Return the body of a message that is not compressed. A text of a JMS client may be damaged: Undeliverable."""
     if message.body_kind is BodyKind.TEXT:
         try:
             return message.inflated(INFLATED_BYTES_MAX)
@@ -311,7 +312,8 @@ CONTENT_ENCODING = "content-encoding"
 def _transformed(
     message: Message, transformation: str | None, inflated_bytes_max: int, *, is_quick: bool
 ) -> tuple[bytes, dict[str, PropertyValue]]:
-    """Body and properties of what only JMS clients make: without a transformation it arrives empty (ActiveMQ)."""
+    """Return body and properties of a message that only JMS clients make: without a transformation it arrives empty
+    (ActiveMQ)."""
     if transformation is None:
         return b"", _NOTHING
     changed: dict[str, PropertyValue] = {"transformation": transformation}

@@ -1,7 +1,7 @@
-"""One STOMP client's conversation: bytes in, commands out; what the broker has to say in, bytes out. Pure.
+"""Conversation of one STOMP client: bytes in, commands out; the broker's replies in, bytes out. Pure.
 
 Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is
-understood. Frames that the broker writes are in ``take`` in the order in which they were asked for. The session
+understood. Frames that the broker writes are in ``take`` in the order of the calls. The session
 refuses to know what a queue is: it knows how this client names things, and that is all it keeps.
 """
 
@@ -55,12 +55,12 @@ from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.records.utf import QUICK_BYTES_MAX
 
 DEFAULT_LIMITS = Limits()
-# How often the broker is willing to write at most, whatever the client wants (Artemis has the same minimum).
+# Shortest interval of the broker's heart-beats, whatever the client wants (Artemis has the same minimum).
 HEART_BEAT_MS_MIN = 500
-# Of a CONNECT: before one came, no peer is trusted with more.
+# Limit of a CONNECT: a peer gets no more before it sent one.
 CONNECT_BYTES_MAX = 64 * 1024
 CONNECT_HEADERS_MAX = 100
-# A body from this on is written as it is, shared by all who get it, and not copied into a frame.
+# A body from this on is written as it is, shared by all clients that get it, and not copied into a frame.
 SHARED_BODY_BYTES_MIN = 16 * 1024
 HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
 SERVER = "TandemMQ"
@@ -76,7 +76,7 @@ class StompSession(Output):
     """The conversation with one client over one connection (STOMP 1.0, 1.1, 1.2).
 
     ``connection_id`` starts the ids of the messages that the client does not number itself; ``clock`` gives the
-    milliseconds since 1970 and is asked once for each piece of input.
+    milliseconds since 1970 and is called once for each piece of input.
     """
 
     connection_id: InitVar[str]
@@ -90,13 +90,13 @@ class StompSession(Output):
     _dialect: Dialect = field(default=V10, init=False)
     _handlers: dict[str, Handler] = field(init=False)
     _is_over: bool = field(default=False, init=False)
-    # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may be asked for.
-    # So does a CONNECT: what follows it may depend on who the client is. And a SUBSCRIBE with a selector: to compile it
-    # may take a millisecond or some, so others may have their turn before the next one.
+    # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may come.
+    # So does a CONNECT: what follows it may depend on the client's identity. And a SUBSCRIBE with a selector: to
+    # compile it may take a millisecond or some, so others may have their turn before the next one.
     _is_pausing: bool = field(default=False, init=False)
     _leaving: StompSubscription | None = field(default=None, init=False)
     has_more: bool = field(default=False, init=False)
-    unfinished_bytes: int = field(default=0, init=False)  # what it holds of a frame that is not whole
+    unfinished_bytes: int = field(default=0, init=False)  # of a frame that is not whole
     _message_id_prefix: str = field(init=False)
     _sequence: int = field(default=0, init=False)
     _user: str | None = field(default=None, init=False)
@@ -108,7 +108,7 @@ class StompSession(Output):
     # STOMP 1.0 and 1.1: which acknowledgements each open transaction holds (see _acknowledge_by_message_id).
     _transaction_acks: dict[str, set[tuple[StompSubscription, str]]] = field(default_factory=dict, init=False)
     _connected_headers: str = field(default="", init=False)
-    # What was made ready beside the loop, of the message that is delivered next.
+    # The message that is delivered next, as it was encoded beside the loop.
     _prepared: tuple[Message, tuple[bytes, bytes] | Undeliverable] | None = field(default=None, init=False)
     is_connected: bool = field(default=False, init=False)
     # Heart-beats (STOMP 1.2, Heart-beating), 0: none. Known once the client's CONNECT was read.
@@ -117,7 +117,7 @@ class StompSession(Output):
 
     @property
     def survives_errors(self) -> bool:
-        """What a refused frame means for its connection stands in each error."""
+        """Return False: each error says itself what a refused frame means for its connection."""
         return False
 
     @property
@@ -138,18 +138,18 @@ class StompSession(Output):
 
     @property
     def is_logged_in(self) -> bool:
-        """CONNECT is the greeting and the login."""
+        """True after CONNECT, which is the greeting and the login."""
         return self.is_connected
 
     @property
     def version(self) -> str:
-        """The version of STOMP that is spoken; "1.0" until one was agreed upon."""
+        """Version of STOMP that is spoken; "1.0" until one was agreed upon."""
         return self._dialect.version
 
     # ---- what the client says
 
     def receive(self, data: bytes) -> list[Command]:
-        """Understand the next bytes: the commands that are whole now. Never raises.
+        """Parse the next bytes: return the commands that are whole now. Never raises.
 
         A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it
         is the last command that this session ever gives. With ``has_more`` the list stops short: carry it out,
@@ -213,26 +213,26 @@ class StompSession(Output):
         return commands
 
     def _resume(self) -> None:
-        """The commands given so far were carried out: the subscription that was to be closed is."""
+        """Go on after the commands given so far were carried out: the subscription that was to be closed is."""
         self._is_pausing = self.has_more = False
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             self._forget(leaving.id)
 
     def _forget(self, id: str) -> None:
-        """That subscription is over, or never was: its id is free."""
+        """Free the id of a subscription that is over, or that never was."""
         subscription = self._subscriptions.pop(id, None)
         if subscription is not None:
             del self._ordinals[subscription.ordinal]
 
     def end(self) -> None:
-        """Nothing more is understood: what came and was not is let go."""
+        """Parse nothing more, and drop what came and was not parsed."""
         self._is_over = self._is_pausing = True
         self._parser = FrameParser(DEFAULT_LIMITS)
         self.unfinished_bytes = 0
 
     def peer_disconnect(self) -> Command | None:
-        """As DISCONNECT: what asked for a receipt gets it."""
+        """Return a DISCONNECT: frames before it get their receipts."""
         return Disconnect(None) if self.is_connected and not self._is_over else None
 
     def _unexpected(self, name: str) -> ClientError:
@@ -275,7 +275,8 @@ class StompSession(Output):
         return Connect(headers.get("client-id"), headers.get("login"), headers.get("passcode"))
 
     def _negotiate_heart_beats(self, header: str) -> None:
-        """As ActiveMQ: what the client offers is what we expect, what it wants is what it gets, if not too often."""
+        """Set the intervals as ActiveMQ does: the client's offer is expected of it, and its wish is fulfilled, if it is
+        not too frequent."""
         found = _HEART_BEAT.fullmatch(header)
         if found is None or max(can_send := int(found[1]), wants := int(found[2])) > HEART_BEAT_MS_MAX:
             raise ClientError(
@@ -321,7 +322,7 @@ class StompSession(Output):
             if later is not None:
                 return Send(message, transaction, receipt, partial(_translate, message, later))
         if message.body_kind is _TEXT and len(body) <= QUICK_BYTES_MAX and not body.isascii():
-            _keep_undecodable(message)  # a longer one is looked at when it is written
+            _keep_undecodable(message)  # a longer one is checked when it is written
         return Send(message, transaction, receipt)
 
     def _subscribe(self, headers: Headers, body: bytes) -> Subscribe:
@@ -359,7 +360,8 @@ class StompSession(Output):
         return Unsubscribe(id, durable_name=durable_name, receipt=get("receipt"))
 
     def _id_of(self, name: str | None) -> str | None:
-        """STOMP 1.0: the subscription without an id that has that name, or the first one to that destination."""
+        """Return the id of the subscription without an id that has that name, or the first one to that destination
+        (STOMP 1.0)."""
         if name is None or name in self._subscriptions:
             return name
         destination = self._names.read(name)
@@ -395,7 +397,7 @@ class StompSession(Output):
         return Nack(id, tag_number, get("transaction"), get("receipt"))
 
     def _acknowledge_by_message_id(self, command: str, headers: Headers, transaction: str | None) -> tuple[str, int]:
-        """STOMP 1.0 and 1.1: the delivery that message-id (and subscription) names.
+        """Return the delivery that message-id (and subscription) names (STOMP 1.0 and 1.1).
 
         It is forgotten at once, or with the commit of its transaction: after ABORT it may be acknowledged again.
         """
@@ -446,7 +448,7 @@ class StompSession(Output):
     # ---- what the broker says
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
-        """CONNECTED: never escaped (STOMP 1.2, Value Encoding), also in versions that escape."""
+        """Write CONNECTED, which is never escaped (STOMP 1.2, Value Encoding), also in versions that escape."""
         self.is_connected = True
         self._user = user
         self._write(
@@ -457,7 +459,7 @@ class StompSession(Output):
         )
 
     def receipt(self, receipt: str) -> None:
-        """RECEIPT for the frame that asked for it."""
+        """Write RECEIPT for the frame that requested it."""
         if not receipt.isalnum():
             receipt = self._dialect.escape(receipt)
         frame = b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt.encode()
@@ -467,7 +469,7 @@ class StompSession(Output):
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        """MESSAGE. ``tag`` comes back in the Ack or Nack for it."""
+        """Write MESSAGE. ``tag`` comes back in the Ack or Nack for it."""
         subscription = self._subscriptions[subscription_id]
         dialect = self._dialect
         transformation = subscription.transformation
@@ -519,7 +521,7 @@ class StompSession(Output):
         self._prepared = None
 
     def nothing(self, subscription_id: str) -> None:
-        """The end of a browser: a MESSAGE that says so (ActiveMQ's StompQueueBrowserSubscription)."""
+        """Write the end of a browser: a MESSAGE that says so (ActiveMQ's StompQueueBrowserSubscription)."""
         subscription = self._subscriptions.get(subscription_id)
         if subscription is None:
             return
@@ -533,7 +535,7 @@ class StompSession(Output):
         raise AssertionError("no STOMP client pulls")
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
-        """ERROR. The connection stays, and the id may be used again."""
+        """Write ERROR. The connection stays, and the id may be used again."""
         self._forget(subscription_id)
         self.fail(error)
 
@@ -544,7 +546,7 @@ class StompSession(Output):
         raise AssertionError("no STOMP client asks for prepared transactions")
 
     def fail(self, error: ClientError) -> None:
-        """ERROR: one line in ``message``, and what to do about it in the body."""
+        """Write ERROR: one line in ``message``, and what to do about it in the body."""
         if error.refused_id is not None:
             self._forget(error.refused_id)
         escape = self._dialect.escape
@@ -561,10 +563,10 @@ class StompSession(Output):
         self._write(b"%b\n%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))
 
     def tell_brokers(self) -> None:
-        """STOMP has no word for it."""
+        """Do nothing: STOMP has no frame for it."""
 
     def heart_beat(self) -> None:
-        """A sign of life (STOMP 1.2, Heart-beating: an EOL)."""
+        """Write a sign of life (STOMP 1.2, Heart-beating: an EOL)."""
         self._write(b"\n")
 
 
@@ -601,7 +603,7 @@ def _translate(message: Message, become_map: Callable[[], None]) -> None:
 
 
 def _keep_undecodable(message: Message) -> None:
-    """A text that is not UTF-8 stays whole as bytes rather than be mangled."""
+    """Keep a text that is not UTF-8 whole, as bytes, rather than mangle it."""
     try:
         message.body.decode()
     except UnicodeDecodeError:
@@ -609,7 +611,7 @@ def _keep_undecodable(message: Message) -> None:
 
 
 def _is_persistent(value: str) -> bool:
-    """Not as the hot path has it: ``True`` of stomp.py, for one."""
+    """Return whether the value is true, in other spellings than those of the hot path, such as ``True`` of stomp.py."""
     text = value.strip().lower()
     if text not in ("true", "false"):
         raise refusal(f"The header persistent has the value {value[:40]!r}", "It is true or false.")
@@ -617,8 +619,8 @@ def _is_persistent(value: str) -> bool:
 
 
 def _of_message(command: str, headers: Headers) -> AckOfMessage:
-    """STOMP 1.2: the header id does not repeat the ack header of a MESSAGE. Several client libraries send the
-    message-id there."""
+    """Acknowledge by message-id, which several client libraries send in the header id. STOMP 1.2: the id does not
+    repeat the ack header of a MESSAGE."""
     id = headers.get("id")
     if id is None and "message-id" not in headers:
         raise missing(command, "id")
@@ -628,7 +630,7 @@ def _of_message(command: str, headers: Headers) -> AckOfMessage:
     return AckOfMessage(id, command == "NACK", get("transaction"), get("receipt"), get("subscription"))
 
 
-# What the broker writes into the header ack.
+# The form of the header ack, as the broker writes it.
 _LIKE_ACK = re.compile(r"[0-9]+-[0-9]+")
 _TAG_DIGITS_MAX = 18
 

@@ -1,4 +1,4 @@
-"""One STOMP subscription: what its SUBSCRIBE asks for, and how it names its deliveries and knows them again. Pure."""
+"""Subscription of STOMP: its SUBSCRIBE, and how it names its deliveries and finds them again. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _DIGITS_MAX = 9
 
 
 def read_subscribe(headers: Headers, dialect: Dialect, names: DestinationNames) -> Subscribe:
-    """What a SUBSCRIBE frame asks for: ActiveMQ's headers, and where it has none, those of Artemis and RabbitMQ."""
+    """Return the request in a SUBSCRIBE frame: ActiveMQ's headers, and where there is none, those of Artemis and
+    RabbitMQ."""
     get = headers.get
     name = get("destination")
     if name is None:
@@ -52,7 +53,7 @@ _DURABLE_NAMES = ("activemq.subscriptionName", "durable-subscriber-name", "durab
 
 
 def durable_name_of(headers: Headers) -> str | None:
-    """By any of its headers. Raises a ClientError, not fatal, for an empty name."""
+    """Return the durable name in any of its headers. Raises a ClientError, not fatal, for an empty name."""
     for header in _DURABLE_NAMES:
         name = headers.get(header)
         if name is not None:
@@ -69,8 +70,8 @@ def _is_true(value: str | None) -> bool:
 
 
 def _prefetch(headers: Headers) -> int | None:
-    """STOMP has no pull, so a prefetch of 0 would deliver nothing: 0 is 1, but in RabbitMQ's header, where it is no
-    limit."""
+    """Return the prefetch. STOMP has no pull, so a prefetch of 0 would deliver nothing: 0 is 1, but in RabbitMQ's
+    header, where it is no limit."""
     own = headers.get("activemq.prefetchSize")
     text = headers.get("prefetch-count") if own is None else own
     if text is None:
@@ -97,11 +98,11 @@ def _priority(text: str | None) -> int:
 
 @dataclass(slots=True, eq=False, repr=False)
 class StompSubscription:
-    """One subscription, as its client sees it.
+    """Subscription as its client sees it.
 
     ``start`` are the first lines of its MESSAGE frames. They precede the message's own headers, so that they
     win over a property of the same name (STOMP 1.2, Repeated Header Entries). ``transformation`` is the form in
-    which it wants what is neither text nor bytes.
+    which it wants bodies that are neither text nor bytes.
     """
 
     id: str
@@ -118,12 +119,12 @@ class StompSubscription:
     transformation: str | None = field(default=None, init=False)
 
     def __post_init__(self, is_named: bool, dialect: Dialect) -> None:
-        # STOMP 1.0: a subscription without an id is told apart by its destination, which the MESSAGE names anyway.
+        # STOMP 1.0: a subscription without an id is identified by its destination, which the MESSAGE names anyway.
         self.start = f"MESSAGE\nsubscription:{dialect.escape(self.id)}\n".encode() if is_named else b"MESSAGE\n"
         self.ack_start = self.start + f"ack:{self.ordinal}-".encode()
 
     def check_nack(self) -> None:
-        """Raises a ClientError, not fatal, for a browser: it has nothing to refuse (StompQueueBrowserSubscription)."""
+        """Raise a ClientError, not fatal, for a browser: it has nothing to refuse (StompQueueBrowserSubscription)."""
         if self.is_browser:
             raise refusal(
                 f"The subscription {self.id[:200]!r} is a browser",

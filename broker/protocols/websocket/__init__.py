@@ -1,1 +1,1 @@
-"""WebSocket (RFC 6455): the request that begins it, its frames, and what a STOMP session says as messages. Pure."""
+"""WebSocket (RFC 6455): the request that begins it, its frames, and output of a STOMP session as messages. Pure."""

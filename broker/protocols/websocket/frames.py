@@ -1,8 +1,8 @@
-"""Frames of a WebSocket (RFC 6455, 5): bytes of a client in, what it says out; and the heads of our own frames. Pure.
+"""Frames of a WebSocket (RFC 6455, 5): bytes of a client in, payload out; and the heads of our own frames. Pure.
 
     | fin, rsv, opcode u8 | mask bit, length u7 | length u16 or u64 | mask 4 bytes, a client's | payload |
 
-What data messages hold is one stream of bytes to who reads it: nothing waits here for the end of a message, so a
+The payload of data messages is one stream of bytes: nothing waits here for the end of a message, so a
 message however long takes no memory, and a frame of STOMP or MQTT may be split over messages or joined with others.
 """
 
@@ -29,7 +29,7 @@ _ONE_BYTE_MAX, _TWO_BYTES_MAX = 125, 0xFFFF
 
 
 class CloseCode(IntEnum):
-    """Why a WebSocket ends (7.4.1)."""
+    """Reason why a WebSocket ends (7.4.1)."""
 
     NORMAL = 1000
     GOING_AWAY = 1001
@@ -41,7 +41,8 @@ class CloseCode(IntEnum):
 
 
 class WebSocketError(Exception):
-    """The peer broke the protocol or a limit: the WebSocket is failed (7.1.7) with ``code`` and ``reason``."""
+    """Violation of the protocol or a limit by the peer: the WebSocket is failed (7.1.7) with ``code`` and
+    ``reason``."""
 
     def __init__(self, code: CloseCode, reason: str) -> None:
         super().__init__(code, reason)
@@ -50,7 +51,7 @@ class WebSocketError(Exception):
 
 
 class FrameParser:
-    """What one client sends: ``feed`` each piece, then ``read`` until it gives False, and ``take`` what it says.
+    """Parser of one client's frames: ``feed`` each piece, then ``read`` until it gives False, and ``take`` the payload.
 
     ``message_bytes_max``: of one message, over all its frames. ``accepts_text``: MQTT is binary.
     """
@@ -78,7 +79,7 @@ class FrameParser:
         self._data = b""
         self._offset = 0
         self._payload: list[bytes] = []
-        # Of the data frame that is being read: what is to come, and the mask, turned to where that begins.
+        # Of the data frame that is being read: the bytes to come, and the mask, turned to where they begin.
         self._left = 0
         self._mask = b""
         self._is_final = True
@@ -89,12 +90,12 @@ class FrameParser:
         self._is_mid_character = False
         # The payload of the last ping that has no answer yet: older ones need none (5.5.3).
         self.ping: bytes | None = None
-        # The code of the peer's Close; it says nothing after that.
+        # The code of the peer's Close; it sends nothing after that.
         self.closed: int | None = None
 
     @property
     def waiting_bytes(self) -> int:
-        """What was fed and not read."""
+        """Number of bytes that were fed and not read."""
         return len(self._data) - self._offset
 
     def feed(self, data: bytes) -> None:
@@ -102,13 +103,13 @@ class FrameParser:
         self._offset = 0
 
     def take(self) -> bytes:
-        """What the messages held that were read since the last time."""
+        """Return the payload of the messages that were read since the last call."""
         payload, self._payload = self._payload, []
         return payload[0] if len(payload) == 1 else b"".join(payload)
 
     def read(self, frames_max: int) -> bool:
-        """Read so many frames at most: whether there is more to read. Raises WebSocketError; what came before may
-        still be taken, and nothing is to be read any more."""
+        """Read so many frames at most; return whether there is more to read. Raises WebSocketError; what came before
+        may still be taken, and nothing is to be read any more."""
         data = self._data
         offset = self._offset
         size = len(data)
@@ -135,8 +136,8 @@ class FrameParser:
         return has_more
 
     def _head(self, data: bytes, offset: int) -> int:
-        """Read the head that begins at ``offset``, and all of a control frame: where what follows begins. -1: it is
-        not whole."""
+        """Read the head that begins at ``offset``, and all of a control frame; return where what follows begins. -1: it
+        is not whole."""
         size = len(data)
         if size - offset < 2:
             return -1
@@ -231,7 +232,7 @@ def _error(reason: str) -> WebSocketError:
 
 
 def _close_code(payload: bytes) -> int:
-    """What a Close says (5.5.1, 7.4): the code, and a reason that is not kept."""
+    """Return the code of a Close (5.5.1, 7.4); its reason is not kept."""
     if not payload:
         return CloseCode.NO_CODE
     if len(payload) < 2:
@@ -251,8 +252,8 @@ _CODES: Final = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011,
 
 
 def unmasked(payload: bytes, mask: bytes) -> bytes:
-    """``payload`` under a mask, or without it: either way round (5.3). As one number, which is 20 times as fast as byte
-    by byte."""
+    """Return ``payload`` under a mask, or without it: either way round (5.3). As one number, which is 20 times as fast
+    as byte by byte."""
     size = len(payload)
     if not size or mask == b"\0\0\0\0":
         return payload
@@ -261,7 +262,7 @@ def unmasked(payload: bytes, mask: bytes) -> bytes:
 
 
 def head(opcode: int, length: int) -> bytes:
-    """What stands before ``length`` bytes of a message of ours in one frame."""
+    """Return the head of a frame with ``length`` bytes, one message of ours."""
     if length <= _ONE_BYTE_MAX:
         return bytes((_FIN | opcode, length))
     if length <= _TWO_BYTES_MAX:
@@ -274,7 +275,7 @@ _HEAD_64: Final = struct.Struct(">BBQ")
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """A Close of ours; of a long reason the beginning."""
+    """Return a Close of ours, with the beginning of a long reason."""
     if code == CloseCode.NO_CODE:
         return head(CLOSE, 0)
     text = reason.encode()[: CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()

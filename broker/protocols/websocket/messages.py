@@ -1,7 +1,7 @@
-"""What a session says as messages of a WebSocket. Pure.
+"""Output of a session as messages of a WebSocket. Pure.
 
 STOMP: each frame is one message, as ActiveMQ's are, for clients that know no others; of text where it is UTF-8. MQTT:
-what is said at once is one message (MQTT 5, 6.0: packets need not be aligned with them).
+output of one turn is one message (MQTT 5, 6.0: packets need not be aligned with them).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from tandemmq.broker.protocols.websocket.frames import BINARY, TEXT, head
 
 Parts = Sequence[bytes | memoryview]
 Cut = Callable[[Parts], list[bytes | memoryview]]
-# A longer body that is not ASCII is not looked at, and binary: that takes a millisecond a megabyte.
+# A longer body that is not ASCII is sent as binary without a check: that takes a millisecond a megabyte.
 TEXT_BYTES_MAX: Final = 8 << 20
-# So much is looked at without a copy of all of it.
+# So much is checked at once, without a copy of all of it.
 _SLICE_BYTES: Final = 256 * 1024
 
 
 def binary_messages(parts: Parts) -> list[bytes | memoryview]:
-    """One message of all that is said."""
+    """Return one message of all output."""
     return [head(BINARY, sum(map(len, parts))), *parts]
 
 
 def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
-    """A message for each frame and each heart-beat of a STOMP session's output, which are whole: the session says how
-    long each body is, unless it has no NUL and is in one piece with its head."""
+    """Return a message for each frame and each heart-beat of a STOMP session's output, which are whole: the session
+    says how long each body is, unless it has no NUL and is in one piece with its head."""
     made: list[bytes | memoryview] = []
     left = list(reversed(parts))
     while left:
@@ -66,7 +66,7 @@ _END_BYTES: Final = len(b"\0\n")
 
 
 def is_text(frame: Parts, *, is_ascii: bool) -> bool:
-    """Whether it is UTF-8; ``is_ascii``: its first part is known to be ASCII."""
+    """Return whether ``frame`` is UTF-8; ``is_ascii``: its first part is known to be ASCII."""
     if is_ascii and len(frame) == 1:
         return True
     checks_all = sum(map(len, frame)) <= TEXT_BYTES_MAX

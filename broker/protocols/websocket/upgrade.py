@@ -1,6 +1,6 @@
-"""The HTTP request by which a client asks for a WebSocket (RFC 6455, 4), and the answers to it. Pure.
+"""HTTP request by which a client opens a WebSocket (RFC 6455, 4), and the answers to it. Pure.
 
-What is not such a request gets an answer of HTTP that says so, and then the connection ends: nothing else is spoken
+Any other request gets an answer of HTTP that says so, and then the connection ends: nothing else is spoken
 here. No extension is ever agreed upon, so nothing is compressed.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-#: Of the whole request. Browsers send 500 bytes, and what cookies they have for the host.
+#: Limit of the whole request. Browsers send 500 bytes, and their cookies for the host.
 REQUEST_BYTES_MAX: Final = 16 * 1024
 HEADERS_MAX: Final = 100
 _END: Final = b"\r\n\r\n"
@@ -28,7 +28,7 @@ _ONCE: Final = frozenset(("host", "origin", "sec-websocket-key", "sec-websocket-
 
 
 class Refusal(Exception):
-    """No WebSocket: ``answer`` is all that the peer gets."""
+    """Refusal of a WebSocket: ``answer`` is all that the peer gets."""
 
     def __init__(self, status: HTTPStatus, reason: str, headers: str = "") -> None:
         super().__init__(status, reason)
@@ -46,7 +46,7 @@ class Refusal(Exception):
 
 
 class Request(NamedTuple):
-    """What a client asks for. ``protocols``: the subprotocols that it offers, the one it likes best first."""
+    """Request of a client. ``protocols``: the subprotocols that it offers, the one it likes best first."""
 
     host: str
     origin: str | None
@@ -54,8 +54,8 @@ class Request(NamedTuple):
     key: str
 
     def choose(self, known: Sequence[str]) -> str | None:
-        """The first of those that are known, the best one first, that it offers; None: it offers none. Refusal: none of
-        them is. Several clients offer the oldest version first."""
+        """Return the first name of ``known``, the best one first, that the client offers; None: it offers none.
+        Refusal: none of them is known. Several clients offer the oldest version first."""
         if not self.protocols:
             return None
         for protocol in known:
@@ -65,7 +65,7 @@ class Request(NamedTuple):
 
 
 class RequestParser:
-    """Collects the request: ``feed`` gives it once it is whole, and ``rest`` is then what came behind it."""
+    """Parser of the request: ``feed`` gives it once it is whole, and ``rest`` then has the bytes behind it."""
 
     __slots__ = ("_data", "rest")
 
@@ -75,11 +75,11 @@ class RequestParser:
 
     @property
     def waiting_bytes(self) -> int:
-        """What there is of it."""
+        """Number of bytes of the request so far."""
         return len(self._data)
 
     def feed(self, data: bytes) -> Request | None:
-        """None: more is needed. Raises Refusal, and is of no use after that."""
+        """Return the request once it is whole; None: more is needed. Raises Refusal, and is of no use after that."""
         searched = max(0, len(self._data) - len(_END) + 1)
         self._data += data[: REQUEST_BYTES_MAX + 1]
         if not _METHOD.startswith(bytes(self._data[: len(_METHOD)])):
@@ -156,7 +156,7 @@ def _bad(reason: str) -> Refusal:
 
 
 def accepted(request: Request, protocol: str | None) -> bytes:
-    """The answer that makes it a WebSocket, with the subprotocol that was chosen (4.2.2)."""
+    """Return the answer that makes it a WebSocket, with the subprotocol that was chosen (4.2.2)."""
     proof = base64.b64encode(hashlib.sha1(request.key.encode() + _GUID, usedforsecurity=False).digest()).decode()
     chosen = "" if protocol is None else f"Sec-WebSocket-Protocol: {protocol}\r\n"
     return (
