@@ -36,7 +36,7 @@ def run_jms_load(pid: int, plan: LoadPlan) -> PairResult:
 
 
 class JmsConnection:
-    """One connection with one session. Raises BenchError or OSError."""
+    """Connection with one session. Raises BenchError or OSError."""
 
     def __init__(self, plan: LoadPlan, name: str) -> None:
         endpoint = plan.endpoint
@@ -62,7 +62,7 @@ class JmsConnection:
                     return
 
     def hear(self) -> Iterator[schema.Command]:
-        """What came. To be taken to its end."""
+        """Yield the commands that came. Take them to the end."""
         data = self.sock.recv(READ_BYTES)
         if not data:
             raise BenchError("the broker hung up")

@@ -123,13 +123,13 @@ class PairResult:
 
 
 def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> PairResult:
-    """To its end. ``pid``: the broker's. Raises BenchError where not all arrives."""
+    """Run a load to its end. ``pid``: the broker's. Raises BenchError if a message does not arrive."""
     works = partial(_subscribe, qos, topic), partial(_publish, qos, topic)
     return run_pair(pid, plan, works, is_confirmed=qos > 0)
 
 
 def run_pair(pid: int, plan: LoadPlan, works: tuple[partial[None], partial[None]], *, is_confirmed: bool) -> PairResult:
-    """One process that receives and one that sends, to their end. ``works`` get the plan, the counts of messages (sent,
+    """Run a process that receives and one that sends, to their end. ``works`` get the plan, the counts of messages (sent,
     confirmed, received), a barrier for when they are connected, and the event that ends them."""
     context = multiprocessing.get_context("fork")
     counts = RawArray("Q", 3)  # sent, confirmed, received

@@ -1,4 +1,4 @@
-"""What is generated from the commands: manual pages, and completion scripts for shells."""
+"""Manual pages and completion scripts for shells, generated from the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all jobs of ``tandemmq pipeline`` have in common: options, the run with DuckDB or Spark, and the summary.
+"""Common parts of all jobs of ``tandemmq pipeline``: options, the run with DuckDB or Spark, and the summary.
 
 A job with options of its own takes them in addition to the common ones, and passes the common ones on:
 
