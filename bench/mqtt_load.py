@@ -129,8 +129,8 @@ def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> P
 
 
 def run_pair(pid: int, plan: LoadPlan, works: tuple[partial[None], partial[None]], *, is_confirmed: bool) -> PairResult:
-    """Run a process that receives and one that sends, to their end. ``works`` get the plan, the counts of messages (sent,
-    confirmed, received), a barrier for when they are connected, and the event that ends them."""
+    """Run a process that receives and one that sends, to their end. ``works`` get the plan, the counts of messages
+    (sent, confirmed, received), a barrier for when they are connected, and the event that ends them."""
     context = multiprocessing.get_context("fork")
     counts = RawArray("Q", 3)  # sent, confirmed, received
     is_over = context.Event()
