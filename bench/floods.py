@@ -175,7 +175,7 @@ FLOODS: Final[Mapping[str, Flood]] = {
 }
 
 
-# ---- how it is said
+# ---- the encoding of the floods
 
 
 def flood(name: str, seconds: float, ports: Mapping[str, int]) -> None:

@@ -37,7 +37,7 @@ NO_TOKEN: Final = "Bearer none"
 
 
 class NoBroker(Unreachable):
-    """Nothing listens at the address, or it does not answer in time."""
+    """The address has no listener, or it does not answer in time."""
 
 
 class NotABroker(Failed):

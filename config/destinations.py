@@ -127,7 +127,7 @@ class PendingLimitSettings(Section):
 
 class EvictionSettings(Section):
     type: Annotated[Literal["oldest", "oldest_message_with_lowest_priority", "unique_property"], AnyCase] = "oldest"
-    """Which message a slow topic consumer loses: the oldest, the oldest of the lowest priority, or the oldest that a
+    """Message that a slow topic consumer loses: the oldest, the oldest of the lowest priority, or the oldest that a
     newer one with the same value of `property_name` replaces."""
     property_name: str = ""
     """`unique_property`: the property."""
@@ -143,9 +143,9 @@ class RecoverySettings(Section):
     type: Annotated[Literal["fixed_count", "last_image", "timed", "fixed_sized", "retained_message"], AnyCase] = (
         "fixed_count"
     )
-    """What a topic keeps in memory for consumers with `consumer.retroactive=true`: the last messages, the last one,
-    those of a period, those of a number of bytes, or the last one with `ActiveMQ.Retain`. At most 10,000 messages and 8
-    MiB."""
+    """Messages that a topic keeps in memory for consumers with `consumer.retroactive=true`: the last messages, the last
+    one, those of a period, those of a number of bytes, or the last one with `ActiveMQ.Retain`. At most 10,000 messages
+    and 8 MiB."""
     maximum_size: Bytes | None = Field(None, ge=1)
     """`fixed_count`: number of messages, 100 by default. `fixed_sized`: bytes, 64 KiB by default."""
     recover_duration: Milliseconds = Field(60_000, ge=1)

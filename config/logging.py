@@ -42,7 +42,7 @@ class LoggingSettings(Section):
     format: Annotated[Literal["text", "logfmt", "json"], AnyCase] = "text"
     """Form of a line. `logfmt` and `json` have a field each for time, level, event, logger and message."""
     target: Annotated[Literal["stderr", "file", "journald"], AnyCase] = "stderr"
-    """Where lines go. `journald`: stderr without a time and with the priority that systemd reads."""
+    """Output of log lines. `journald`: stderr without a time and with the priority that systemd reads."""
     file: Path | None = None
     """File for `target = "file"`. If it is renamed or removed, the broker creates it again within a second."""
     file_max_size: Bytes = Field(64 * MIB, ge=1 << 10)

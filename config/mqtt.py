@@ -27,7 +27,7 @@ class MqttSettings(Section):
     topic_alias_maximum: Count = Field(16, ge=0, le=TWO_BYTES_MAX)
     """Maximum number of topic aliases of an MQTT 5 client; 0: none."""
     refused_publish: Annotated[Literal["close", "acknowledge"], AnyCase] = "close"
-    """What happens when a message of an MQTT 3.1 or 3.1.1 client is refused, for example for missing rights. `close`:
+    """Reaction when a message of an MQTT 3.1 or 3.1.1 client is refused, for example for missing rights. `close`:
     the connection ends. `acknowledge`: the message is dropped and confirmed, as in ActiveMQ, so a client that repeats
     it stays connected. Both are logged."""
     sys_interval: MillisecondsOrNever = 10_000

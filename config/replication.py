@@ -120,7 +120,7 @@ class ReplicationSettings(Section):
     """Silence after which a node counts as dead: for ZooKeeper, which can grant a longer time, and for the other nodes,
     which then elect a new master."""
     sync: Annotated[str, AfterValidator(_sync)] = "quorum_disk"
-    """Where an update must be before it is confirmed: `local_mem`, `local_disk`, `remote_mem`, `remote_disk`,
+    """Place that an update must reach before it is confirmed: `local_mem`, `local_disk`, `remote_mem`, `remote_disk`,
     `quorum_mem`, `quorum_disk`, or several with commas; the stronger applies. `local_*`: the master. `remote_*`: the
     other nodes of a quorum. `quorum_*`: both."""
     bind: Annotated[str, AfterValidator(_bind)] = "0.0.0.0:61619"

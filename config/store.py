@@ -106,7 +106,7 @@ class StoreOptions(Section):
     max_failover_producers_to_track: Count = 64
     """Producers whose repeated messages are recognised; 0: none."""
     purge_recovered_xa_transaction_strategy: Annotated[Literal["never", "commit", "rollback"], AnyCase] = "never"
-    """What happens to prepared XA transactions at start: they wait, are committed, or are rolled back."""
+    """Result of prepared XA transactions at start: they wait, are committed, or are rolled back."""
 
     @property
     def disk_reserve_bytes(self) -> int:

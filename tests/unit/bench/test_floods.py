@@ -20,7 +20,7 @@ FIELDS_MAX = 10_000
 
 
 def commands(data: bytes) -> Iterator[Any]:
-    """Of OpenWire, whole ones."""
+    """Yield the commands of whole OpenWire frames."""
     at = 0
     while at < len(data):
         end = at + 4 + struct.unpack_from(">i", data, at)[0]
