@@ -232,6 +232,7 @@ class Subscription:
     is_pull: bool = field(init=False)
     pulled: int = field(default=0, init=False)  # number of its pulls: distinguishes an ended pull from the next
     tag: int = field(default=0, init=False)
+    unsent: int = field(default=0, init=False)  # number of the last deliveries, which its session did not get yet
     unacked: dict[int, Entry] = field(default_factory=dict, init=False)
     enlisted: dict[int, Entry] = field(default_factory=dict, init=False)
     # Each with the budget in which its place there counts; None: it has no place yet.

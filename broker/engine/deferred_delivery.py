@@ -3,7 +3,7 @@
 Other deliveries for the same outlet wait behind, so that each consumer gets its order, and the outlet is given nothing
 more meanwhile (``Outlet.is_held``). Waiting deliveries go on one by one, while the outlet has room: an inflated body
 may be all that a client can read for a while. If the client is gone when a delivery is ready, the message goes back to
-its queue.
+its queue, and this delivery does not count: no client got a byte of it (``Subscription.unsent``).
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ class Preparing:
             self._take_back(delivery)
         else:
             outlet.is_held = False
+            delivery[0].unsent -= 1
             self._deliver((delivery,))
             outlet.is_held = True
         _release(delivery)
@@ -145,8 +146,9 @@ class Preparing:
 
 
 def _hold(delivery: Delivery) -> None:
-    """Count its message: the topic or queue that it came from may have released it."""
+    """Count it as not sent, and its message as held: the topic or queue that it came from may have released it."""
     subscription, _, entry = delivery
+    subscription.unsent += 1  # until its session gets it: if that never happens, ``Subscriber.close`` reads it
     subscription.outlet.holder.memory.take(entry.message, entry.weight)
 
 

@@ -388,11 +388,13 @@ class Subscriber(Part):
         came_back: dict[QueueBase, list[Entry]] = {}
         counted: dict[QueueBase, list[Entry]] = {}
         suspects = self._dispatcher.suspects
+        sent = subscription.tag - subscription.unsent  # prove: unsent-does-not-count " - subscription.unsent"
+        seen = sent if seen is None else min(seen, sent)
         for tag, entry in unacked.items():
             subscription.let_go(entry)
             queue = entry.queue
             if queue is not None:
-                is_seen = seen is None or tag <= seen
+                is_seen = tag <= seen
                 if is_seen:
                     counted.setdefault(queue, []).append(entry)
                 if suspects.comes_back(queue, entry, is_seen=is_seen, is_lost=is_lost):

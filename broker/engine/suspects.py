@@ -72,6 +72,10 @@ class Suspects(Part):
     def comes_back(self, queue: QueueBase, entry: Entry, *, is_seen: bool, is_lost: bool) -> bool:
         """Handle a delivery of a subscription that ends. Return whether it goes back to its queue."""
         most = self._most(queue)
+        if not is_seen and _key(queue, entry) in self._released:  # prove: unsent-suspect-comes-again
+            self.count(queue, (entry,))  # without the delivery that was counted in advance
+            self._set_aside(queue, entry)
+            return False
         if not is_seen or most is None:
             queue.comes_back(entry, is_seen=is_seen)
             return True

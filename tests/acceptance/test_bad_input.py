@@ -69,7 +69,7 @@ async def test_a_client_that_vanishes_loses_nothing_that_others_need(broker: Bro
         taker.send("SUBSCRIBE", {"id": "0", "destination": "/queue/left", "ack": "client"})
         for _ in range(5):
             assert (await taker.read()).command == "MESSAGE"
-        taker._writer.transport.abort()  # no DISCONNECT, no FIN: a reset
+        taker.reset()
         await good.goes_on()
     heir = await Wire.open(broker.stomp)
     heir.send("SUBSCRIBE", {"id": "0", "destination": "/queue/left", "ack": "auto"})
@@ -128,6 +128,40 @@ def test_several_wait_and_are_given_one_after_the_other_as_it_reads(tmp_path: Pa
                 data = reader.recv(1 << 20)
                 assert data, f"hung up after {received} bytes"
                 received += len(data)
+
+
+LOSSES = 12  # more than any message may come back from lost consumers
+
+
+@pytest.mark.promise("redelivery-is-bounded")
+@pytest.mark.parametrize("how", ["reset", "unsubscribe"])
+async def test_a_client_that_leaves_before_its_message_is_inflated_has_not_seen_it(tmp_path: Path, how: str) -> None:
+    broker = BrokerProcess(tmp_path / "data", "a")
+    openwire = free_port()
+    broker.leaves_stomp_to_settings = True
+    broker.options = ("--stomp", f"127.0.0.1:{broker.stomp}", "--openwire", f"127.0.0.1:{openwire}")
+    with serving(broker):
+        sender = OpenWire(openwire).connect()
+        text = zlib.compress(BODY_BYTES.to_bytes(4, "big") + b"x" * BODY_BYTES)
+        sender.send(queue("long"), content=text, compressed=True)
+        sender.close()
+        for _ in range(LOSSES):
+            wire = await Wire.open(broker.stomp)
+            wire.send("SUBSCRIBE", {"id": "0", "destination": "/queue/long", "ack": "client", "receipt": "r"})
+            assert (await wire.read()).command == "RECEIPT"  # the message is being inflated now
+            if how == "reset":
+                wire.reset()
+                continue
+            wire.send("UNSUBSCRIBE", {"id": "0", "receipt": "u"})
+            assert (await wire.read()).headers["receipt-id"] == "u"
+            wire.close()
+        wire = await Wire.open(broker.stomp)
+        wire.send("SUBSCRIBE", {"id": "0", "destination": "/queue/ActiveMQ.DLQ.>", "ack": "auto"})
+        wire.send("SUBSCRIBE", {"id": "1", "destination": "/queue/long", "ack": "client"})
+        message = await asyncio.wait_for(wire.read(), 60)
+        wire.close()
+    assert (message.headers["subscription"], len(message.body)) == ("1", BODY_BYTES)
+    assert "redelivered" not in message.headers
 
 
 GARBAGE = (

@@ -70,6 +70,10 @@ class Wire:
     def close(self) -> None:
         self._writer.close()
 
+    def reset(self) -> None:
+        """No DISCONNECT, no FIN."""
+        self._writer.transport.abort()
+
 
 LOST = (OSError, EOFError, asyncio.IncompleteReadError, TimeoutError)
 

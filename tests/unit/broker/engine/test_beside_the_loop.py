@@ -1,7 +1,7 @@
 """What takes long is done beside the loop: deliveries are made ready in their consumer's order, and lost for nobody who
 leaves; a selector that takes long to compile holds up its own client, and nobody else."""
 
-# proves: long-texts-are-written-beside-the-loop
+# proves: long-texts-are-written-beside-the-loop, unsent-does-not-count, unsent-suspect-comes-again
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.broker.engine.suspects import LOOK_SECONDS
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession
 
@@ -119,11 +120,90 @@ def test_who_leaves_meanwhile_leaves_it_to_the_next(
     harness.turn()
     assert one.bodies == []
     assert other.bodies in (["long 1", "b"], ["b", "long 1"])
-    assert [each.redelivered for each in other.session.delivered] == [ack is AckMode.INDIVIDUAL] * 2
+    assert [each.redeliveries for each in other.session.delivered] == [0, 0]
     if ack is AckMode.INDIVIDUAL:
         other.ack("b").ack("long 1")
     harness.turn()
     assert (harness.stored(), harness.figures()["messages"], harness.engine.memory.used) == (0, 0, 0)
+
+
+def leave(one: Client, how: str) -> None:
+    """``hang_up``: the broker ends the connection, as after missing heart-beats; ``seen``: RemoveInfo of a client that
+    names a delivery which it cannot have."""
+    if how == "hang_up":
+        one.engine.hang_up(one.id)
+        one.vanish()
+    elif how == "seen":
+        one.unsubscribe(seen=2)
+    else:
+        getattr(one, how)()
+
+
+def given(one: Client) -> list[tuple[str, int]]:
+    return [(each.body, each.redeliveries) for each in one.session.delivered]
+
+
+@pytest.fixture
+def strict(make_harness: Any, threads: Threads) -> Harness:
+    """Two redeliveries to lost consumers make a suspect."""
+    harness: Harness = make_harness(maximum_redeliveries=2)
+    harness.prepare_in_thread = threads
+    harness.begin_term()
+    return harness
+
+
+@pytest.mark.parametrize("mode", [AckMode.INDIVIDUAL, AckMode.CLIENT, AckMode.RANGE])
+@pytest.mark.parametrize("how", ["vanish", "hang_up", "unsubscribe", "seen", "disconnect"])
+def test_a_delivery_that_no_client_got_does_not_count(
+    strict: Harness, threads: Threads, how: str, mode: AckMode
+) -> None:
+    strict.client().store("long 1", "b")
+    for _ in range(6):
+        leave(client(strict, mode), how)
+        strict.turn()
+        threads.do()
+        strict.wait(1)
+    last = client(strict, mode)
+    threads.do()
+    assert given(last) == [("long 1", 0), ("b", 0)]
+
+
+@pytest.mark.parametrize("how", ["vanish", "hang_up", "unsubscribe"])
+def test_what_was_sent_before_it_counts(strict: Harness, threads: Threads, how: str) -> None:
+    strict.client().store("a", "long 1", "long 2", "b")
+    one = client(strict)
+    threads.do()
+    assert one.bodies == ["a", "long 1"]
+    leave(one, how)
+    strict.turn()
+    threads.do()
+    other = client(strict)
+    threads.do()
+    threads.do()
+    assert given(other) == [("a", 1), ("long 1", 1), ("long 2", 0), ("b", 0)]
+
+
+def test_a_suspect_that_its_consumer_never_got_comes_alone_again(strict: Harness, threads: Threads) -> None:
+    strict.client().store("long 1")
+
+    def consumer(*, is_sent: bool) -> list[tuple[str, int]]:
+        one = client(strict)
+        strict.wait(2 * LOOK_SECONDS)
+        if is_sent:
+            threads.do()
+        strict.wait(2 * LOOK_SECONDS)
+        one.vanish()
+        strict.turn()
+        if not is_sent:
+            threads.do()
+        return given(one)
+
+    assert [consumer(is_sent=True) for _ in range(2)] == [[("long 1", 0)], [("long 1", 1)]]
+    assert [consumer(is_sent=False) for _ in range(3)] == [[], [], []]
+    strict.fail_over()  # the next master reads its count from the store: the deliveries that failed are not in it
+    assert consumer(is_sent=True) == [("long 1", 2)]
+    dead = strict.consumer("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")).turn()
+    assert dead.bodies == ["long 1"]
 
 
 def translated(one: Client, body: str, **options: Any) -> Send:
