@@ -36,7 +36,8 @@ class KnownProducer:
 
 
 class AddMessage:
-    """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that will hold it.
+    """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that will hold it; none
+    in a PrepareTransaction for a topic: the outcome gives the message to those that are there then.
 
     ``unmatched_acks``: a Remove for each durable subscription of the topic that must not have it, because a replay of
     the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again. ``is_new``:

@@ -129,9 +129,10 @@ class Destinations:
         self._watching = {kind: Watching(self.memory) for kind in DestinationKind}
         self._virtual = VirtualTopics(self._settings.virtual_destinations.virtual_topics)
 
-    def take_over(self, owners: Iterable[Owner]) -> Work[None]:
-        """Add the owners that the store already has. Call it before ``on_new`` and ``on_topic`` are set: none of them
-        begins now."""
+    def take_over(self, owners: Iterable[Owner], adds_to: Iterable[Destination] = ()) -> Work[None]:
+        """Add the owners that the store already has, and the topics among ``adds_to``, to which prepared transactions
+        send: durable subscriptions of patterns that begin before the commit take part in them. Call it before
+        ``on_new`` and ``on_topic`` are set: none of them begins now."""
         pace = Pace()
         for owner in owners:
             items = 1
@@ -149,6 +150,11 @@ class Destinations:
                 self.add_part(durable, owner.destination, owner.id, owner.selector or None, unread=owner.count)
                 items = _BEGUN
             if pace.is_full(items):
+                yield
+        for destination in adds_to:
+            if destination.is_topic and destination not in self.by_name:
+                self._add_topic(destination)  # prove: topic-of-a-branch-is-known
+            if pace.is_full():
                 yield
 
     def _know_holding(self, owner: Owner) -> None:

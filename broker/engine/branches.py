@@ -57,7 +57,7 @@ class Branch:
     removes_from: frozenset[Destination] = frozenset()
     released: int = 0  # bytes that were charged to its user until the prepare
     routed: list[tuple[Message, Target]] = field(default_factory=list)  # messages of it that only memory holds
-    # Messages for durable subscriptions, which the subscribers of that moment get, too. ``origin``: the sender.
+    # Persistent messages of topics, which the plain subscribers of that moment get, too. ``origin``: the sender.
     published: list[Message] = field(default_factory=list)
     origin: Client | None = field(init=False)
 
@@ -241,7 +241,6 @@ class Branches(Part):
         """Complete a durable decision: what it adds becomes visible, or what it withheld is offered again."""
         by_owner = self._destinations.by_owner
         touched, pace = self._dispatcher.touched, self._dispatcher.pace
-        fan_out = self._dispatcher.fan_out
         transaction = branch.transaction
         if transaction is not None and operation.is_commit:
             yield from self._ending.settle(transaction, pace)
@@ -278,10 +277,8 @@ class Branches(Part):
         if operation.is_commit:
             for message in branch.published:
                 topic = self._destinations.by_name.get(message.destination)
-                if self._dispatcher.tells_arrived:
-                    self._dispatcher.arrived(message)
-                if isinstance(topic, Topic) and branch.origin is not None:
-                    fan_out.publish(topic, message, branch.origin.connection, count=len(branch.published))
+                if isinstance(topic, Topic):
+                    self._arrivals.show_to_subscribers(branch.origin, message, topic, len(branch.published))
                 if pace.is_full():
                     yield
             yield from self._arrivals.shown(branch.origin or client, branch.routed, pace)

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 from tandemmq.broker.core import commands
@@ -103,7 +104,7 @@ def destinations_of(
 ) -> Work[Destinations]:
     """Return the destinations with which an engine on ``store`` begins, in steps. Arguments as of the engine."""
     destinations = Destinations(settings, Memory(settings.memory_limit), store.queue, policies, start)
-    yield from destinations.take_over(store.owners())
+    yield from destinations.take_over(store.owners(), chain.from_iterable(each.adds_to for each in store.prepared()))
     return destinations
 
 

@@ -33,7 +33,7 @@ from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.message_ids import is_made_by_broker
 from tandemmq.store.records.stored import encode_stored
-from tandemmq.store.records.transactions import TransactionId
+from tandemmq.store.records.transactions import TransactionId, XaTransactionId
 from tandemmq.store.writer.space import StoreFull
 
 log = logging.getLogger(__name__)
@@ -295,7 +295,9 @@ class Sender(Part):
         self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Made
     ) -> None:
         owners = self._stored_by(message, target, client)
-        add = _add(client, message, target, owners, transaction) if owners else None
+        add = None
+        if owners or _is_for_later(message, target, transaction):
+            add = _add(client, message, target, owners, transaction)
         made.parts.append((message, target, target.owners, add))
 
     def _add_in_steps(
@@ -314,7 +316,7 @@ class Sender(Part):
                 unmatched.append(encode_remove(message.destination, message.message_id, transaction, key, b""))
             if pace.is_over() if durable.is_expensive else pace.is_full():
                 yield
-        if not owners:
+        if not owners and not _is_for_later(message, topic, transaction):
             return None
         return _add(client, message, topic, tuple(owners), transaction, tuple(unmatched))
 
@@ -338,7 +340,8 @@ class Sender(Part):
                     target, add = queue, _add(client, message, queue, owners, transaction) if owners else None
             elif target.owners is not known:
                 owners = self._stored_by_now(message, target, client, known, add)
-                add = _add(client, message, target, owners, transaction) if owners else None
+                is_stored = owners or _is_for_later(message, target, transaction)
+                add = _add(client, message, target, owners, transaction) if is_stored else None
             if add is None:
                 volatile.append((message, target))
             else:
@@ -449,6 +452,13 @@ MAY_SEND_REMEMBERED = 1000
 def _is_wide(target: Target) -> TypeGuard[Topic]:
     """Return whether a message to ``target`` takes steps: many subscriptions hold it, or the selection is expensive."""
     return isinstance(target, Topic) and target.is_wide
+
+
+def _is_for_later(message: Message, target: Target, transaction: TransactionId | None) -> bool:
+    """Return whether the store keeps a message that nobody takes now: one of a branch that is prepared, which its
+    outcome gives to the durable subscriptions of that moment, also under another master."""
+    is_kept = message.persistent and target.destination.kind is DestinationKind.TOPIC
+    return is_kept and isinstance(transaction, XaTransactionId)  # prove: prepared-for-later-subscriptions
 
 
 class _Absent:

@@ -341,8 +341,11 @@ class SeveralStores:
     def _by_store(self, operations: Iterable[Part]) -> dict[str, list[Part]]:
         parts: dict[str, list[Part]] = {}
         for part in operations:
-            owner = part.owners[0] if isinstance(part, AddMessage) else part.owner
-            parts.setdefault(self._of(owner).name, []).append(part)
+            if isinstance(part, AddMessage) and not part.owners:
+                member = self._home(part.message.destination)
+            else:
+                member = self._of(part.owners[0] if isinstance(part, AddMessage) else part.owner)
+            parts.setdefault(member.name, []).append(part)
         return parts
 
     def _append_everywhere(self, atomic: Atomic) -> None:

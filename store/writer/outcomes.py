@@ -38,7 +38,7 @@ def end_transaction(state: State, pages: Pages, end: EndTransaction, location: i
             if not is_made_by_broker(operation.message_id):
                 # prove: rolled-back-may-come-again "state.forget_id" -> "state.note_id"
                 (state.note_id if end.is_commit else state.forget_id)(owners, operation.message_id)
-            if end.is_commit:
+            if end.is_commit and owners:
                 ending.add(operation, owners, location << 32 | number)
         else:
             ending.remove(operation, location >> 32)

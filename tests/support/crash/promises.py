@@ -242,11 +242,13 @@ def figures_in_words(added: int, removed: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A transaction that waits for its outcome, and what each outcome does."""
+    """A transaction that waits for its outcome, and what each outcome does. ``unclaimed``: messages of it for a topic
+    that had no subscription."""
 
     transaction: XaTransactionId
     on_commit: tuple[Effect, ...]
     on_rollback: tuple[Effect, ...]
+    unclaimed: tuple[str, ...]
 
 
 class PromisingTerm(QueuedTerm):
@@ -343,13 +345,16 @@ class PromisingTerm(QueuedTerm):
             transaction,
             (ended, *(effect for effect in effects if effect.kind == "add")),
             (ended, *(Effect("return", effect.owner, effect.message_id) for effect in removals)),
+            tuple(part.message.message_id for part in parts if isinstance(part, AddMessage) and not part.owners),
         )
 
-    def end(self, prepared: Prepared, *, is_commit: bool) -> None:
-        """The second half."""
+    def end(self, prepared: Prepared, *, is_commit: bool, joined: tuple[int, ...] = ()) -> None:
+        """The second half. ``joined``: the subscriptions that began since."""
         encode = encode_commit if is_commit else encode_rollback
         operation = EndTransaction(prepared.transaction, is_commit, encode(prepared.transaction))
-        self.ask(operation, *(prepared.on_commit if is_commit else prepared.on_rollback))
+        effects = prepared.on_commit if is_commit else prepared.on_rollback
+        added = [Effect("add", self.names[owner], each) for each in prepared.unclaimed for owner in joined]
+        self.ask(operation, *effects, *added)
 
     def compact(self) -> CompactionReport:
         """Until all that can be emptied is."""
@@ -364,7 +369,7 @@ class PromisingTerm(QueuedTerm):
         effects: list[Effect] = []
         for destination, owners in added:
             message = self.new_message(destination)
-            held_by = owners or (self.queue(destination),)
+            held_by = owners if owners or destination.is_topic else (self.queue(destination),)
             part = AddMessage(message, held_by, encode_add(message, encode_message(message), transaction))
             parts.append(part)
             effects += self._added(part)

@@ -380,6 +380,25 @@ def prepared_transactions(directory: str, disk: RecordingDisk) -> None:
     again.close()
 
 
+def subscriptions_begin_before_a_commit(directory: str, disk: RecordingDisk) -> None:
+    """One begins after the prepare, another under the next master: the commit gives both what was prepared for none."""
+    term = begin(directory, disk)
+    prepared = term.prepare(1, [(TOPIC, ())] * 2, [])
+    dropped = term.prepare(2, [(TOPIC, ())], [])
+    term.wait_all()
+    one = term.subscribe(TOPIC, "one")
+    round_of(term, 7, 1)
+    term.crash()
+    again = begin(directory, disk, "b")
+    one, two = again.store.subscription("client", "one", TOPIC), again.subscribe(TOPIC, "two")
+    again.end(prepared, is_commit=True, joined=(one, two))
+    again.end(dropped, is_commit=False)
+    again.wait_all()
+    again.remove(messages_of(again, one)[0], one, "client:one")
+    round_of(again, 7, 1)
+    again.close()
+
+
 def files_go_to_the_archive(directory: str, disk: RecordingDisk) -> None:
     term = begin(directory, disk, settings=ARCHIVING)
     for _ in range(3):
@@ -424,6 +443,7 @@ LIVES: dict[str, ShortLife] = {
     "a deposed master writes on": ShortLife(a_deposed_master_writes_on),
     "transactions": ShortLife(transactions),
     "prepared transactions": ShortLife(prepared_transactions),
+    "subscriptions begin before a commit": ShortLife(subscriptions_begin_before_a_commit),
     "subscriptions and queues end": ShortLife(subscriptions_and_queues_end),
     "what ended goes from the index in pieces": ShortLife(what_ended_goes_from_the_index_in_pieces),
     "compaction": ShortLife(compaction, BY_HAND),

@@ -95,7 +95,7 @@ class SeveralTerm(Term):
         message = self.message(destination, body)
         message.body_kind = kind
         payload = encode_add(message, encode_message(message), transaction)
-        return AddMessage(message, (self.store.queue(destination),), payload)
+        return AddMessage(message, () if destination.is_topic else (self.store.queue(destination),), payload)
 
     def removing(self, added: AddMessage, transaction: TransactionId | None = None) -> RemoveMessage:
         """The removal of a message as a part of something, not handed over."""

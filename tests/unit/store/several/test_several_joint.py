@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.store.operations import AddMessage, EndTransaction, Engine, Operation
-from tandemmq.store.records.commands import encode_add
+from tandemmq.store.operations import AddMessage, AddSubscription, EndTransaction, Engine, Operation, PrepareTransaction
+from tandemmq.store.records.commands import encode_add, encode_commit, encode_prepare, encode_subscription
 from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.records.transactions import LocalTransactionId
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
+from tandemmq.store.several.filters import FilteredStore
 from tandemmq.store.several.layout import OWNER_BITS
-from tests.support.store.several_harness import REST, A, B, SeveralTerm
+from tests.support.store.several_harness import REST, TOPIC, TWO, A, B, SeveralTerm
+from tests.support.store.store_harness import SMALL
 
 pytestmark = pytest.mark.promise("several-stores-are-atomic")
 
@@ -40,6 +42,21 @@ def test_a_transaction_over_two_stores_is_visible_in_both_in_its_order(directory
     with SeveralTerm(directory) as again:
         assert again.bodies(A) == [b"before", b"after"]
         assert again.bodies(B) == []
+
+
+def test_what_is_prepared_for_a_topic_without_subscriptions_waits_in_the_store_of_the_topic(directory: str) -> None:
+    entries = [FilteredStore(topic="T.>", settings=SMALL), *TWO]
+    identity = XaTransactionId(1, b"g", b"b")
+    with SeveralTerm(directory, entries) as term:
+        parts = [term.adding(TOPIC, b"t", identity), term.adding(A, b"a", identity)]
+        term.do(PrepareTransaction(identity, parts, encode_prepare(identity)))
+    with SeveralTerm(directory, entries) as term:
+        owner = term.store.subscription("client", "d", TOPIC)
+        term.do(AddSubscription(owner, encode_subscription(TOPIC, "client", "d")))
+        term.do(EndTransaction(identity, True, encode_commit(identity)))
+        assert [each.message.body for each in term.page(owner).messages] == [b"t"]
+        assert term.bodies(A) == [b"a"]
+        term.wait(lambda: not term.store.has_pending)
 
 
 class _Late:
