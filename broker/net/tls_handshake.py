@@ -280,7 +280,7 @@ class Secured:
         self._early = []
         if self._has_ended:
             self.eof_received()
-        if self._is_lost:
+        if self._is_lost and not self._is_closed:  # prove: tls-is-lost-once " and not self._is_closed"
             self.connection_lost(None)
 
     # ---- what the loop's TLS calls

@@ -1,6 +1,6 @@
 """A connector with TLS over the terms of a broker, on both event loops: handshakes that fail leave nothing behind."""
 
-# proves: tls-carries-out-what-came, tls-rests-at-the-socket
+# proves: tls-carries-out-what-came, tls-is-lost-once, tls-rests-at-the-socket
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tandemmq.broker.core.commands import Command, Send
 from tandemmq.broker.core.memory import HANDSHAKE_BYTES, TLS_BUFFERS, TLS_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
-from tandemmq.broker.net.tls_handshake import TlsServer
+from tandemmq.broker.net.tls_handshake import Secured, TlsServer
 from tandemmq.broker.net.transport import Connection, TransportLimits
 from tandemmq.broker.net.turns import TURN_SECONDS, Turns
 from tandemmq.broker.net.websocket import WebSocketOptions, of_stomp
@@ -380,3 +380,38 @@ async def test_a_client_with_a_certificate_speaks_stomp(authority: Authority, ma
             assert connection.certificate == "CN=client,O=Example"
     await server.abort()
     server.unbind()
+
+
+class Closing(asyncio.Protocol):
+    """Closes its transport with the first bytes, or with the end."""
+
+    def __init__(self, closes_with: str) -> None:
+        self._closes_with = closes_with
+        self.lost = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._closes_with == "data":
+            self._transport.close()
+
+    def eof_received(self) -> bool:
+        if self._closes_with == "end":
+            self._transport.close()
+        return self._closes_with == "kept"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost += 1
+
+
+@pytest.mark.parametrize("closes_with", ["data", "end", "kept", "nothing"])
+async def test_a_connection_that_ended_before_it_began_is_lost_once(closes_with: str) -> None:
+    above = Closing(closes_with)
+    secured = Secured(asyncio.Transport(), above, asyncio.get_running_loop())
+    secured.data_received(CONNECT)
+    secured.connection_lost(None)
+    secured.begin(asyncio.Transport())
+    secured.close()
+    await asyncio.sleep(0)
+    assert above.lost == 1
