@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Connect
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, HELD_BYTES_MIN, SHARED_ENTRY_BYTES, Holder, Memory
@@ -105,6 +105,10 @@ class Outlet(Protocol):
     def touch(self) -> None: ...
 
     def close(self, after_flush: bool = True) -> None: ...
+
+
+# Highest number of redeliveries: the largest int of Java. A client may send a message that has it already.
+REDELIVERIES_MAX: Final = (1 << 31) - 1
 
 
 class Entry:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 
-from tandemmq.broker.core.delivery import Entry, QueueBase
+from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Entry, QueueBase
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.engine.dead_letters import DeadLetters
 from tandemmq.broker.engine.ports import Then
@@ -94,9 +94,9 @@ class Suspects(Part):
 
     def redelivered(self, queue: QueueBase, entries: Sequence[Entry]) -> None:
         """Count messages that a client delivered to its application again. While it lives, it decides about them."""
-        most = self._most(queue)
+        most = self._most(queue) or REDELIVERIES_MAX
         for entry in entries:
-            if most is None or entry.redeliveries < most:
+            if entry.redeliveries < most:
                 entry.redeliveries += 1
         self.count(queue, entries)
 
@@ -129,7 +129,7 @@ class Suspects(Part):
     def _most(self, queue: QueueBase) -> int | None:
         """Return the number of redeliveries, at least 1, that makes a message a suspect. None: it never is one."""
         most = self._policies.of(queue.destination).redelivery.maximum_redeliveries
-        return None if most is None or queue.is_dead_letter_queue else max(most, 1)
+        return None if most is None or queue.is_dead_letter_queue else min(max(most, 1), REDELIVERIES_MAX - 1)
 
     def _bury(self, queue: QueueBase, entry: Entry) -> None:
         self._released.pop(_key(queue, entry), None)

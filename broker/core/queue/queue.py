@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
-from tandemmq.broker.core.delivery import Delivery, Entry, Subscription
+from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Delivery, Entry, Subscription
 from tandemmq.broker.core.memory import QUEUE_LINK_BYTES, TAKER_BYTES, Kind, Memory
 from tandemmq.broker.core.queue.browse import Browse, in_order_of_queue, not_placed
 from tandemmq.broker.core.queue.choices import Choices
@@ -348,7 +348,8 @@ class Queue(Window):
 
     def mark_returned(self, entry: Entry, *, is_seen: bool) -> None:
         """Do the first half of ``give_back``, which may be long before the second (``close``)."""
-        if is_seen:
+        # prove: redeliveries-end " and entry.redeliveries < REDELIVERIES_MAX"
+        if is_seen and entry.redeliveries < REDELIVERIES_MAX:
             entry.redeliveries += 1
         expiration = entry.message.expiration
         if expiration and (not self.expiring_at or expiration < self.expiring_at):

@@ -1,6 +1,6 @@
 """How often a message was delivered is known from first to last, and what its consumers die of is a dead letter."""
 
-# proves: late-page-has-no-end, suspect-is-counted-first, only-what-was-alone-dies
+# proves: late-page-has-no-end, suspect-is-counted-first, only-what-was-alone-dies, redeliveries-end
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import AckMode, Redelivered
+from tandemmq.broker.core.delivery import REDELIVERIES_MAX
+from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine import suspects
 from tandemmq.store.operations import CountDeliveries
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.broker.engine_term import EngineTerm
+from tests.unit.broker.engine.conftest import come
 
 pytestmark = pytest.mark.promise("redelivery-is-bounded")
 
@@ -199,3 +203,21 @@ def test_what_a_new_master_finds_is_counted_within_a_bound(make_harness: Any) ->
     assert given(client) == [(str(body), 0) for body in [*range(found), "new"]]
     counts = [each.counts for each in harness.store.appended if isinstance(each, CountDeliveries)]
     assert sum(map(len, counts)) == suspects.FOUND_MAX
+
+
+def test_a_counter_that_a_client_sends_at_its_end_harms_no_store(directory: str) -> None:
+    """A queue whose messages come again without end, as one of dead letters: what the store writes has room in Java."""
+
+    class Endless(EngineTerm):
+        engine_settings = EngineSettings(maximum_redeliveries=None)
+
+    term = Endless(directory)
+    client = come(term, "c").send("a", redelivery_counter=REDELIVERIES_MAX, receipt="sent").subscribe(ack=AckMode.RANGE)
+    term.wait(lambda: client.bodies == ["a"])
+    client.handle(Redelivered("s", 1, 1))
+    client.unsubscribe()
+    again = come(term, "d").subscribe()
+    assert given(again) == [("a", REDELIVERIES_MAX)]
+    again.ack("a", receipt="acknowledged")
+    term.wait(lambda: again.receipts == ["acknowledged"])
+    term.close()
