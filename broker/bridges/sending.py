@@ -16,13 +16,13 @@ from typing import Final
 from tandemmq import log_events
 from tandemmq.broker.bridges.link import ADVISORIES, PACKET_ID_MAX, PASSED, Link, Topic, is_at_end, passing
 from tandemmq.broker.core.commands import Ack, AckMode, Begin, Commit, GiveUp, Send, Subscribe
-from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Waiting
-from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords
-from tandemmq.broker.protocols.mqtt.messages import BRIDGE, QOS, is_retain, properties_of, qos_of
-from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Flight, Given, Outgoing, Phase, Record, Subscription
+from tandemmq.broker.protocols.mqtt.conversation import Waiting
+from tandemmq.broker.protocols.mqtt.messages import BRIDGE, QOS, Payloads, TakesLong, is_retain, properties_of, qos_of
 from tandemmq.broker.protocols.mqtt.packets import Filter, PacketType
-from tandemmq.broker.protocols.mqtt.payloads import Payloads, TakesLong
-from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord
+from tandemmq.broker.protocols.mqtt.qos2 import Delivery, Flight, Given, Outgoing, OutgoingRecord, Phase
+from tandemmq.broker.protocols.mqtt.reason_codes import ERRORS_FROM
+from tandemmq.broker.protocols.mqtt.session_records import STATE, KeptRecords, Kind, Record
+from tandemmq.broker.protocols.mqtt.stored_session import Subscription
 from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_if_any
 from tandemmq.store.records.message import Message
 

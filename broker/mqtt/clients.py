@@ -5,23 +5,50 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Final
 
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.engine.denials import Denials
 from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.mqtt.endings import Endings
-from tandemmq.broker.mqtt.retaining import Retaining
-from tandemmq.broker.mqtt.sent_ids import SentIdsOfClients
+from tandemmq.broker.mqtt.retained_messages import Retaining, number_before
+from tandemmq.broker.mqtt.session_expiry import Endings
 from tandemmq.broker.mqtt.sys_topics import SysTopics
-from tandemmq.broker.protocols.mqtt.hooks import Left, SentIds
-from tandemmq.broker.protocols.mqtt.retained import NEWEST, number_before
+from tandemmq.broker.protocols.mqtt.conversation import NEWEST, Left, SentIds
 from tandemmq.broker.protocols.mqtt.topics import topic_of
 from tandemmq.store.records.message import Destination, Message
 
+#: Maximum number of ids, and of clients without any; each takes about 250 bytes.
+SENT_IDS_MAX: Final = 20_000
+
+
+class SentIdsOfClients:
+    """Packet ids of clients that are away, by client id."""
+
+    __slots__ = ("_by_client", "_count")
+
+    def __init__(self) -> None:
+        self._by_client: dict[str, SentIds] = {}  # the client that left last comes last
+        self._count = 0
+
+    def keep(self, client_id: str, sent: SentIds) -> None:
+        """Record the ids of a client, in place of former ones."""
+        self.take(client_id)
+        self._by_client[client_id] = sent
+        self._count += max(1, len(sent))
+        while self._count > SENT_IDS_MAX:
+            self.take(next(iter(self._by_client)))
+
+    def take(self, client_id: str) -> SentIds | None:
+        """Remove and return the ids of a client. None: there are none."""
+        sent = self._by_client.pop(client_id, None)
+        if sent is not None:
+            self._count -= max(1, len(sent))
+        return sent
+
 
 class MqttClients:
-    """``broker.protocols.mqtt.hooks.Hooks``. On the loop. ``begin`` and ``end`` a term as master; sessions exist only
+    """``broker.protocols.mqtt.conversation.Hooks``. On the loop. ``begin`` and ``end`` a term as master; sessions exist only
     within a term. ``name`` is the broker's; ``retained_messages_max``, ``retained_bytes_max`` and ``sys_interval`` are
     settings.
     """

@@ -19,7 +19,7 @@ from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.mqtt.retaining import BROKER
+from tandemmq.broker.mqtt.retained_messages import BROKER
 from tandemmq.broker.protocols.mqtt.topics import destination_of, matches
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.message_ids import broker_producer

@@ -8,29 +8,25 @@ from __future__ import annotations
 
 from tandemmq.broker.core.commands import ClientError, Command, Connect, Disconnect
 from tandemmq.broker.core.names import NAME_BYTES_MAX
-from tandemmq.broker.protocols.mqtt import answers, packets
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
-from tandemmq.broker.protocols.mqtt.delivering import Delivering
-from tandemmq.broker.protocols.mqtt.fields import PACKET_BYTES_MAX
-from tandemmq.broker.protocols.mqtt.hooks import Left
+from tandemmq.broker.protocols.mqtt import packets
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Left, Waiting, nothing
+from tandemmq.broker.protocols.mqtt.deliver import Delivering
 from tandemmq.broker.protocols.mqtt.messages import bytes_of, delivery_of
 from tandemmq.broker.protocols.mqtt.packets import Version, Will
-from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.publishing import Publishing
-from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason, has_return_code
+from tandemmq.broker.protocols.mqtt.properties import NONE, PACKET_BYTES_MAX, Properties
+from tandemmq.broker.protocols.mqtt.publish import Publishing
+from tandemmq.broker.protocols.mqtt.qos2 import OutgoingRecord, packet_id_of, retained_in
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, has_return_code, reason_of
 from tandemmq.broker.protocols.mqtt.session_records import (
     NEVER,
     Kind,
-    OutgoingRecord,
     RecordUnreadable,
     SessionRecord,
     SubscriptionRecord,
-    packet_id_of,
     queue_of,
-    retained_in,
 )
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
-from tandemmq.broker.protocols.mqtt.subscribing import Subscribing
+from tandemmq.broker.protocols.mqtt.subscribe import Subscribing
 from tandemmq.store.records.message import Message
 
 
@@ -272,7 +268,7 @@ class Connecting:
                 session_expiry=None if self._expiry == (connect.properties.session_expiry or 0) else self._expiry,
                 server_keep_alive=None if connect.keep_alive else limits.default_keep_alive or None,
             )
-        return answers.connack(conversation.version, session_present=is_present, properties=properties)
+        return packets.connack(conversation.version, session_present=is_present, properties=properties)
 
     # ---- the end
 
@@ -320,7 +316,7 @@ class Connecting:
         conversation, reason = self._conversation, reason_of(error)
         if conversation.is_connected:
             if conversation.version is Version.V5:
-                packet = answers.disconnect(reason, conversation.why(error.message))
+                packet = packets.disconnect(reason, conversation.why(error.message))
                 if not 0 < conversation.packet_bytes_max < len(packet):
                     conversation.write(packet)
         elif version is Version.V5 or self.is_waiting or has_return_code(reason):
@@ -332,6 +328,6 @@ class Connecting:
         unavailable"."""
         if version is not Version.V5 and not has_return_code(reason):
             reason = Reason.SERVER_UNAVAILABLE
-        packet = answers.connack(version, reason=reason, properties=self._conversation.why(text))
+        packet = packets.connack(version, reason=reason, properties=self._conversation.why(text))
         if not 0 < self._conversation.packet_bytes_max < len(packet):
             self._conversation.write(packet)

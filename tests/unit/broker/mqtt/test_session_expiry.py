@@ -15,8 +15,8 @@ from tandemmq.broker.core.memory import Kind as Held
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.mqtt.endings import AWAY_BYTES, GRACE_SECONDS
-from tandemmq.broker.protocols.mqtt.hooks import Left
+from tandemmq.broker.mqtt.session_expiry import AWAY_BYTES, GRACE_SECONDS
+from tandemmq.broker.protocols.mqtt.conversation import Left
 from tandemmq.broker.protocols.mqtt.messages import bytes_of, properties_of
 from tandemmq.broker.protocols.mqtt.packets import Filter, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties

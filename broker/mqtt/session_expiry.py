@@ -50,8 +50,8 @@ from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.broker.core.slices import ITEMS, Work
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.mqtt.retaining import BROKER
-from tandemmq.broker.protocols.mqtt.hooks import Left
+from tandemmq.broker.mqtt.retained_messages import BROKER
+from tandemmq.broker.protocols.mqtt.conversation import Left
 from tandemmq.broker.protocols.mqtt.messages import bytes_of, message_of, to_retain
 from tandemmq.broker.protocols.mqtt.packets import Will
 from tandemmq.broker.protocols.mqtt.session_records import (

@@ -1,91 +1,102 @@
-"""Messages on their way to one client: packet ids, and their greatest number at once. Pure."""
+"""QoS 2 (MQTT 5.0, 4.3.3): packet ids, the state of each exchange, and the records that keep it. Pure.
+
+    direction          step                          in memory    record of a stored session
+    from the client    the message is stored         Exchange     INCOMING
+    to the client      PUBLISH is sent               SENT         OUTGOING, or OWN with the message in it
+                       PUBREC came                   RECEIVED
+                       PUBREL is sent                RELEASED     RELEASED
+    either             PUBCOMP                       none         none
+
+``publish`` and ``deliver`` take the steps. Packet ids of QoS 1 to the client are here, too: they are of one kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final, NamedTuple
 
-from tandemmq.broker.protocols.mqtt.packets import Filter
-from tandemmq.broker.protocols.mqtt.session_records import PACKET_ID_MAX
+from tandemmq.broker.protocols.mqtt.messages import QOS, qos_of
+from tandemmq.broker.protocols.mqtt.session_records import Record, RecordUnreadable, json_body
+from tandemmq.broker.protocols.mqtt.stored_session import Position, Subscription
+from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
 from tandemmq.store.records.message import Message
 
-
-class Record:
-    """Message of the session's queue. ``tag``: of its delivery; 0: it has not come back yet, and then ``then`` is
-    called when it does."""
-
-    __slots__ = ("tag", "then")
-
-    def __init__(self, tag: int = 0) -> None:
-        self.tag = tag
-        self.then: Callable[[], None] | None = None
+PACKET_ID_MAX: Final = 0xFFFF
 
 
-class Position:
-    """Position of a subscription in the retained messages that it is owed: those of the topics behind ``after`` ("": of
-    all), in the order of topics, that are not newer than ``until`` (None: than what there is when they begin to be
-    given). Newer ones come by the subscription itself."""
+@dataclass(slots=True, eq=False, repr=False)
+class OutgoingRecord:
+    """``message_id`` of the subscription ``topic_filter`` is sent as ``packet_id``. "": a retained message, which
+    ``retained_in`` returns; a former version did not store which. ``expiration``: milliseconds since 1970; 0: never."""
 
-    __slots__ = ("after", "until")
+    packet_id: int
+    topic_filter: str
+    message_id: str
+    expiration: int = 0
 
-    def __init__(self, after: str = "", until: int | None = None) -> None:
-        self.after = after
-        self.until = until
+    def encode(self) -> bytes:
+        fields = [self.packet_id, self.topic_filter, self.message_id, self.expiration]
+        return json_body(fields)
+
+    @staticmethod
+    def decode(body: bytes) -> OutgoingRecord:
+        """Decode a record. Raises RecordUnreadable."""
+        try:
+            packet_id, topic_filter, message_id, expiration = json.loads(body)
+            return OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))
+        except (ValueError, TypeError) as error:
+            raise RecordUnreadable(f"outgoing: {error}") from error
 
 
-class Subscription:
-    """Topic filter of a client. ``id`` names it to the engine and is never given twice. ``durable_name``: the durable
-    subscription that gathers for it while its client is away. ``record``: what is kept of it. ``owed``: retained
-    messages that are not acknowledged; ``owes_retained``: the record says that there are some, and ``position`` which.
-    ``is_begun``: the engine got its Subscribe, and did not refuse. ``unsure``: so many of the next messages of a
-    destination may have been sent by a former master."""
+class RetainedRef(NamedTuple):
+    """Message ``message_id`` of the queue of retained messages, as it is sent: the part of an OUTGOING record beside
+    its body. Former versions read only the body."""
 
-    __slots__ = (
-        "durable_name",
-        "filter",
-        "id",
-        "is_auto",
-        "is_begun",
-        "is_left",
-        "owed",
-        "owes_retained",
-        "position",
-        "record",
-        "share",
-        "shuns_dollar",
-        "subscription_id",
-        "unsure",
-    )
+    topic: str
+    message_id: str
+    qos: int
 
-    def __init__(
-        self,
-        id: str,
-        filter: Filter,
-        share: tuple[str, str] | None,
-        durable_name: str | None,
-        subscription_id: int | None,
-        is_auto: bool,
-    ) -> None:
-        self.id = id
-        self.filter = filter
-        self.share = share
-        self.durable_name = durable_name
-        self.subscription_id = subscription_id
-        self.is_auto = is_auto
-        self.is_begun = False
-        self.is_left = False
-        self.record: Record | None = None
-        self.owed = 0
-        self.owes_retained = False
-        self.position: Position | None = None
-        self.unsure: dict[str, int] = {}
-        # The filter begins with a wildcard, and so means no topic that begins with $ (MQTT-4.7.2-1).
-        self.shuns_dollar = self.pattern[:1] in ("#", "+")
+    def put(self, record: Message) -> None:
+        record.original_destination = destination_of(self.topic)
+        record.correlation_id = self.message_id
+        record.properties = {QOS: self.qos}
 
-    @property
-    def pattern(self) -> str:
-        """Topic filter without the group of a shared subscription."""
-        return self.filter.topic_filter if self.share is None else self.share[1]
+
+def retained_in(record: Message) -> RetainedRef | None:
+    """Return the retained message in an OUTGOING record; None: the record has none."""
+    topic, message_id = record.original_destination, record.correlation_id
+    if topic is None or message_id is None:
+        return None
+    return RetainedRef(topic_of(topic.name), message_id, qos_of(record))
+
+
+def packet_id_of(body: bytes) -> int:
+    """Return the packet id of an INCOMING or RELEASED record. Raises RecordUnreadable."""
+    try:
+        return _checked(int(body))
+    except ValueError as error:
+        raise RecordUnreadable(f"packet id: {error}") from error
+
+
+def _checked(packet_id: int) -> int:
+    if not 0 < packet_id <= PACKET_ID_MAX:
+        raise ValueError(f"{packet_id} is no packet id")
+    return packet_id
+
+
+class Exchange:
+    """Packet id of QoS 2 whose PUBREL did not end yet. ``is_counted``: against the Receive Maximum, on this
+    connection."""
+
+    __slots__ = ("is_counted", "is_releasing", "is_stored", "record")
+
+    def __init__(self, record: Record | None, *, is_counted: bool, is_stored: bool) -> None:
+        self.record = record
+        self.is_counted = is_counted
+        self.is_stored = is_stored
+        self.is_releasing = False
 
 
 class Delivery:

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Command, SetNoLocal, Subscribe, Unsubscribe
-from tandemmq.broker.protocols.mqtt import answers, packets
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
-from tandemmq.broker.protocols.mqtt.delivering import Delivering
-from tandemmq.broker.protocols.mqtt.durable_names import durable_name, gathering
-from tandemmq.broker.protocols.mqtt.outgoing import Position, Record, Subscription
+from tandemmq.broker.protocols.mqtt import packets
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing
+from tandemmq.broker.protocols.mqtt.deliver import Delivering
 from tandemmq.broker.protocols.mqtt.packets import Filter
-from tandemmq.broker.protocols.mqtt.reasons import Reason
-from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
-from tandemmq.broker.protocols.mqtt.session_records import SubscriptionRecord
-from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
-from tandemmq.broker.protocols.mqtt.topics import destination_of, share_of
+from tandemmq.broker.protocols.mqtt.reason_codes import Reason, reason_of
+from tandemmq.broker.protocols.mqtt.retained_delivery import RetainedDelivery
+from tandemmq.broker.protocols.mqtt.session_records import Record, SubscriptionRecord
+from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSession, Subscription
+from tandemmq.broker.protocols.mqtt.topics import destination_of, durable_name, gathering, share_of
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 
 #: Of one client, as of all (subscriptions_max of the engine).
@@ -42,7 +40,7 @@ class Subscribing:
     """Subscriptions of one client."""
 
     def __init__(
-        self, conversation: Conversation, stored: StoredSession, retained: RetainedSending, delivering: Delivering
+        self, conversation: Conversation, stored: StoredSession, retained: RetainedDelivery, delivering: Delivering
     ) -> None:
         self._conversation = conversation
         self._stored = stored
@@ -274,7 +272,7 @@ class Subscribing:
         """Note that one more code of an answer is known."""
         answer.unknown -= 1
         if not answer.unknown:
-            self._conversation.say(answers.suback(self._conversation.version, answer.packet_id, answer.codes))
+            self._conversation.say(packets.suback(self._conversation.version, answer.packet_id, answer.codes))
 
     # ---- UNSUBSCRIBE
 
@@ -285,7 +283,7 @@ class Subscribing:
         def know() -> None:
             answer.unknown -= 1
             if not answer.unknown:
-                self._conversation.say(answers.unsuback(self._conversation.version, answer.packet_id, answer.codes))
+                self._conversation.say(packets.unsuback(self._conversation.version, answer.packet_id, answer.codes))
 
         for number, text in enumerate(packet.filters):
             subscription = self._by_filter.get(text)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import Send
-from tandemmq.broker.protocols.mqtt.outgoing import Flight, Given, Outgoing, Phase, Record
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
     Disconnect,
@@ -24,6 +23,8 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Unsubscribe,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.qos2 import Flight, Given, Outgoing, Phase
+from tandemmq.broker.protocols.mqtt.session_records import Record
 from tandemmq.broker.protocols.mqtt.stored_session import GATHERED_MAX
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tests.support.broker.mqtt_wire import (

@@ -1,4 +1,4 @@
-"""Messages for the client: PUBLISH, and the client's answers. Pure.
+"""Messages for the client: PUBLISH, and the client's packets. Pure.
 
 A message of QoS 1 is acknowledged to the broker when PUBACK comes, one of QoS 2 when PUBREC does. Of QoS 2 a stored
 session keeps a record of the packet id before PUBLISH is written, so that the message has the same one when the client
@@ -19,29 +19,23 @@ from dataclasses import replace
 from typing import Final
 
 from tandemmq.broker.core.commands import Ack, Command, Send
-from tandemmq.broker.protocols.mqtt.answers import publish_head
-from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Conversation
-from tandemmq.broker.protocols.mqtt.fields import text as string
-from tandemmq.broker.protocols.mqtt.hooks import SentIds
-from tandemmq.broker.protocols.mqtt.kept_records import STATE
-from tandemmq.broker.protocols.mqtt.messages import is_retain, properties_of, qos_of, to_own
-from tandemmq.broker.protocols.mqtt.outgoing import (
-    Delivery,
-    Flight,
-    Given,
-    Outgoing,
-    Phase,
-    Position,
-    Record,
-    Subscription,
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, SentIds
+from tandemmq.broker.protocols.mqtt.messages import (
+    Payloads,
+    TakesLong,
+    is_retain,
+    payload_of,
+    properties_of,
+    qos_of,
+    to_own,
 )
-from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Version
-from tandemmq.broker.protocols.mqtt.payloads import Payloads, TakesLong, payload_of
-from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.reasons import Reason
-from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
-from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord, RetainedRef
-from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Version, publish_head
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties, write_text
+from tandemmq.broker.protocols.mqtt.qos2 import Delivery, Flight, Given, Outgoing, OutgoingRecord, Phase, RetainedRef
+from tandemmq.broker.protocols.mqtt.reason_codes import ERRORS_FROM, Reason
+from tandemmq.broker.protocols.mqtt.retained_delivery import RetainedDelivery
+from tandemmq.broker.protocols.mqtt.session_records import STATE, Kind, Record
+from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSession, Subscription
 from tandemmq.broker.protocols.mqtt.topics import topic_if_any
 from tandemmq.store.records.message import Message
 
@@ -62,7 +56,7 @@ _PUBREC: Final = PacketType.PUBREC
 class Delivering:
     """Messages for one client."""
 
-    def __init__(self, conversation: Conversation, stored: StoredSession, retained: RetainedSending) -> None:
+    def __init__(self, conversation: Conversation, stored: StoredSession, retained: RetainedDelivery) -> None:
         self._conversation = conversation
         self._stored = stored
         self._retained = retained
@@ -256,7 +250,7 @@ class Delivering:
         """Return the topic as string of a packet, and remember it."""
         if len(self._encoded) >= NAMES_REMEMBERED_MAX:
             self._encoded.clear()
-        encoded = self._encoded[topic] = string(topic)
+        encoded = self._encoded[topic] = write_text(topic)
         return encoded
 
     # ---- and is sent
