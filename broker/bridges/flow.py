@@ -124,7 +124,7 @@ class Flow(InProcessClient):
                 case Kind.INCOMING:
                     self._receiving.found(packet_id_of(message.body), tag)
                 case Kind.OUTGOING:
-                    self._sending.found_outgoing(OutgoingRecord.decode(message.body), tag)
+                    self._sending.found_outgoing(OutgoingRecord.decode(message), tag)
                 case Kind.RELEASED:
                     self._sending.found_released(packet_id_of(message.body), tag)
                 case Kind.MARK:

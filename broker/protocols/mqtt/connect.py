@@ -11,12 +11,12 @@ from tandemmq.broker.core.names import NAME_BYTES_MAX
 from tandemmq.broker.protocols.mqtt import packets
 from tandemmq.broker.protocols.mqtt.conversation import Conversation, Left, Waiting, nothing
 from tandemmq.broker.protocols.mqtt.deliver import Delivering
-from tandemmq.broker.protocols.mqtt.messages import bytes_of, delivery_of
+from tandemmq.broker.protocols.mqtt.messages import bytes_of
 from tandemmq.broker.protocols.mqtt.packets import Version, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, PACKET_BYTES_MAX, Properties
 from tandemmq.broker.protocols.mqtt.publish import Publishing
-from tandemmq.broker.protocols.mqtt.qos2 import OutgoingRecord, packet_id_of, retained_in
-from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, has_return_code, reason_of
+from tandemmq.broker.protocols.mqtt.qos2 import OutgoingRecord, packet_id_of
+from tandemmq.broker.protocols.mqtt.reason_codes import Failure, MqttError, Reason, has_return_code, reason_of
 from tandemmq.broker.protocols.mqtt.session_records import (
     NEVER,
     Kind,
@@ -55,11 +55,6 @@ class Connecting:
         self._expiry = 0  # of the session, in seconds from the end of the connection
         self._former: SessionRecord | None = None
         self._durable_names: tuple[str, ...] = ()  # of the client id
-
-    @property
-    def has_come(self) -> bool:
-        """True after CONNECT."""
-        return self._packet is not None
 
     @property
     def keep_alive_ms(self) -> int:
@@ -130,12 +125,9 @@ class Connecting:
         return expiry if longest is None else min(expiry, longest)
 
     def _refuse(self, error: ClientError) -> None:
-        self._refuse_with(reason_of(error), error.message)
-
-    def _refuse_with(self, reason: Reason, text: str) -> None:
         conversation = self._conversation
         if not conversation.is_over:
-            self._write_connack(conversation.version, reason, text)
+            self._write_connack(conversation.version, error)
             conversation.end_input()
             conversation.later(Disconnect())
 
@@ -150,7 +142,7 @@ class Connecting:
         if self._will is not None:
             size = bytes_of(self._will)
             if not conversation.hooks.may_have_will(conversation.principal, size):
-                self._refuse_with(Reason.QUOTA_EXCEEDED, "There is no room for the will")
+                self._refuse(Failure("There is no room for the will", Reason.QUOTA_EXCEEDED))
                 return
             self._will_bytes = size
         queue = command.state
@@ -190,14 +182,10 @@ class Connecting:
                     self._subscribing.found(SubscriptionRecord.decode(message.body), tag)
                 case Kind.INCOMING:
                     self._publishing.found(packet_id_of(message.body), tag)
-                case Kind.OUTGOING:
-                    kept = OutgoingRecord.decode(message.body)
-                    self._delivering.found_outgoing(kept, tag, retained=retained_in(message))
-                case Kind.OWN:
-                    kept = OutgoingRecord.decode(delivery_of(message))
-                    self._delivering.found_outgoing(kept, tag, message)
+                case Kind.OUTGOING | Kind.OWN:
+                    self._delivering.outgoing.found(OutgoingRecord.decode(message), tag)
                 case Kind.RELEASED:
-                    self._delivering.found_released(packet_id_of(message.body), tag)
+                    self._delivering.outgoing.found_released(packet_id_of(message.body), tag)
                 case _:  # a mark of a former connection
                     self._stored.is_stale(tag)
         except RecordUnreadable:
@@ -208,7 +196,7 @@ class Connecting:
         former = self._former
         if former is not None and former.user is not None and former.user != self._conversation.principal.owner:
             self._stored.let_go()
-            self._refuse_with(Reason.NOT_AUTHORIZED, "The session of this client id belongs to another user")
+            self._refuse(Failure("The session of this client id belongs to another user", Reason.NOT_AUTHORIZED))
         elif former is None or self._packet.clean_start or self._is_over(former):
             self._start_anew()
         else:
@@ -226,7 +214,7 @@ class Connecting:
         queue = self._stored.queue
         assert queue is not None, "it was found"
         self._publishing.forget()
-        self._delivering.forget()
+        self._delivering.outgoing.forget()
         self._conversation.later(*self._subscribing.forget(self._durable_names))
         self._durable_names = ()
         if self._expiry:
@@ -250,7 +238,7 @@ class Connecting:
         conversation.hooks.came(conversation.client_id, is_resumed=is_present)
         if is_present:
             sent = conversation.hooks.sent(conversation.client_id)
-            self._delivering.remember(sent or {})
+            self._delivering.outgoing.remember(sent or {})
             self._delivering.resume(self._subscribing.resume(is_sure=sent is not None))
         conversation.later()
 
@@ -300,7 +288,7 @@ class Connecting:
                 self._stored.queue,
                 self._expiry,
                 self._is_noted,
-                {} if self._stored.queue is None else self._delivering.sent(),
+                {} if self._stored.queue is None else self._delivering.outgoing.sent(),
                 self._will_bytes,
             )
         )
@@ -320,14 +308,11 @@ class Connecting:
                 if not 0 < conversation.packet_bytes_max < len(packet):
                     conversation.write(packet)
         elif version is Version.V5 or self.is_waiting or has_return_code(reason):
-            self._write_connack(version or Version.V3_1_1, reason, error.message)
+            self._write_connack(version or Version.V3_1_1, error)
         conversation.end_input()
 
-    def _write_connack(self, version: Version, reason: Reason, text: str) -> None:
-        """Write a refusal, if the client takes a packet of that length. A reason that MQTT 3 has no code for is "server
-        unavailable"."""
-        if version is not Version.V5 and not has_return_code(reason):
-            reason = Reason.SERVER_UNAVAILABLE
-        packet = packets.connack(version, reason=reason, properties=self._conversation.why(text))
+    def _write_connack(self, version: Version, error: ClientError) -> None:
+        """Write a refusal, if the client takes a packet of that length."""
+        packet = packets.connack(version, reason=reason_of(error), properties=self._conversation.why(error.message))
         if not 0 < self._conversation.packet_bytes_max < len(packet):
             self._conversation.write(packet)

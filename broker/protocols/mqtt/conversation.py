@@ -23,8 +23,6 @@ _UNKNOWN: Final = Principal(ANONYMOUS, is_proved=False)
 _REASON_CHARACTERS_MAX: Final = 500
 # A packet that takes no more than this takes a reason string, too; of a character UTF-8 has four bytes at most.
 _REASON_PACKET_BYTES_MAX: Final = 64 + 4 * _REASON_CHARACTERS_MAX
-# Code of MQTT 3.1.1 for the failure of a subscription.
-_FAILURE: Final = 0x80
 _PUBACK: Final = packets.SHORT_HEADS[PacketType.PUBACK]
 # Packet ids of messages of QoS 1 that were sent and not acknowledged, by topic filter and id of the message.
 SentIds = dict[tuple[str, str], int]
@@ -148,17 +146,13 @@ class Conversation(Output):
             return NONE
         return Properties(reason_string=text[:_REASON_CHARACTERS_MAX].replace("\0", " "))
 
-    def refusal_code(self, reason: Reason) -> int:
-        """Return the code of a refused filter in SUBACK."""
-        return int(reason) if self.version is Version.V5 else _FAILURE
-
 
 def nothing() -> None:
     """Do nothing: no part of the session waits for the command."""
 
 
 def ignore(error: ClientError) -> None:
-    """Do nothing about the error: the session or the connection is over."""
+    """Do nothing about the error: no client waits for it."""
 
 
 def _nothing_yet(destination: Destination) -> bool:

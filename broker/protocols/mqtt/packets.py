@@ -224,20 +224,20 @@ def acknowledgement(
     return _packet(first, bytes((packet_id >> 8, packet_id & 0xFF, reason)) + write_properties(properties))
 
 
-def suback(version: Version, packet_id: int, codes: Sequence[int], properties: Properties = NONE) -> bytes:
+def suback(version: Version, packet_id: int, codes: Sequence[int]) -> bytes:
     """Return SUBACK. ``codes``: one for each filter, in their order. MQTT 3.x has one failure, 0x80, for all (3.1
     strictly none)."""
     head = packet_id.to_bytes(2, "big")
     if version is _V5:
-        return _packet(0x90, head + write_properties(properties) + bytes(codes))
+        return _packet(0x90, head + write_properties(NONE) + bytes(codes))
     return _packet(0x90, head + bytes(min(code, Reason.UNSPECIFIED_ERROR) for code in codes))
 
 
-def unsuback(version: Version, packet_id: int, codes: Sequence[int], properties: Properties = NONE) -> bytes:
+def unsuback(version: Version, packet_id: int, codes: Sequence[int]) -> bytes:
     """Return UNSUBACK, with ``codes`` as in ``suback``; MQTT 3.x has none there."""
     head = packet_id.to_bytes(2, "big")
     if version is _V5:
-        head += write_properties(properties) + bytes(codes)
+        head += write_properties(NONE) + bytes(codes)
     return _packet(0xB0, head)
 
 

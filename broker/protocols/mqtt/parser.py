@@ -60,45 +60,17 @@ _ACKNOWLEDGEMENTS: Final = {
 #: Filters of one SUBSCRIBE or UNSUBSCRIBE: each takes more memory than bytes on the wire.
 FILTERS_MAX: Final = 1000
 _PROTOCOL_NAMES: Final = {Version.V3_1: b"MQIsdp", Version.V3_1_1: b"MQTT", Version.V5: b"MQTT"}
-# Properties that a client may send (MQTT 5.0, Tables 3-4 to 3-10 and 3-13, 3.15.2.1).
-_OF_RECEIVING: Final = frozenset(
-    (
-        Reason.SUCCESS,
-        Reason.NO_MATCHING_SUBSCRIBERS,
-        Reason.UNSPECIFIED_ERROR,
-        Reason.IMPLEMENTATION_SPECIFIC_ERROR,
-        Reason.NOT_AUTHORIZED,
-        Reason.TOPIC_NAME_INVALID,
-        Reason.PACKET_IDENTIFIER_IN_USE,
-        Reason.QUOTA_EXCEEDED,
-        Reason.PAYLOAD_FORMAT_INVALID,
-    )
-)
-_OF_RELEASING: Final = frozenset((Reason.SUCCESS, Reason.PACKET_IDENTIFIER_NOT_FOUND))
-_REASONS: Final[dict[PacketType, frozenset[Reason]]] = {
+# Reason codes that a client may send (MQTT 5.0, Tables 3-4 to 3-7, 3-10 and 3-11).
+_OF_RECEIVING: Final = frozenset((0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
+_OF_RELEASING: Final = frozenset((0x00, 0x92))
+_OF_DISCONNECT: Final = frozenset((0x00, 0x04, *range(0x80, 0x84), 0x90, *range(0x93, 0x9A)))
+_REASONS: Final[dict[PacketType, frozenset[int]]] = {
     PacketType.PUBACK: _OF_RECEIVING,
     PacketType.PUBREC: _OF_RECEIVING,
     PacketType.PUBREL: _OF_RELEASING,
     PacketType.PUBCOMP: _OF_RELEASING,
-    PacketType.DISCONNECT: frozenset(
-        (
-            Reason.NORMAL_DISCONNECTION,
-            Reason.DISCONNECT_WITH_WILL,
-            Reason.UNSPECIFIED_ERROR,
-            Reason.MALFORMED_PACKET,
-            Reason.PROTOCOL_ERROR,
-            Reason.IMPLEMENTATION_SPECIFIC_ERROR,
-            Reason.TOPIC_NAME_INVALID,
-            Reason.RECEIVE_MAXIMUM_EXCEEDED,
-            Reason.TOPIC_ALIAS_INVALID,
-            Reason.PACKET_TOO_LARGE,
-            Reason.MESSAGE_RATE_TOO_HIGH,
-            Reason.QUOTA_EXCEEDED,
-            Reason.ADMINISTRATIVE_ACTION,
-            Reason.PAYLOAD_FORMAT_INVALID,
-        )
-    ),
-    PacketType.AUTH: frozenset((Reason.CONTINUE_AUTHENTICATION, Reason.REAUTHENTICATE)),
+    PacketType.DISCONNECT: _OF_DISCONNECT,
+    PacketType.AUTH: frozenset((0x18, 0x19)),
 }
 _BRIDGE_BIT: Final = 0x80
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
-from tandemmq.broker.protocols.mqtt.messages import QOS, qos_of
-from tandemmq.broker.protocols.mqtt.session_records import Record, RecordUnreadable, json_body
+from tandemmq.broker.protocols.mqtt.conversation import SentIds
+from tandemmq.broker.protocols.mqtt.messages import QOS, delivery_of, qos_of
+from tandemmq.broker.protocols.mqtt.session_records import KeptRecords, Kind, Record, RecordUnreadable, json_body
 from tandemmq.broker.protocols.mqtt.stored_session import Position, Subscription
 from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
 from tandemmq.store.records.message import Message
@@ -28,48 +29,52 @@ PACKET_ID_MAX: Final = 0xFFFF
 
 @dataclass(slots=True, eq=False, repr=False)
 class OutgoingRecord:
-    """``message_id`` of the subscription ``topic_filter`` is sent as ``packet_id``. "": a retained message, which
-    ``retained_in`` returns; a former version did not store which. ``expiration``: milliseconds since 1970; 0: never."""
+    """Record of a message that is sent as ``packet_id``: it has the same one when its client comes back. The message is
+    ``message_id`` of the subscription ``topic_filter``. ``expiration``: milliseconds since 1970; 0: never. ``topic``:
+    of a retained message, which is the one that its topic has, or is gone. ``message``: the message itself, if it is
+    the client's own (Kind.OWN). ``record``: None: it has QoS 1, and nothing is kept."""
 
     packet_id: int
     topic_filter: str
     message_id: str
     expiration: int = 0
+    qos: int = 2
+    topic: str | None = None
+    message: Message | None = None
+    record: Record | None = None
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """As ``Delivery.name``."""
+        return self.topic_filter, self.message_id
 
     def encode(self) -> bytes:
-        fields = [self.packet_id, self.topic_filter, self.message_id, self.expiration]
-        return json_body(fields)
+        """Return the body. Former versions read only the body, and know a retained message by an empty id."""
+        message_id = self.message_id if self.topic is None else ""
+        return json_body([self.packet_id, self.topic_filter, message_id, self.expiration])
+
+    def put_retained(self, kept: Message) -> None:
+        """Write into ``kept`` which retained message it is, beside the body."""
+        assert self.topic is not None, "of a retained message"
+        kept.original_destination = destination_of(self.topic)
+        kept.correlation_id = self.message_id
+        kept.properties = {QOS: self.qos}
 
     @staticmethod
-    def decode(body: bytes) -> OutgoingRecord:
-        """Decode a record. Raises RecordUnreadable."""
+    def decode(kept: Message) -> OutgoingRecord:
+        """Decode an OUTGOING or OWN record. Raises RecordUnreadable."""
+        is_own = kept.type == Kind.OWN
         try:
-            packet_id, topic_filter, message_id, expiration = json.loads(body)
-            return OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))
+            packet_id, topic_filter, message_id, expiration = json.loads(delivery_of(kept) if is_own else kept.body)
+            found = OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))
         except (ValueError, TypeError) as error:
             raise RecordUnreadable(f"outgoing: {error}") from error
-
-
-class RetainedRef(NamedTuple):
-    """Message ``message_id`` of the queue of retained messages, as it is sent: the part of an OUTGOING record beside
-    its body. Former versions read only the body."""
-
-    topic: str
-    message_id: str
-    qos: int
-
-    def put(self, record: Message) -> None:
-        record.original_destination = destination_of(self.topic)
-        record.correlation_id = self.message_id
-        record.properties = {QOS: self.qos}
-
-
-def retained_in(record: Message) -> RetainedRef | None:
-    """Return the retained message in an OUTGOING record; None: the record has none."""
-    topic, message_id = record.original_destination, record.correlation_id
-    if topic is None or message_id is None:
-        return None
-    return RetainedRef(topic_of(topic.name), message_id, qos_of(record))
+        topic, retained_id = kept.original_destination, kept.correlation_id
+        if is_own:
+            found.message, found.message_id = kept, kept.message_id
+        elif topic is not None and retained_id is not None:
+            found.topic, found.message_id, found.qos = topic_of(topic.name), retained_id, qos_of(kept)
+        return found
 
 
 def packet_id_of(body: bytes) -> int:
@@ -86,22 +91,20 @@ def _checked(packet_id: int) -> int:
     return packet_id
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Exchange:
     """Packet id of QoS 2 whose PUBREL did not end yet. ``is_counted``: against the Receive Maximum, on this
     connection."""
 
-    __slots__ = ("is_counted", "is_releasing", "is_stored", "record")
-
-    def __init__(self, record: Record | None, *, is_counted: bool, is_stored: bool) -> None:
-        self.record = record
-        self.is_counted = is_counted
-        self.is_stored = is_stored
-        self.is_releasing = False
+    record: Record | None
+    is_counted: bool
+    is_stored: bool
+    is_releasing: bool = False
 
 
 class Delivery:
-    """Message for the client, as it will be written. ``subscription_id`` and ``tag`` acknowledge it to the engine;
-    ``tag`` 0: there is nothing to acknowledge. ``position``: of a retained one, for a subscription that began; it moves
+    """Message for the client, as it will be written. ``tag``: of its delivery by the engine; 0: there is nothing to
+    acknowledge. ``position``: of a retained one, for a subscription that began; it moves
     when the message is sent."""
 
     __slots__ = (
@@ -112,7 +115,6 @@ class Delivery:
         "position",
         "qos",
         "subscription",
-        "subscription_id",
         "tag",
         "topic",
     )
@@ -120,7 +122,6 @@ class Delivery:
     def __init__(
         self,
         subscription: Subscription,
-        subscription_id: str,
         tag: int,
         message: Message,
         topic: str,
@@ -131,7 +132,6 @@ class Delivery:
         position: Position | None,
     ) -> None:
         self.subscription = subscription
-        self.subscription_id = subscription_id
         self.tag = tag
         self.message = message
         self.topic = topic
@@ -140,6 +140,11 @@ class Delivery:
         self.is_retain = is_retain
         self.is_dup = is_dup
         self.position = position
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Name by which its packet id is found again: its filter and the message's id."""
+        return self.subscription.filter.topic_filter, self.message.message_id
 
 
 class Phase(Enum):
@@ -157,47 +162,23 @@ class Flight:
 
     __slots__ = ("delivery", "phase", "record")
 
-    def __init__(self, delivery: Delivery | None, phase: Phase) -> None:
+    def __init__(self, delivery: Delivery | None, phase: Phase, record: Record | None = None) -> None:
         self.delivery = delivery
         self.phase = phase
-        self.record: Record | None = None
-
-
-class Given:
-    """Packet id that a message had before its client came back. ``record``: what is kept of it; None: it has QoS 1, and
-    nothing is. ``expiration``: of the message; 0: never. ``message``: the message itself, if the record holds it;
-    ``topic``: of a retained message, which is the one that its topic has, or is gone. Any other comes from its
-    subscription."""
-
-    __slots__ = ("expiration", "message", "packet_id", "qos", "record", "topic")
-
-    def __init__(
-        self,
-        packet_id: int,
-        qos: int,
-        expiration: int,
-        record: Record | None,
-        message: Message | None = None,
-        topic: str | None = None,
-    ) -> None:
-        self.packet_id = packet_id
-        self.qos = qos
-        self.expiration = expiration
         self.record = record
-        self.message = message
-        self.topic = topic
 
 
 class Outgoing:
-    """Packet ids of one connection, from 1 to ``last``. ``limit``: so many may be in use, the client's Receive
-    Maximum."""
+    """Packet ids of one connection, from 1 to ``last``. ``limit``: so many may be in use, the client's Receive Maximum.
+    ``kept`` has their records."""
 
-    def __init__(self, limit: int, last: int = PACKET_ID_MAX) -> None:
+    def __init__(self, kept: KeptRecords, limit: int = 1, last: int = PACKET_ID_MAX) -> None:
+        self._kept = kept
         self.limit = limit
         self._max = last
         self.flights: dict[int, Flight] = {}
         # By filter and id of the message, which comes again.
-        self.given: dict[tuple[str, str], Given] = {}
+        self.given: dict[tuple[str, str], OutgoingRecord] = {}
         self._reserved: set[int] = set()
         self._last = 0
 
@@ -217,24 +198,70 @@ class Outgoing:
                 self._last = number
                 return number
 
-    def reserve(self, name: tuple[str, str], given: Given) -> Given | None:
+    def reserve(self, given: OutgoingRecord) -> OutgoingRecord | None:
         """Reserve the packet id that the message had. Return the one that is reserved for the same message already, and
         so counts no more."""
-        former = self.given.get(name)
+        former = self.given.get(given.name)
         if former is not None:
             self._reserved.discard(former.packet_id)
-        self.given[name] = given
+        self.given[given.name] = given
         self._reserved.add(given.packet_id)
         return former
 
-    def remember(self, name: tuple[str, str], packet_id: int) -> None:
-        """Reserve the packet id that the message had, with QoS 1, unless another message has it by now."""
-        if packet_id not in self.flights and packet_id not in self._reserved and name not in self.given:
-            self.reserve(name, Given(packet_id, 1, 0, None))
-
-    def take(self, name: tuple[str, str]) -> Given | None:
+    def take(self, name: tuple[str, str]) -> OutgoingRecord | None:
         """Return the packet id that the message had, and free it."""
         given = self.given.pop(name, None) if self.given else None
         if given is not None:
             self._reserved.discard(given.packet_id)
         return given
+
+    def begun(self, name: tuple[str, str]) -> OutgoingRecord | None:
+        """Return the packet id that the message had, if it is kept: the message was sent before."""
+        given = self.given.get(name) if self.given else None
+        return None if given is None or given.record is None else given
+
+    # ---- a session that is resumed
+
+    def found(self, given: OutgoingRecord, tag: int) -> None:
+        """Take a record: that message has that packet id."""
+        if not given.message_id:  # a retained one of a former version, which comes as another one
+            self.found_released(given.packet_id, tag)
+            return
+        given.record = Record(tag)
+        former = self.reserve(given)
+        if former is not None:
+            assert former.record is not None, "what is found has a record"
+            if former.qos == 2:
+                self.found_released(former.packet_id, former.record.tag)
+            else:
+                self._kept.is_stale(former.record.tag)
+
+    def found_released(self, packet_id: int, tag: int) -> None:
+        """Take a record: PUBREL was sent."""
+        former = self.flights.get(packet_id)
+        if former is not None and former.record is not None:
+            self._kept.is_stale(former.record.tag)
+        self.flights[packet_id] = Flight(None, Phase.RELEASED, Record(tag))
+
+    def forget(self) -> None:
+        """Forget all that was found."""
+        self.flights.clear()
+        self.given.clear()
+        self._reserved.clear()
+
+    # ---- QoS 1, which has no records
+
+    def remember(self, sent: SentIds) -> None:
+        """Reserve the packet ids that messages had on the connection before, unless others have them by now."""
+        for name, packet_id in sent.items():
+            if packet_id not in self.flights and packet_id not in self._reserved and name not in self.given:
+                self.reserve(OutgoingRecord(packet_id, *name, qos=1))
+
+    def sent(self) -> SentIds:
+        """Return the packet ids for ``remember`` on the next connection."""
+        found = {name: each.packet_id for name, each in self.given.items() if each.record is None}
+        for packet_id, flight in self.flights.items():
+            delivery = flight.delivery
+            if delivery is not None and delivery.qos == 1 and delivery.tag and delivery.position is None:
+                found[delivery.name] = packet_id
+        return found

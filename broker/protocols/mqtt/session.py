@@ -234,7 +234,7 @@ class MqttSession(Conversation):
         subscription = self._subscribing.of_id(subscription_id)
         if subscription is None:
             return None  # it is being closed, and has the message back then
-        return self._delivering.deliver(subscription, subscription_id, tag, message, redeliveries)
+        return self._delivering.deliver(subscription, tag, message, redeliveries)
 
     def _deliver_retained(self, tag: int, token: Message) -> Callable[[], None] | None:
         owed = self._retained.owed(token)
@@ -242,7 +242,7 @@ class MqttSession(Conversation):
         try:
             if owed is not None and not owed[0].is_left:
                 subscription, message, position = owed
-                prepare = self._delivering.deliver(subscription, INBOX, tag, message, 0, position)
+                prepare = self._delivering.deliver(subscription, tag, message, 0, position)
             else:
                 self.later(Ack(INBOX, tag))
         except Undeliverable:

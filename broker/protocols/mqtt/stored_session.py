@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from tandemmq.broker.core.commands import Ack, Begin, ClientError, Command, Commit, RemoveDestination, Send, Unsubscribe
@@ -21,6 +22,49 @@ from tandemmq.store.records.message import Message
 
 # So many deliveries at most are kept by one transaction. A record may hold a message (deliver.OWN_BYTES_MAX).
 GATHERED_MAX: Final = 64
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Position:
+    """Position of a subscription in the retained messages that it is owed: those of the topics behind ``after`` ("": of
+    all), in the order of topics, that are not newer than ``until`` (None: than what there is when they begin to be
+    given). Newer ones come by the subscription itself."""
+
+    after: str = ""
+    until: int | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Subscription:
+    """Topic filter of a client. ``id`` names it to the engine and is never given twice. ``share``: group and filter of
+    a shared one. ``durable_name``: the durable subscription that gathers for it while its client is away. ``record``:
+    what is kept of it. ``owed``: retained messages that are not acknowledged; ``owes_retained``: the record says that
+    there are some, and ``position`` which. ``is_begun``: the engine got its Subscribe, and did not refuse. ``unsure``:
+    so many of the next messages of a destination may have been sent by a former master. ``shuns_dollar``: it begins
+    with a wildcard, and so means no topic that begins with $ (MQTT-4.7.2-1)."""
+
+    id: str
+    filter: Filter
+    share: tuple[str, str] | None
+    durable_name: str | None
+    subscription_id: int | None
+    is_auto: bool
+    is_begun: bool = False
+    is_left: bool = False
+    record: Record | None = None
+    owed: int = 0
+    owes_retained: bool = False
+    position: Position | None = None
+    unsure: dict[str, int] = field(default_factory=dict)
+    shuns_dollar: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shuns_dollar = self.pattern[:1] in ("#", "+")
+
+    @property
+    def pattern(self) -> str:
+        """Topic filter without the group of a shared subscription."""
+        return self.filter.topic_filter if self.share is None else self.share[1]
 
 
 class StoredSession(KeptRecords):
@@ -148,70 +192,3 @@ class StoredSession(KeptRecords):
 def _call(all_of: Iterable[Callable[[], object]]) -> None:
     for each in all_of:
         each()
-
-
-class Position:
-    """Position of a subscription in the retained messages that it is owed: those of the topics behind ``after`` ("": of
-    all), in the order of topics, that are not newer than ``until`` (None: than what there is when they begin to be
-    given). Newer ones come by the subscription itself."""
-
-    __slots__ = ("after", "until")
-
-    def __init__(self, after: str = "", until: int | None = None) -> None:
-        self.after = after
-        self.until = until
-
-
-class Subscription:
-    """Topic filter of a client. ``id`` names it to the engine and is never given twice. ``durable_name``: the durable
-    subscription that gathers for it while its client is away. ``record``: what is kept of it. ``owed``: retained
-    messages that are not acknowledged; ``owes_retained``: the record says that there are some, and ``position`` which.
-    ``is_begun``: the engine got its Subscribe, and did not refuse. ``unsure``: so many of the next messages of a
-    destination may have been sent by a former master."""
-
-    __slots__ = (
-        "durable_name",
-        "filter",
-        "id",
-        "is_auto",
-        "is_begun",
-        "is_left",
-        "owed",
-        "owes_retained",
-        "position",
-        "record",
-        "share",
-        "shuns_dollar",
-        "subscription_id",
-        "unsure",
-    )
-
-    def __init__(
-        self,
-        id: str,
-        filter: Filter,
-        share: tuple[str, str] | None,
-        durable_name: str | None,
-        subscription_id: int | None,
-        is_auto: bool,
-    ) -> None:
-        self.id = id
-        self.filter = filter
-        self.share = share
-        self.durable_name = durable_name
-        self.subscription_id = subscription_id
-        self.is_auto = is_auto
-        self.is_begun = False
-        self.is_left = False
-        self.record: Record | None = None
-        self.owed = 0
-        self.owes_retained = False
-        self.position: Position | None = None
-        self.unsure: dict[str, int] = {}
-        # The filter begins with a wildcard, and so means no topic that begins with $ (MQTT-4.7.2-1).
-        self.shuns_dollar = self.pattern[:1] in ("#", "+")
-
-    @property
-    def pattern(self) -> str:
-        """Topic filter without the group of a shared subscription."""
-        return self.filter.topic_filter if self.share is None else self.share[1]

@@ -441,8 +441,6 @@ def test_an_answer_says_what_its_version_can_say_in_as_few_bytes_as_it_may(answe
     [
         (packets.connack(V5, properties=SAID), PacketType.CONNACK, [0], 0),
         (packets.acknowledgement(V5, PacketType.PUBACK, 258, 0x87, SAID), PacketType.PUBACK, [0x87], 258),
-        (packets.suback(V5, 10, CODES, SAID), PacketType.SUBACK, CODES, 10),
-        (packets.unsuback(V5, 10, [0], SAID), PacketType.UNSUBACK, [0], 10),
         (packets.disconnect(Reason.SERVER_MOVED, SAID), PacketType.DISCONNECT, [0x9D], 0),
     ],
 )
