@@ -71,16 +71,13 @@ AWAY_BYTES: Final = 1_500
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Away:
-    """A session whose client is away. ``will``: it is still to be published; ``is_publishing``: it is being published.
-    ``will_bytes``: its memory until it is published or dropped. ``state``: the queue with its record, if that must be
-    kept up to date. ``is_noted``: the record says that the client is away; ``is_over``: its time is over."""
+    """A session whose client is away, and its record as it should be: with the will that is still to be published.
+    ``will_bytes``: memory of the will until it is published or dropped; ``is_publishing``: it is being published.
+    ``state``: the queue with the record, if that must be kept up to date. ``is_noted``: the record says that the client
+    is away; ``is_over``: its time is over."""
 
     client_id: str
-    user: str | None
-    groups: frozenset[str]
-    expiry: int
-    left_at: int
-    will: Will | None
+    record: SessionRecord
     will_bytes: int
     state: Destination | None = None
     is_publishing: bool = False
@@ -90,12 +87,13 @@ class _Away:
     @property
     def principal(self) -> Principal:
         """User of the session."""
-        return Principal(self.user or ANONYMOUS, self.groups, is_proved=self.user is not None)
+        user = self.record.user
+        return Principal(user or ANONYMOUS, self.record.groups, is_proved=user is not None)
 
     @property
     def will_delay(self) -> int:
         """Seconds until the will is to be published; 0: there is none."""
-        return 0 if self.will is None else self.will.properties.will_delay or 0
+        return 0 if self.record.will is None else self.record.will.properties.will_delay or 0
 
 
 class SessionExpiry:
@@ -163,9 +161,9 @@ class SessionExpiry:
 
     def _drop_will(self, away: _Away) -> None:
         """Drop a will that is published, or will not be."""
-        away.will = None
+        away.record.will = None
         size, away.will_bytes = away.will_bytes, 0
-        self.wills.hold(away.user, -size)
+        self.wills.hold(away.record.user, -size)
 
     def came(self, client_id: str, *, is_resumed: bool) -> None:
         self._there.setdefault(client_id, []).append(is_resumed)
@@ -173,7 +171,7 @@ class SessionExpiry:
         if away is None:
             return
         self._forget(away)
-        if away.will is not None:
+        if away.record.will is not None:
             if is_resumed:
                 self._drop_will(away)  # MQTT-3.1.3-9
             else:
@@ -185,7 +183,8 @@ class SessionExpiry:
         if there:
             there.pop(0)
         user, groups = left.principal.owner, left.principal.groups
-        away = _Away(left.client_id, user, groups, left.expiry, self._clock(), left.will, left.will_bytes)
+        kept = SessionRecord(left.expiry, user, groups, will=left.will, left_at=self._clock())
+        away = _Away(left.client_id, kept, left.will_bytes)
         if left.will is None:
             self._drop_will(away)
         if there:  # it was taken over
@@ -204,14 +203,14 @@ class SessionExpiry:
 
     def _await(self, away: _Away, will_seconds: float, seconds: float) -> None:
         """Set the timers: the will is due after ``will_seconds``, and the end of the session after ``seconds``."""
-        if away.will is None and seconds == NEVER:
+        if away.record.will is None and seconds == NEVER:
             return
         self._away[away.client_id] = away
         self._holder.add(Held.STATE, AWAY_BYTES)
         will_seconds = min(will_seconds, seconds)
         if not will_seconds:
             self._publish_soon(away)  # also if its client comes back in the same turn
-        elif away.will is not None:
+        elif away.record.will is not None:
             self._at(will_seconds, away, self._publish_soon)
         if seconds != NEVER:
             self._at(seconds, away, self._end_soon)
@@ -256,7 +255,7 @@ class SessionExpiry:
             self._holder.add(Held.STATE, -AWAY_BYTES)
 
     def _publish_soon(self, away: _Away) -> None:
-        will, away.will = away.will, None
+        will, away.record.will = away.record.will, None
         if will is not None:
             away.is_publishing = True
             self._jobs.put_nowait(lambda: self._publish(away, will))
@@ -307,7 +306,7 @@ class SessionExpiry:
         client = self._client(away, "will")
         try:
             records = partial(self._record_without_will, away)
-            if await self.wills.publish(client, away.client_id, away.user, will, records):
+            if await self.wills.publish(client, away.client_id, away.record.user, will, records):
                 away.is_noted = True
         except ClientError as error:
             seconds = SOON_SECONDS if error.kind is ErrorKind.TIMEOUT else AGAIN_SECONDS
@@ -317,7 +316,7 @@ class SessionExpiry:
             self._engine.closed(client)
         self._drop_will(away)
         away.is_publishing = False
-        if away.expiry == NEVER:
+        if away.record.expiry == NEVER:
             self._forget(away)
         elif away.is_over:
             self._end_soon(away)
@@ -330,8 +329,7 @@ class SessionExpiry:
         return [self._record(away, away.state)]
 
     def _record(self, away: _Away, state: Destination) -> Message:
-        kept = SessionRecord(away.expiry, away.user, away.groups, will=away.will, left_at=away.left_at)
-        return record(state, self._next_message_id(), Kind.SESSION, kept.encode(), self._clock())
+        return record(state, self._next_message_id(), Kind.SESSION, away.record.encode(), self._clock())
 
     async def _note(self, away: _Away) -> None:
         """Record since when the client is away. Written under its client id, so before all that the client itself
@@ -408,18 +406,16 @@ class SessionExpiry:
     def _take_over(self, client_id: str, queue: Destination, kept: SessionRecord) -> None:
         now = self._clock()
         size = 0 if kept.will is None else bytes_of(kept.will)
-        left_at = kept.left_at or now
-        away = _Away(client_id, kept.user, kept.groups, kept.expiry, left_at, kept.will, size, queue)
-        away.is_noted = kept.left_at > 0
+        away = _Away(client_id, kept, size, queue, is_noted=kept.left_at > 0)
         self.wills.hold(kept.user, size)
-        delay = away.will_delay
         if kept.left_at:
             gone = max(0, now - kept.left_at) / 1000
             seconds = kept.expiry if kept.expiry == NEVER else max(0, kept.expiry - gone)
-            self._await(away, max(0, delay - gone), seconds)
+            self._await(away, max(0, away.will_delay - gone), seconds)
         else:  # the client was connected, or cut off
+            kept.left_at = now
             # prove: time-to-come-back "max(kept.expiry, GRACE_SECONDS)" -> "kept.expiry"
-            self._await(away, max(delay, GRACE_SECONDS), max(kept.expiry, GRACE_SECONDS))
+            self._await(away, max(away.will_delay, GRACE_SECONDS), max(kept.expiry, GRACE_SECONDS))
 
 
 def _durable_names(records: list[Message]) -> list[str]:

@@ -16,7 +16,7 @@ from tandemmq.broker.protocols.mqtt.packets import Version, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, PACKET_BYTES_MAX, Properties
 from tandemmq.broker.protocols.mqtt.publish import Publishing
 from tandemmq.broker.protocols.mqtt.qos2 import OutgoingRecord, packet_id_of
-from tandemmq.broker.protocols.mqtt.reason_codes import Failure, MqttError, Reason, has_return_code, reason_of
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, has_return_code, reason_of
 from tandemmq.broker.protocols.mqtt.session_records import (
     NEVER,
     Kind,
@@ -142,7 +142,7 @@ class Connecting:
         if self._will is not None:
             size = bytes_of(self._will)
             if not conversation.hooks.may_have_will(conversation.principal, size):
-                self._refuse(Failure("There is no room for the will", Reason.QUOTA_EXCEEDED))
+                self._refuse(MqttError(Reason.QUOTA_EXCEEDED, "There is no room for the will"))
                 return
             self._will_bytes = size
         queue = command.state
@@ -196,7 +196,7 @@ class Connecting:
         former = self._former
         if former is not None and former.user is not None and former.user != self._conversation.principal.owner:
             self._stored.let_go()
-            self._refuse(Failure("The session of this client id belongs to another user", Reason.NOT_AUTHORIZED))
+            self._refuse(MqttError(Reason.NOT_AUTHORIZED, "The session of this client id belongs to another user"))
         elif former is None or self._packet.clean_start or self._is_over(former):
             self._start_anew()
         else:

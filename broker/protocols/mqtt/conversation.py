@@ -12,7 +12,7 @@ from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.broker.protocols.mqtt import packets
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Version, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.reason_codes import Failure, Reason
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason
 from tandemmq.broker.protocols.output import Output
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
@@ -111,7 +111,7 @@ class Conversation(Output):
         """End the connection, and send the reason to the client."""
         if not self.is_over:
             self.end_input()
-            self.later(ProtocolFailure(Failure(text, reason)))
+            self.later(ProtocolFailure(MqttError(reason, text)))
 
     # ---- to the client
 

@@ -90,13 +90,12 @@ def return_code(reason: Reason) -> int:
     return _RETURN_CODES.get(reason, _RETURN_CODES[Reason.SERVER_UNAVAILABLE])
 
 
-class MqttError(Exception):
-    """Mistake of the peer: the connection ends. MQTT 5.0 sends it ``reason`` and may send it ``text``."""
+class MqttError(ClientError):
+    """Fatal error of the peer, with the reason code that MQTT 5.0 has for it."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
-        self.text = text
 
 
 def malformed(text: str) -> MqttError:
@@ -107,14 +106,6 @@ def malformed(text: str) -> MqttError:
 def protocol_error(text: str) -> MqttError:
     """Return the error for a packet that can be read, but breaks the protocol (MQTT 5.0, 1.2, Protocol Error)."""
     return MqttError(Reason.PROTOCOL_ERROR, text)
-
-
-class Failure(ClientError):
-    """Fatal error, with the reason code that MQTT has for it."""
-
-    def __init__(self, text: str, reason: Reason) -> None:
-        super().__init__(text)
-        self.reason = reason
 
 
 _REASONS: Final = {
@@ -131,6 +122,6 @@ _REASONS: Final = {
 
 def reason_of(error: ClientError) -> Reason:
     """Return MQTT's reason code for ``error``."""
-    if isinstance(error, Failure):
+    if isinstance(error, MqttError):
         return error.reason
     return _REASONS.get(error.kind, Reason.UNSPECIFIED_ERROR)

@@ -15,7 +15,7 @@ from typing import Final
 
 from tandemmq.broker.core.commands import AckMode, AddDestination, Command, Send, Subscribe
 from tandemmq.broker.core.slices import ITEMS
-from tandemmq.broker.protocols.mqtt.conversation import NEWEST, Conversation, Waiting, nothing
+from tandemmq.broker.protocols.mqtt.conversation import NEWEST, Conversation
 from tandemmq.broker.protocols.mqtt.qos2 import Delivery
 from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSession, Subscription
 from tandemmq.broker.protocols.session import COMMANDS_MAX
@@ -182,7 +182,7 @@ class RetainedDelivery:
             subscription.owes_retained = False
             subscription.position = None
             if not subscription.is_left:
-                commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))
+                commands += self._stored.keep_subscription(subscription)
 
 
 def _nobody(name: tuple[str, str]) -> None:

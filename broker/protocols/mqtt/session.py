@@ -31,6 +31,7 @@ from tandemmq.broker.core.commands import (
     ErrorKind,
     ProtocolFailure,
     Undeliverable,
+    forget_frames,
 )
 from tandemmq.broker.protocols.mqtt import packets
 from tandemmq.broker.protocols.mqtt.connect import Connecting
@@ -39,7 +40,7 @@ from tandemmq.broker.protocols.mqtt.deliver import Delivering
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Packet, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.parser import PacketParser
 from tandemmq.broker.protocols.mqtt.publish import Publishing
-from tandemmq.broker.protocols.mqtt.reason_codes import Failure, MqttError, Reason, reason_of
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, reason_of
 from tandemmq.broker.protocols.mqtt.retained_delivery import INBOX, RetainedDelivery
 from tandemmq.broker.protocols.mqtt.session_records import STATE
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
@@ -108,10 +109,11 @@ class MqttSession(Conversation):
             is_stopped = self._understand(commands)
             self._give(commands)
         except MqttError as error:
+            forget_frames(error)
             commands += self._stored.gathered()
             if not self.is_over:
                 self.end_input()
-                commands.append(ProtocolFailure(Failure(error.text, error.reason)))
+                commands.append(ProtocolFailure(error))
         if not self.queued and self.is_connected and len(commands) < COMMANDS_MAX:
             self._retained.give(commands)
         is_full = is_stopped or len(commands) >= COMMANDS_MAX

@@ -170,10 +170,11 @@ class StoredSession(KeptRecords):
 
     # ---- subscriptions
 
-    def keep_subscription(self, subscription: Subscription, receipt: Waiting) -> list[Command]:
-        """Return the commands that store the subscription as it is now, in place of its former record."""
+    def keep_subscription(self, subscription: Subscription, done: Callable[[], None] = nothing) -> list[Command]:
+        """Return the commands that store the subscription as it is now, in place of its former record. ``done``: called
+        once that holds."""
         former = subscription.record
-        commands = self.send(self._subscription_message(subscription), receipt)
+        commands = self.send(self._subscription_message(subscription), Waiting(done, self.failed))
         if former is not None:
             commands += self.drop(former)
         return commands

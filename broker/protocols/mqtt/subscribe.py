@@ -91,7 +91,7 @@ class Subscribing:
             if name not in known and text not in self._by_filter:
                 subscription = self._new(Filter(text, qos, False, False, 0), name, None)
                 self._by_filter[text] = subscription
-                commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))
+                commands += self._stored.keep_subscription(subscription)
         return commands
 
     def resume(self, *, is_sure: bool) -> dict[str, Subscription]:
@@ -182,8 +182,7 @@ class Subscribing:
             subscription.owes_retained = owes_retained
             if former is not None and former is not subscription:
                 subscription.record, former.record = former.record, None
-            receipt = Waiting(lambda: self._know(answer), self._stored.failed)
-            commands += self._stored.keep_subscription(subscription, receipt)
+            commands += self._stored.keep_subscription(subscription, partial(self._know, answer))
 
         def granted() -> None:
             if sends_retained and not subscription.is_left:

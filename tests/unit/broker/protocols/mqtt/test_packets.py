@@ -341,7 +341,7 @@ def test_a_mistake_has_its_reason_code(cut, version: Version | None, data: str, 
     with pytest.raises(MqttError) as caught:
         parse(cut(bytes.fromhex(data)), version)
     assert caught.value.reason is reason
-    assert caught.value.text
+    assert caught.value.message
 
 
 @pytest.mark.parametrize("first", ["00", "20", "36", "38", "90", "83", "10"])
