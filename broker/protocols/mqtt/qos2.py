@@ -45,7 +45,7 @@ class OutgoingRecord:
 
     @property
     def name(self) -> tuple[str, str]:
-        """As ``Delivery.name``."""
+        """Name of the message, the one of ``Delivery.name``."""
         return self.topic_filter, self.message_id
 
     def encode(self) -> bytes:

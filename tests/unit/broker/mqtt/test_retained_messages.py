@@ -96,8 +96,9 @@ async def test_what_was_replaced_ends_before_what_ends_its_topic(terms: Terms, m
     monkeypatch.setattr(Retaining, "_acknowledge", lambda self: None)
     await terms.retain("a", b"1")
     await terms.retain("a", b"")
-    retaining = terms.clients._term and terms.clients._term.retaining
-    assert retaining is not None
+    term = terms.clients._term
+    assert term is not None
+    retaining = term.retaining
     first, second = retaining._gone
     assert first < second
 
