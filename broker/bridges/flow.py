@@ -38,10 +38,9 @@ from tandemmq.broker.core.names import MQTT_BRIDGE
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient, tell
 from tandemmq.broker.protocols.mqtt.conversation import Waiting
-from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords, Ways
-from tandemmq.broker.protocols.mqtt.outgoing import Record
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
-from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord, RecordUnreadable, packet_id_of
+from tandemmq.broker.protocols.mqtt.qos2 import OutgoingRecord, packet_id_of
+from tandemmq.broker.protocols.mqtt.session_records import STATE, KeptRecords, Kind, Record, RecordUnreadable, Ways
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
@@ -125,7 +124,7 @@ class Flow(InProcessClient):
                 case Kind.INCOMING:
                     self._receiving.found(packet_id_of(message.body), tag)
                 case Kind.OUTGOING:
-                    self._sending.found_outgoing(OutgoingRecord.decode(message.body), tag)
+                    self._sending.found_outgoing(OutgoingRecord.decode(message), tag)
                 case Kind.RELEASED:
                     self._sending.found_released(packet_id_of(message.body), tag)
                 case Kind.MARK:

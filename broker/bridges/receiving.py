@@ -17,12 +17,10 @@ from tandemmq import log_events
 from tandemmq.broker.bridges.link import ADVISORIES, Link, Remote, Topic, is_at_end, of_remote, passed, passing
 from tandemmq.broker.core.commands import Begin, ClientError, Commit, ErrorKind, Send
 from tandemmq.broker.protocols.mqtt.conversation import Waiting, ignore, nothing
-from tandemmq.broker.protocols.mqtt.kept_records import KeptRecords
 from tandemmq.broker.protocols.mqtt.messages import BRIDGE, message_of, to_retain
-from tandemmq.broker.protocols.mqtt.outgoing import Record
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
-from tandemmq.broker.protocols.mqtt.reasons import MqttError
-from tandemmq.broker.protocols.mqtt.session_records import Kind
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError
+from tandemmq.broker.protocols.mqtt.session_records import KeptRecords, Kind, Record
 from tandemmq.broker.protocols.mqtt.topics import check_topic, destination_of
 from tandemmq.store.records.message import Destination, Message
 

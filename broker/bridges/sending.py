@@ -16,13 +16,13 @@ from typing import Final
 from tandemmq import log_events
 from tandemmq.broker.bridges.link import ADVISORIES, PACKET_ID_MAX, PASSED, Link, Topic, is_at_end, passing
 from tandemmq.broker.core.commands import Ack, AckMode, Begin, Commit, GiveUp, Send, Subscribe
-from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Waiting
-from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords
-from tandemmq.broker.protocols.mqtt.messages import BRIDGE, QOS, is_retain, properties_of, qos_of
-from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Flight, Given, Outgoing, Phase, Record, Subscription
+from tandemmq.broker.protocols.mqtt.conversation import Waiting
+from tandemmq.broker.protocols.mqtt.messages import BRIDGE, QOS, Payloads, TakesLong, is_retain, properties_of, qos_of
 from tandemmq.broker.protocols.mqtt.packets import Filter, PacketType
-from tandemmq.broker.protocols.mqtt.payloads import Payloads, TakesLong
-from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord
+from tandemmq.broker.protocols.mqtt.qos2 import Delivery, Flight, Outgoing, OutgoingRecord, Phase
+from tandemmq.broker.protocols.mqtt.reason_codes import ERRORS_FROM
+from tandemmq.broker.protocols.mqtt.session_records import STATE, KeptRecords, Kind, Record
+from tandemmq.broker.protocols.mqtt.stored_session import Subscription
 from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_if_any
 from tandemmq.store.records.message import Message
 
@@ -45,7 +45,7 @@ class Sending:
         self._gathered = gathered
         self._topics = {str(number): each for number, each in enumerate(topics) if each.is_out}
         self._subscriptions = {id: _subscription(id, each) for id, each in self._topics.items()}
-        self._outgoing = Outgoing(window, PACKET_ID_MAX)
+        self._outgoing = Outgoing(kept, window, PACKET_ID_MAX)
         self._waiting: deque[Delivery] = deque()  # for room, or a connection
         self._payloads = Payloads()
 
@@ -80,17 +80,16 @@ class Sending:
 
     # ---- records
 
-    def found_outgoing(self, kept: OutgoingRecord, tag: int) -> None:
+    def found_outgoing(self, given: OutgoingRecord, tag: int) -> None:
         """Take over a record: that message has that packet id."""
-        given = Given(kept.packet_id, 2, kept.expiration, Record(tag))
-        former = self._outgoing.reserve((kept.topic_filter, kept.message_id), given)
+        given.record = Record(tag)
+        former = self._outgoing.reserve(given)
         if former is not None and former.record is not None:
             self._kept.is_stale(former.record.tag)
 
     def found_released(self, packet_id: int, tag: int) -> None:
         """Take over a record: PUBREL is owed."""
-        flight = self._outgoing.flights[packet_id] = Flight(None, Phase.RELEASED)
-        flight.record = Record(tag)
+        self._outgoing.flights[packet_id] = Flight(None, Phase.RELEASED, Record(tag))
 
     # ---- the connection to the other broker
 
@@ -125,8 +124,7 @@ class Sending:
         """Release the packet id of a message that does not come again."""
         given = self._outgoing.take(name)
         assert given is not None, "it was given"
-        flight = self._outgoing.flights[given.packet_id] = Flight(None, Phase.RELEASED)
-        flight.record = given.record
+        flight = self._outgoing.flights[given.packet_id] = Flight(None, Phase.RELEASED, given.record)
         return flight
 
     # ---- a message comes
@@ -157,7 +155,6 @@ class Sending:
         qos = min(topic.qos, qos_of(message)) if has_qos or not message.persistent else topic.qos
         delivery = Delivery(
             subscription,
-            subscription_id,
             0 if subscription.is_auto else tag,
             message,
             topic.remote_name(name),
@@ -185,17 +182,16 @@ class Sending:
     def _send(self, delivery: Delivery) -> None:
         """Write a message; with a packet id, if its QoS needs one, which is stored before for QoS 2."""
         link, outgoing, message = self._link, self._outgoing, delivery.message
-        name = delivery.subscription.filter.topic_filter, message.message_id
+        name = delivery.name
         given = outgoing.take(name)
         if given is not None:
-            flight = outgoing.flights[given.packet_id] = Flight(delivery, Phase.SENT)
-            flight.record = given.record
+            flight = outgoing.flights[given.packet_id] = Flight(delivery, Phase.SENT, given.record)
             delivery.qos = 2  # as it was begun, whatever the settings say now (MQTT-4.3.3-1)
             delivery.is_dup = True
             self._write(given.packet_id, flight)
         elif 0 < message.expiration <= link.clock():  # while it waited
             if delivery.tag:
-                link.later(GiveUp(delivery.subscription_id, delivery.tag, delivery.tag, "expired", is_expired=True))
+                link.later(GiveUp(delivery.subscription.id, delivery.tag, delivery.tag, "expired", is_expired=True))
         elif not delivery.qos:
             if self._publish(delivery, 0):
                 link.counts.sent += 1
@@ -247,7 +243,7 @@ class Sending:
 
     def _acknowledge(self, delivery: Delivery) -> None:
         if delivery.tag:
-            self._link.later(Ack(delivery.subscription_id, delivery.tag))
+            self._link.later(Ack(delivery.subscription.id, delivery.tag))
 
     # ---- answers of the other broker
 
@@ -290,7 +286,7 @@ class Sending:
         stored, flight.record = self._kept.keep(Kind.RELEASED, b"%d" % packet_id)
         link.later(
             Begin(name),
-            Ack(delivery.subscription_id, delivery.tag, name),
+            Ack(delivery.subscription.id, delivery.tag, name),
             Ack(STATE, kept.tag, name),
             Send(stored, name),
             Commit(name, Waiting(lambda: self._is_stored(packet_id, flight, Phase.RELEASED), link.give_up)),
@@ -305,7 +301,7 @@ class Sending:
             link.name, delivery.topic, reason, extra=log_events.BRIDGE_REFUSED,
         )  # fmt: skip
         link.counts.refused += 1
-        link.later(GiveUp(delivery.subscription_id, delivery.tag, delivery.tag, cause))
+        link.later(GiveUp(delivery.subscription.id, delivery.tag, delivery.tag, cause))
         self._over(packet_id, flight)
 
     def _over(self, packet_id: int, flight: Flight) -> None:

@@ -11,9 +11,22 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from typing import Any, Final, TypeVar
 
-from tandemmq.broker.core.commands import Ack, AckMode, ClientError, Command, Connect, Subscribe, Unsubscribe, refusal
+from tandemmq.broker.core.commands import (
+    Ack,
+    AckMode,
+    Begin,
+    ClientError,
+    Command,
+    Commit,
+    Connect,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    refusal,
+)
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import XaTransactionId
@@ -90,6 +103,11 @@ class InProcessClient:
     async def do_all(self, commands: Sequence[Command]) -> list[ClientError | None]:
         """Carry out many commands together. Return for each the reason why it was refused, or None."""
         return await self._ask(commands, self._engine.handle)
+
+    async def send_all(self, messages: Sequence[Message]) -> None:
+        """Send the messages in one transaction. Return when they are durable. ClientError: none were sent."""
+        if messages:
+            _raise_of(await self.do_all([Begin("all"), *(Send(each, "all") for each in messages), Commit("all")]))
 
     async def _ask(
         self, commands: Sequence[Command], ask: Callable[[InProcessClient, Any], None]
@@ -224,3 +242,14 @@ def _raise_of(answers: list[ClientError | None]) -> None:
         if answers[0] is not None:
             raise answers.pop(0)  # type: ignore[misc]
         del answers[0]
+
+
+async def in_turns(work: Work[T]) -> T:
+    """Return the result of ``work``; each of its steps has a turn of the loop."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            outcome: T = done.value
+            return outcome
+        await asyncio.sleep(0)

@@ -1,1 +1,1 @@
-"""State that MQTT keeps beyond a connection: retained messages, and sessions whose clients are away."""
+"""State of MQTT that outlives a connection: retained messages, wills, and sessions whose clients are away; and $SYS."""

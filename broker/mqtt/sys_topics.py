@@ -11,15 +11,14 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from tandemmq import __version__
 from tandemmq.broker.core.commands import Send
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.mqtt.retaining import BROKER
+from tandemmq.broker.engine.in_process import InProcessClient, in_turns
+from tandemmq.broker.mqtt.retained_messages import BROKER
 from tandemmq.broker.protocols.mqtt.topics import destination_of, matches
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.message_ids import broker_producer
@@ -38,12 +37,20 @@ _COUNTED: Final = {
     "messages/stored": "messages",
     "heap/current": "memory_used_bytes",
 }
+#: Figures of MQTT clients, likewise.
+_OF_CLIENTS: Final = {
+    "clients/connected": "mqtt_clients",
+    "clients/expired": "mqtt_sessions_expired_total",
+    "retained messages/count": "mqtt_retained_messages",
+    "retained messages/bytes": "mqtt_retained_bytes",
+    "wills/published": "mqtt_wills_published_total",
+}
 _SUBSCRIPTIONS: Final = "subscriptions/count"
 
 
 class SysTopics:
-    """Publishes the figures of one term. On the loop. ``interval_ms`` 0: there are none. ``own`` returns the figures of
-    MQTT clients, by topic."""
+    """Publishes the figures of one term. On the loop. ``interval_ms`` 0: there are none. ``counts``
+    returns the figures of MQTT clients."""
 
     def __init__(
         self,
@@ -52,14 +59,14 @@ class SysTopics:
         interval_ms: int,
         started: float,
         clock: Callable[[], int],
-        own: Callable[[], dict[str, int]],
+        counts: Callable[[], dict[str, int]],
     ) -> None:
         self._engine = engine
         self._name = name
         self._interval_ms = interval_ms
         self._started = started
         self._clock = clock
-        self._own = own
+        self._counts = counts
         self._counted: dict[str, int] = {}
         self._is_asked = asyncio.Event()
         self._producer = broker_producer(f"ID:{name}-{engine.store.epoch}-sys")
@@ -84,13 +91,15 @@ class SysTopics:
 
     def _figures(self) -> dict[str, str]:
         """Return all figures that are known now, by topic."""
+        counts = self._counts()
         found = {
             "version": f"tandemmq {__version__}",
             "name": self._name,
             "role": "master",
             "epoch": str(self._engine.store.epoch),
             "uptime": f"{time.monotonic() - self._started:.0f} seconds",
-            **{topic: str(figure) for topic, figure in (self._own() | self._counted).items()},
+            **{topic: str(counts[key]) for topic, key in _OF_CLIENTS.items()},
+            **{topic: str(figure) for topic, figure in self._counted.items()},
         }
         return {_BROKER + topic: text for topic, text in found.items()}
 
@@ -138,14 +147,7 @@ class SysTopics:
 
     async def _count(self) -> None:
         """Count the figures that need a pass over all destinations."""
-        work: Work[dict[str, Any]] = self._engine.statistics()
-        while True:
-            try:
-                next(work)
-            except StopIteration as done:
-                figures: dict[str, Any] = done.value
-                break
-            await asyncio.sleep(0)
+        figures = await in_turns(self._engine.statistics())
         listeners = sum(topic["consumers"] for topic in figures["topics"])
         self._counted = {
             **{topic: figures["counts"][key] for topic, key in _COUNTED.items()},

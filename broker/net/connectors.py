@@ -14,7 +14,7 @@ from tandemmq.broker.net.server import Connector
 from tandemmq.broker.net.told_addresses import ToldAddresses, told_address
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, TransportLimits
 from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_mqtt, of_stomp
-from tandemmq.broker.protocols.mqtt.hooks import Hooks
+from tandemmq.broker.protocols.mqtt.conversation import Hooks
 from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
 from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.session import OpenWireSession

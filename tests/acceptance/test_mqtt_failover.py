@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.protocols.mqtt import answers
+from tandemmq.broker.protocols.mqtt import packets
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Connect, Packet, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.parser import PacketParser
 from tandemmq.store.tools.check import check
@@ -95,12 +95,12 @@ async def test_the_publisher_of_qos_2_remembers_pubrec_when_it_fails_to_connect(
                 if connects == 3:
                     last.append(packet)
                 if isinstance(packet, Connect) and connects != 2:
-                    writer.write(answers.connack(packet.version, session_present=connects > 1))
+                    writer.write(packets.connack(packet.version, session_present=connects > 1))
                 elif isinstance(packet, Publish):
                     clients.is_over.set()
-                    writer.write(answers.acknowledgement(Version.V3_1_1, PacketType.PUBREC, packet.packet_id))
+                    writer.write(packets.acknowledgement(Version.V3_1_1, PacketType.PUBREC, packet.packet_id))
                 elif isinstance(packet, Acknowledgement) and connects == 3:
-                    writer.write(answers.acknowledgement(Version.V3_1_1, PacketType.PUBCOMP, packet.packet_id))
+                    writer.write(packets.acknowledgement(Version.V3_1_1, PacketType.PUBCOMP, packet.packet_id))
                 else:
                     writer.close()
         writer.close()

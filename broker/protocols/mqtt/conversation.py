@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
-from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, ProtocolFailure
+from tandemmq.broker.core.commands import ClientError, Command, ProtocolFailure
 from tandemmq.broker.core.principal import ANONYMOUS, Principal
-from tandemmq.broker.protocols.mqtt import answers
-from tandemmq.broker.protocols.mqtt.hooks import Hooks
-from tandemmq.broker.protocols.mqtt.packets import PacketType, Version
+from tandemmq.broker.protocols.mqtt import packets
+from tandemmq.broker.protocols.mqtt.packets import PacketType, Version, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.reasons import Reason
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason
 from tandemmq.broker.protocols.output import Output
-from tandemmq.store.records.message import Destination
+from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
 
+#: No number is greater.
+NEWEST: Final = (1 << 63) - 1
 _UNKNOWN: Final = Principal(ANONYMOUS, is_proved=False)
 _REASON_CHARACTERS_MAX: Final = 500
 # A packet that takes no more than this takes a reason string, too; of a character UTF-8 has four bytes at most.
 _REASON_PACKET_BYTES_MAX: Final = 64 + 4 * _REASON_CHARACTERS_MAX
-# Code of MQTT 3.1.1 for the failure of a subscription.
-_FAILURE: Final = 0x80
-_PUBACK: Final = answers.SHORT_HEADS[PacketType.PUBACK]
-#: From this on a reason code is a failure.
-ERRORS_FROM: Final = 0x80
+_PUBACK: Final = packets.SHORT_HEADS[PacketType.PUBACK]
+# Packet ids of messages of QoS 1 that were sent and not acknowledged, by topic filter and id of the message.
+SentIds = dict[tuple[str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +52,6 @@ class Waiting:
     def __init__(self, done: Callable[[], None], failed: Callable[[ClientError], None]) -> None:
         self.done = done
         self.failed = failed
-
-
-class Failure(ClientError):
-    """Fatal error, with the reason code that MQTT has for it."""
-
-    def __init__(self, text: str, reason: Reason) -> None:
-        super().__init__(text)
-        self.reason = reason
-
-
-_REASONS: Final = {
-    ErrorKind.SECURITY: Reason.NOT_AUTHORIZED,
-    ErrorKind.LOGIN: Reason.BAD_USER_NAME_OR_PASSWORD,
-    ErrorKind.CLIENT_ID: Reason.CLIENT_IDENTIFIER_NOT_VALID,
-    ErrorKind.DESTINATION: Reason.TOPIC_NAME_INVALID,
-    ErrorKind.RESOURCE: Reason.QUOTA_EXCEEDED,
-    ErrorKind.FORMAT: Reason.PAYLOAD_FORMAT_INVALID,
-    ErrorKind.TAKEN_OVER: Reason.SESSION_TAKEN_OVER,
-    ErrorKind.TIMEOUT: Reason.KEEP_ALIVE_TIMEOUT,
-}
-
-
-def reason_of(error: ClientError) -> Reason:
-    """Return MQTT's reason code for ``error``."""
-    if isinstance(error, Failure):
-        return error.reason
-    return _REASONS.get(error.kind, Reason.UNSPECIFIED_ERROR)
 
 
 class Conversation(Output):
@@ -139,7 +111,7 @@ class Conversation(Output):
         """End the connection, and send the reason to the client."""
         if not self.is_over:
             self.end_input()
-            self.later(ProtocolFailure(Failure(text, reason)))
+            self.later(ProtocolFailure(MqttError(reason, text)))
 
     # ---- to the client
 
@@ -157,7 +129,7 @@ class Conversation(Output):
     def answer(self, type: PacketType, packet_id: int, reason: Reason = Reason.SUCCESS, text: str = "") -> None:
         """Write PUBACK, PUBREC, PUBREL or PUBCOMP."""
         properties = self.why(text) if text else NONE
-        self.say(answers.acknowledgement(self.version, type, packet_id, reason, properties))
+        self.say(packets.acknowledgement(self.version, type, packet_id, reason, properties))
 
     def confirm(self, packet_id: int) -> None:
         """Write PUBACK without a reason and properties."""
@@ -174,18 +146,81 @@ class Conversation(Output):
             return NONE
         return Properties(reason_string=text[:_REASON_CHARACTERS_MAX].replace("\0", " "))
 
-    def refusal_code(self, reason: Reason) -> int:
-        """Return the code of a refused filter in SUBACK."""
-        return int(reason) if self.version is Version.V5 else _FAILURE
-
 
 def nothing() -> None:
     """Do nothing: no part of the session waits for the command."""
 
 
 def ignore(error: ClientError) -> None:
-    """Do nothing about the error: the session or the connection is over."""
+    """Do nothing about the error: no client waits for it."""
 
 
 def _nothing_yet(destination: Destination) -> bool:
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """End of a connection that had been accepted. ``will``: to be published after its delay; None: there is none, or
+    its client left in order; ``will_bytes``: memory reserved by ``may_have_will``. ``state``: the queue of its session,
+    if that is stored; ``expiry``: its seconds to live from now on; ``is_noted``: its record has the time of the end.
+    ``sent``: of a session that is stored, for the next connection."""
+
+    client_id: str
+    principal: Principal
+    will: Will | None
+    state: Destination | None
+    expiry: int
+    is_noted: bool = False
+    sent: SentIds = field(default_factory=dict)
+    will_bytes: int = 0
+
+
+class Hooks(Protocol):
+    """Hooks, called on the loop. None of them raises."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """True if ``retained`` has all messages that were confirmed as retained. False while the messages of a former
+        term are read, and for a moment after each one."""
+
+    def when_loaded(self, then: Callable[[], None]) -> None:
+        """Call ``then``, once, when ``is_loaded``."""
+
+    def retained(self, topic_filter: str, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
+        """Return the retained messages of the topics that match, as they were published, in the order of their topics,
+        from those behind ``after`` on. None is newer than ``until``, a number that ``newest`` was.
+        ``Message.original_destination`` is the topic's. Messages that are not persistent are of $SYS: they have no
+        place in that order, and are made for this call. None: time for a pause; other turns of the loop may come before
+        the next one."""
+
+    @property
+    def newest(self) -> int:
+        """Number that is less than those of all messages that are retained from now on, also with another master."""
+
+    def may_retain(self, topic: Destination, size: int) -> int:
+        """Return the number of a retained message of so many bytes (``retained.number_of``); 0: it has no room
+        (settings ``mqtt.retained_messages_max`` and ``retained_bytes_max``). Called for each one before it is sent; an
+        empty one (0) has room."""
+
+    def may_have_will(self, principal: Principal, size: int) -> bool:
+        """Return whether so many bytes of memory may be taken for a will of ``principal``; then they are, until
+        ``left`` or ``give_will_back``, or until the will that is left is published. The wills of one user have no more
+        than the bound of the memory (``Memory.held_max``)."""
+
+    def give_will_back(self, principal: Principal, size: int) -> None:
+        """Give back the memory of a will: the connection ended before it was accepted."""
+
+    def publish_refused(self, client_id: str, reason: str) -> None:
+        """Report that a message of a client of MQTT 3 was refused, and not for want of rights. The client gets no
+        reason."""
+
+    def came(self, client_id: str, *, is_resumed: bool) -> None:
+        """Report that a client was accepted. ``is_resumed``: with the session that it had."""
+
+    def left(self, left: Left) -> None: ...
+
+    def sent(self, client_id: str) -> SentIds | None:
+        """Return the packet ids that the last connection of that client id left, as far as they are remembered; None:
+        no such connection is known, so a former master may have sent messages. Called once, when the session goes
+        on."""

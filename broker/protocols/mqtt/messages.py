@@ -2,22 +2,35 @@
 
 As ActiveMQ's MQTTProtocolConverter maps them, so that JMS and STOMP clients see what they see there; what MQTT 5.0 adds
 travels in the fields and properties that JMS and STOMP have for it (docs/mqtt.md). One defect of ActiveMQ's is not
-repeated: a persistent message of a JMS client comes with QoS 1, one that is not persistent with QoS 0.
+repeated: a persistent message of a JMS client comes with QoS 1, one that is not persistent with QoS 0. A payload that
+takes long to make is made off the loop.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.numbers import property_text
-from tandemmq.broker.protocols.mqtt.fields import Reader, is_text
 from tandemmq.broker.protocols.mqtt.packets import Publish, Will
-from tandemmq.broker.protocols.mqtt.properties import NONE, OF_UNSUBSCRIBE, Properties, decode, encode
-from tandemmq.broker.protocols.mqtt.reasons import MqttError
+from tandemmq.broker.protocols.mqtt.properties import (
+    NONE,
+    OF_UNSUBSCRIBE,
+    Properties,
+    Reader,
+    is_text,
+    read_properties,
+    write_properties,
+)
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError
 from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_if_any
+from tandemmq.broker.protocols.stomp.maps import write_json
+from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
+from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue
+from tandemmq.store.records.properties import decode_properties
 
 QOS: Final = "ActiveMQ.MQTT.QoS"
 #: The name of the bridge that a message came by. It is not sent to MQTT clients.
@@ -39,6 +52,10 @@ _USER_PROPERTY_BYTES: Final = 200
 _OURS: Final = frozenset(
     (QOS, BRIDGE, RETAIN, DELIVERY, "ActiveMQ.Retained", CONTENT_TYPE, CORRELATION_DATA, USER_PROPERTIES)
 )
+#: Longest body that is inflated on the loop.
+QUICK_BYTES_MAX: Final = 128 * 1024
+#: Longest map that is written there.
+QUICK_MAP_BYTES_MAX: Final = 16 * 1024
 
 
 def message_of(publish: Publish | Will, destination: Destination, message_id: str, now: int) -> Message:
@@ -105,7 +122,7 @@ def _apply(message: Message, carried: Properties, properties: dict[str, Property
         names = {name for name, _ in carried.user}
         own = {name for name in names if name and name not in _OURS and has_room_for(name)}
         if len(own) != len(carried.user):
-            properties[USER_PROPERTIES] = encode(Properties(user=carried.user))
+            properties[USER_PROPERTIES] = write_properties(Properties(user=carried.user))
         for name, value in carried.user:
             if name in own:
                 properties.setdefault(name, value)
@@ -179,6 +196,71 @@ def properties_of(message: Message, now: int) -> Properties:
 
 def _user_of(as_sent: bytes) -> tuple[tuple[str, str], ...]:
     try:
-        return decode(Reader(as_sent, 0, len(as_sent)), OF_UNSUBSCRIBE).user
+        return read_properties(Reader(as_sent, 0, len(as_sent)), OF_UNSUBSCRIBE).user
     except MqttError:
         return ()  # any client may write a property of that name
+
+
+class TakesLong(Exception):
+    """Work that takes too long for the event loop."""
+
+
+class Payloads:
+    """Payloads of the messages for one client, made one after the other.
+
+    TakesLong from ``of``: call ``prepare`` on another thread, and then ``of`` again, before ``of`` is called for
+    another message.
+    """
+
+    __slots__ = ("_prepared",)
+
+    def __init__(self) -> None:
+        self._prepared: tuple[Message, bytes | Undeliverable] | None = None
+
+    def of(self, message: Message, bytes_max: int) -> bytes:
+        """Return the payload. Raises TakesLong, and Undeliverable as ``payload_of`` does."""
+        prepared = self._prepared
+        if prepared is None or prepared[0] is not message:
+            return payload_of(message, bytes_max, is_quick=True)
+        self._prepared = None
+        made = prepared[1]
+        if isinstance(made, Undeliverable):
+            raise made
+        return made
+
+    def drop(self) -> None:
+        """Forget what was prepared."""
+        self._prepared = None
+
+    def prepare(self, message: Message, bytes_max: int) -> None:
+        """Prepare the payload, on any thread."""
+        try:
+            self._prepared = message, payload_of(message, bytes_max, is_quick=False)
+        except Undeliverable as reason:
+            self._prepared = message, reason
+
+
+def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
+    """Return the body of a message; of a map as JSON, of Java's objects and streams the content as it stands.
+
+    With ``is_quick`` TakesLong is raised for a body that is compressed and long. Undeliverable: it is damaged, or
+    inflated it would have more than ``bytes_max`` bytes.
+    """
+    if not isinstance(message, OpenedMessage) or (message.body_kind is BodyKind.BYTES and not message.is_compressed):
+        return message.body
+    limit = min(bytes_max, QUICK_BYTES_MAX) if is_quick and message.is_compressed else bytes_max
+    if is_quick and not (
+        message.is_quick and (message.body_kind is not BodyKind.MAP or message.size <= QUICK_MAP_BYTES_MAX)
+    ):
+        raise TakesLong
+    try:
+        body = message.inflated(limit)
+        if message.body_kind is BodyKind.MAP:
+            return write_json(decode_properties(body) if body else {})
+    except RecordTooLarge as error:
+        if is_quick and limit < bytes_max:
+            raise TakesLong from None
+        raise Undeliverable(str(error)) from None
+    except (RecordDamaged, ValueError) as error:
+        raise Undeliverable(str(error)) from None
+    return body

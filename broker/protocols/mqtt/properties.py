@@ -1,21 +1,143 @@
-"""Properties of MQTT 5.0 packets (2.2.2): one table describes each; the reader of a packet sets which ones it may have.
+"""Fields and properties of packets (MQTT 5.0, 1.5 and 2.2.2; MQTT 3.1.1 has the same fields and no properties). Pure.
 
-| length, variable byte integer | (identifier, variable byte integer | value) ... |
+    byte | two byte integer | four byte integer      big-endian
+    variable byte integer                            seven bits a byte, the lowest first; bit 7: another byte follows
+    string, binary data                              | length u16 | bytes |
+    properties                                       | length, variable | (identifier, variable | value) ... |
+
+Reading knows where the packet ends and never looks beyond. One table describes the properties; the reader of a packet
+sets which ones it may have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from tandemmq.broker.protocols.mqtt import fields
-from tandemmq.broker.protocols.mqtt.fields import Reader
-from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason, malformed, protocol_error
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, malformed, protocol_error
 
+#: The longest string and the longest binary data.
+BYTES_MAX: Final = 0xFFFF
+VARIABLE_BYTES_MAX: Final = 4
+VARIABLE_MAX: Final = (1 << 7 * VARIABLE_BYTES_MAX) - 1
+#: The longest packet: the byte of its type, and its length, which that does not count.
+PACKET_BYTES_MAX: Final = 1 + VARIABLE_BYTES_MAX + VARIABLE_MAX
+_TWO = struct.Struct(">H")
+_FOUR = struct.Struct(">I")
 #: Each takes more memory than bytes on the wire (as many as STOMP's headers).
 USER_PROPERTIES_MAX: Final = 1000
+# Those that a packet may have more than once: tuples.
+_REPEATED: Final = frozenset(("subscription_ids", "user"))
+_NEVER_ZERO: Final = {
+    "receive_maximum": Reason.PROTOCOL_ERROR,  # 3.1.2.11.3
+    "maximum_packet_size": Reason.PROTOCOL_ERROR,  # 3.1.2.11.4
+    "subscription_ids": Reason.PROTOCOL_ERROR,  # 3.8.2.1.2
+    "topic_alias": Reason.TOPIC_ALIAS_INVALID,  # 3.3.2.3.4
+}
+
+
+def is_text(value: str) -> bool:
+    """Return whether ``value`` can be sent as a string: not too long, no U+0000, no half of a surrogate pair."""
+    try:
+        return len(value) <= BYTES_MAX and "\0" not in value and len(value.encode()) <= BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def write_variable(value: int) -> bytes:
+    """Return ``value`` as a variable byte integer, in as few bytes as can be (MQTT-1.5.5-1)."""
+    if value < 0x80:
+        return bytes((value,))
+    assert value <= VARIABLE_MAX, f"{value} has no place in a variable byte integer"
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def write_text(value: str) -> bytes:
+    """Return ``value``, for which ``is_text`` holds, as a string."""
+    return write_binary(value.encode())
+
+
+def write_binary(value: bytes) -> bytes:
+    """Return ``value``, of BYTES_MAX bytes at most, as binary data."""
+    assert len(value) <= BYTES_MAX, f"{len(value)} bytes have no place in a string"
+    return _TWO.pack(len(value)) + value
+
+
+class Reader:
+    """Reads ``data`` from ``at`` to ``end``, where the packet, or its part, ends. All methods raise MqttError, a
+    malformed packet, where something is cut off or not of its type."""
+
+    __slots__ = ("at", "data", "end")
+
+    def __init__(self, data: bytes, at: int, end: int) -> None:
+        self.data = data
+        self.at = at
+        self.end = end
+
+    @property
+    def left(self) -> int:
+        """Number of bytes that were not read yet."""
+        return self.end - self.at
+
+    def byte(self) -> int:
+        at = self._pass(1)
+        return self.data[at]
+
+    def two_bytes(self) -> int:
+        at = self._pass(2)
+        data = self.data
+        return data[at] << 8 | data[at + 1]
+
+    def four_bytes(self) -> int:
+        at = self._pass(4)
+        return int.from_bytes(self.data[at : at + 4], "big")
+
+    def variable(self) -> int:
+        """Return a variable byte integer of MQTT 5.0, which has as few bytes as can be."""
+        value = 0
+        for number in range(VARIABLE_BYTES_MAX):
+            byte = self.data[self._pass(1)]
+            value |= (byte & 0x7F) << 7 * number
+            if byte < 0x80:
+                if byte == 0 and number:
+                    raise malformed("a variable byte integer has more bytes than it needs")
+                return value
+        raise malformed(f"a variable byte integer has more than {VARIABLE_BYTES_MAX} bytes")
+
+    def binary(self) -> bytes:
+        length = self.two_bytes()
+        at = self._pass(length)
+        return self.data[at : at + length]
+
+    def text(self) -> str:
+        return decoded(self.binary())
+
+    def _pass(self, length: int) -> int:
+        """Return where the next ``length`` bytes begin; reading goes on behind them."""
+        at = self.at
+        if at + length > self.end:
+            raise malformed("the packet ends inside a field")
+        self.at = at + length
+        return at
+
+
+def decoded(data: bytes) -> str:
+    """Return the string in ``data``. MqttError where they are not UTF-8 (Python's decoder refuses surrogates, as
+    MQTT-1.5.4-1 demands) or have U+0000 in them (MQTT-1.5.4-2)."""
+    try:
+        value = data.decode()
+    except UnicodeDecodeError:
+        raise malformed("a string is not UTF-8") from None
+    if "\0" in value:
+        raise malformed("a string contains U+0000")
+    return value
 
 
 @dataclass(slots=True)
@@ -52,8 +174,8 @@ class Properties:
 
     def __repr__(self) -> str:
         # Authentication data is never shown, in no traceback either.
-        names = [each.name for each in _TABLE if getattr(self, each.name) not in (None, ())]
-        shown = [f"{name}={getattr(self, name)!r}" for name in names if name != "authentication_data"]
+        values = {name: getattr(self, name) for name in sorted(_NAMES) if name != "authentication_data"}
+        shown = [f"{name}={value!r}" for name, value in values.items() if value not in (None, ())]
         return f"Properties({', '.join(shown)})"
 
 
@@ -61,59 +183,56 @@ class Properties:
 NONE: Final = Properties()
 
 
-class _Type(Enum):
-    BYTE = 0
-    FLAG = 1  # a byte that is 0 or 1
-    TWO_BYTES = 2
-    FOUR_BYTES = 3
-    VARIABLE = 4
-    TEXT = 5
-    BINARY = 6
-    PAIR = 7
+class _Type(NamedTuple):
+    read: Callable[[Reader], Any]
+    write: Callable[[Any], bytes]
 
 
-class _Property(NamedTuple):
-    identifier: int
-    name: str
-    type: _Type
-
+_FLAG: Final = _Type(Reader.byte, lambda value: bytes((value,)))  # 0 or 1
+_TWO_BYTES: Final = _Type(Reader.two_bytes, _TWO.pack)
+_FOUR_BYTES: Final = _Type(Reader.four_bytes, _FOUR.pack)
+_VARIABLE: Final = _Type(Reader.variable, write_variable)
+_TEXT: Final = _Type(Reader.text, write_text)
+_BINARY: Final = _Type(Reader.binary, write_binary)
+_PAIR: Final = _Type(
+    lambda reader: (reader.text(), reader.text()), lambda pair: write_text(pair[0]) + write_text(pair[1])
+)
 
 # MQTT 5.0, Table 2-4
-_TABLE: Final = (
-    _Property(0x01, "payload_format", _Type.FLAG),
-    _Property(0x02, "message_expiry", _Type.FOUR_BYTES),
-    _Property(0x03, "content_type", _Type.TEXT),
-    _Property(0x08, "response_topic", _Type.TEXT),
-    _Property(0x09, "correlation_data", _Type.BINARY),
-    _Property(0x0B, "subscription_ids", _Type.VARIABLE),
-    _Property(0x11, "session_expiry", _Type.FOUR_BYTES),
-    _Property(0x12, "assigned_client_id", _Type.TEXT),
-    _Property(0x13, "server_keep_alive", _Type.TWO_BYTES),
-    _Property(0x15, "authentication_method", _Type.TEXT),
-    _Property(0x16, "authentication_data", _Type.BINARY),
-    _Property(0x17, "request_problem_information", _Type.FLAG),
-    _Property(0x18, "will_delay", _Type.FOUR_BYTES),
-    _Property(0x19, "request_response_information", _Type.FLAG),
-    _Property(0x1A, "response_information", _Type.TEXT),
-    _Property(0x1C, "server_reference", _Type.TEXT),
-    _Property(0x1F, "reason_string", _Type.TEXT),
-    _Property(0x21, "receive_maximum", _Type.TWO_BYTES),
-    _Property(0x22, "topic_alias_maximum", _Type.TWO_BYTES),
-    _Property(0x23, "topic_alias", _Type.TWO_BYTES),
-    _Property(0x24, "maximum_qos", _Type.FLAG),
-    _Property(0x25, "retain_available", _Type.FLAG),
-    _Property(0x26, "user", _Type.PAIR),
-    _Property(0x27, "maximum_packet_size", _Type.FOUR_BYTES),
-    _Property(0x28, "wildcard_subscription_available", _Type.FLAG),
-    _Property(0x29, "subscription_ids_available", _Type.FLAG),
-    _Property(0x2A, "shared_subscription_available", _Type.FLAG),
-)
-_BY_NAME: Final = {each.name: each for each in _TABLE}
-_BY_IDENTIFIER: Final = {each.identifier: each for each in _TABLE}
+_TABLE: Final[dict[int, tuple[str, _Type]]] = {
+    0x01: ("payload_format", _FLAG),
+    0x02: ("message_expiry", _FOUR_BYTES),
+    0x03: ("content_type", _TEXT),
+    0x08: ("response_topic", _TEXT),
+    0x09: ("correlation_data", _BINARY),
+    0x0B: ("subscription_ids", _VARIABLE),
+    0x11: ("session_expiry", _FOUR_BYTES),
+    0x12: ("assigned_client_id", _TEXT),
+    0x13: ("server_keep_alive", _TWO_BYTES),
+    0x15: ("authentication_method", _TEXT),
+    0x16: ("authentication_data", _BINARY),
+    0x17: ("request_problem_information", _FLAG),
+    0x18: ("will_delay", _FOUR_BYTES),
+    0x19: ("request_response_information", _FLAG),
+    0x1A: ("response_information", _TEXT),
+    0x1C: ("server_reference", _TEXT),
+    0x1F: ("reason_string", _TEXT),
+    0x21: ("receive_maximum", _TWO_BYTES),
+    0x22: ("topic_alias_maximum", _TWO_BYTES),
+    0x23: ("topic_alias", _TWO_BYTES),
+    0x24: ("maximum_qos", _FLAG),
+    0x25: ("retain_available", _FLAG),
+    0x26: ("user", _PAIR),
+    0x27: ("maximum_packet_size", _FOUR_BYTES),
+    0x28: ("wildcard_subscription_available", _FLAG),
+    0x29: ("subscription_ids_available", _FLAG),
+    0x2A: ("shared_subscription_available", _FLAG),
+}
+_NAMES: Final = frozenset(name for name, _ in _TABLE.values())
 
 
 def _set(*names: str) -> frozenset[str]:
-    assert all(name in _BY_NAME for name in names), names
+    assert all(name in _NAMES for name in names), names
     return frozenset(names)
 
 
@@ -138,15 +257,8 @@ OF_UNSUBSCRIBE: Final = _set("user")
 OF_DISCONNECT: Final = _set("session_expiry", "reason_string", "user")
 OF_AUTH: Final = _set("authentication_method", "authentication_data", "reason_string", "user")
 
-_NEVER_ZERO: Final = {
-    "receive_maximum": Reason.PROTOCOL_ERROR,  # 3.1.2.11.3
-    "maximum_packet_size": Reason.PROTOCOL_ERROR,  # 3.1.2.11.4
-    "subscription_ids": Reason.PROTOCOL_ERROR,  # 3.8.2.1.2
-    "topic_alias": Reason.TOPIC_ALIAS_INVALID,  # 3.3.2.3.4
-}
 
-
-def decode(reader: Reader, allowed: frozenset[str]) -> Properties:
+def read_properties(reader: Reader, allowed: frozenset[str]) -> Properties:
     """Return the properties that stand where ``reader`` is. MqttError where one is not ``allowed`` in this packet,
     stands twice (but for "user") or has a value that it must not have; rules of several packets are not checked."""
     length = reader.variable()
@@ -155,87 +267,55 @@ def decode(reader: Reader, allowed: frozenset[str]) -> Properties:
     end = reader.at + length
     if end > reader.end:
         raise malformed("the properties are longer than their packet")
-    packet_end = reader.end
-    reader.end = end
+    packet_end, reader.end = reader.end, end
     values: dict[str, Any] = {}
     user: list[tuple[str, str]] = []
     while reader.at < end:
         identifier = reader.variable()
-        found = _BY_IDENTIFIER.get(identifier)
+        found = _TABLE.get(identifier)
         if found is None:
             raise malformed(f"there is no property 0x{identifier:02X}")
-        _, name, kind = found
+        name, kind = found
         if name not in allowed:
             # MQTT-3.3.4-6, beside which 2.2.2.2: "an Identifier which is not valid for its packet type" is malformed
             if name == "subscription_ids":
                 raise protocol_error("only SUBSCRIBE may have a subscription identifier")
             raise malformed(f"the property {name} is not one of this packet")
-        if kind is _Type.PAIR:
+        if kind is _PAIR:
             if len(user) == USER_PROPERTIES_MAX:
                 raise MqttError(Reason.QUOTA_EXCEEDED, f"more than {USER_PROPERTIES_MAX} user properties")
-            user.append((reader.text(), reader.text()))
+            user.append(kind.read(reader))
             continue
         if name in values:
             raise protocol_error(f"the property {name} stands there twice")
-        values[name] = _value(reader, name, kind)
+        value = kind.read(reader)
+        _check(name, kind, value)
+        values[name] = (value,) if name in _REPEATED else value
     reader.end = packet_end
     if user:
         values["user"] = tuple(user)
     return Properties(**values)
 
 
-def _value(reader: Reader, name: str, kind: _Type) -> Any:
-    if kind is _Type.TEXT:
-        text = reader.text()
-        # 3.3.2.3.5: it is a topic name
-        if name == "response_topic" and (not text or "+" in text or "#" in text):
-            raise protocol_error("the response topic is empty or has a wildcard")
-        return text
-    if kind is _Type.BINARY:
-        return reader.binary()
-    if kind is _Type.TWO_BYTES:
-        value = reader.two_bytes()
-    elif kind is _Type.FOUR_BYTES:
-        value = reader.four_bytes()
-    elif kind is _Type.VARIABLE:
-        value = reader.variable()
-    else:
-        value = reader.byte()
-        if value > 1 and kind is _Type.FLAG:
-            raise protocol_error(f"the property {name} is {value}, which is neither 0 nor 1")
+def _check(name: str, kind: _Type, value: Any) -> None:
+    if kind is _FLAG and value > 1:
+        raise protocol_error(f"the property {name} is {value}, which is neither 0 nor 1")
     if value == 0 and name in _NEVER_ZERO:
         raise MqttError(_NEVER_ZERO[name], f"the property {name} must not be 0")
-    return (value,) if name == "subscription_ids" else value
+    # 3.3.2.3.5: it is a topic name
+    if name == "response_topic" and (not value or "+" in value or "#" in value):
+        raise protocol_error("the response topic is empty or has a wildcard")
 
 
-def encode(properties: Properties) -> bytes:
+def write_properties(properties: Properties) -> bytes:
     """Return the properties with their length, as they stand in a packet. Strings and binary data must have a place in
     one."""
     if properties is NONE:
         return b"\0"
-    parts = list(_encoded(properties))
-    return fields.variable(sum(map(len, parts))) + b"".join(parts)
-
-
-def _encoded(properties: Properties) -> Iterable[bytes]:
-    for identifier, name, kind in _TABLE:
+    parts: list[bytes] = []
+    for identifier, (name, kind) in _TABLE.items():
         value = getattr(properties, name)
-        if value is None or value == ():
-            continue
-        head = bytes((identifier,))
-        if kind is _Type.PAIR:
-            for key, text in value:
-                yield head + fields.text(key) + fields.text(text)
-        elif kind is _Type.VARIABLE:
-            for number in value:
-                yield head + fields.variable(number)
-        elif kind is _Type.TEXT:
-            yield head + fields.text(value)
-        elif kind is _Type.BINARY:
-            yield head + fields.binary(value)
-        elif kind is _Type.FOUR_BYTES:
-            yield head + fields.four_bytes(value)
-        elif kind is _Type.TWO_BYTES:
-            yield head + fields.two_bytes(value)
-        else:
-            yield bytes((identifier, value))
+        if value is not None:
+            values = value if name in _REPEATED else (value,)
+            parts += [bytes((identifier,)) + kind.write(each) for each in values]
+    return write_variable(sum(map(len, parts))) + b"".join(parts)

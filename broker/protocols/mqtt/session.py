@@ -5,13 +5,14 @@ A session that outlives its connection is kept in a queue of its own, which this
 the same commands as clients have for theirs. A record is in the journal before the packet that promises it is
 written: PUBACK, PUBREC and PUBCOMP are receipts, and so are SUBACK and UNSUBACK.
 
-    conversation      the client's identity, and the ways to it and to the broker; all of the following use it
-    stored_session    the session's queue
-    publishing        PUBLISH and PUBREL from the client
-    retained_sending  retained messages for subscriptions that began
-    delivering        PUBLISH to the client, and its answers
-    subscribing       SUBSCRIBE, UNSUBSCRIBE
-    connecting        CONNECT to CONNACK, DISCONNECT
+    conversation       the client's identity, and the ways to it and to the broker; all of the following use it
+    stored_session     the session's queue
+    qos2               state of QoS 2, and its records
+    publish            PUBLISH and PUBREL from the client
+    retained_delivery  retained messages for subscriptions that began
+    deliver            PUBLISH to the client, and its answers
+    subscribe          SUBSCRIBE, UNSUBSCRIBE
+    connect            CONNECT to CONNACK, DISCONNECT
 
 Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is parsed.
 """
@@ -30,20 +31,20 @@ from tandemmq.broker.core.commands import (
     ErrorKind,
     ProtocolFailure,
     Undeliverable,
+    forget_frames,
 )
-from tandemmq.broker.protocols.mqtt import answers, packets
-from tandemmq.broker.protocols.mqtt.connecting import Connecting
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Failure, MqttLimits, Waiting, reason_of
-from tandemmq.broker.protocols.mqtt.delivering import Delivering
-from tandemmq.broker.protocols.mqtt.hooks import Hooks
-from tandemmq.broker.protocols.mqtt.kept_records import STATE
+from tandemmq.broker.protocols.mqtt import packets
+from tandemmq.broker.protocols.mqtt.connect import Connecting
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Hooks, MqttLimits, Waiting
+from tandemmq.broker.protocols.mqtt.deliver import Delivering
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Packet, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.parser import PacketParser
-from tandemmq.broker.protocols.mqtt.publishing import Publishing
-from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
-from tandemmq.broker.protocols.mqtt.retained_sending import INBOX, RetainedSending
+from tandemmq.broker.protocols.mqtt.publish import Publishing
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, reason_of
+from tandemmq.broker.protocols.mqtt.retained_delivery import INBOX, RetainedDelivery
+from tandemmq.broker.protocols.mqtt.session_records import STATE
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
-from tandemmq.broker.protocols.mqtt.subscribing import Subscribing
+from tandemmq.broker.protocols.mqtt.subscribe import Subscribing
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.transactions import XaTransactionId
@@ -70,7 +71,7 @@ class MqttSession(Conversation):
         self._early_bytes = 0  # that came between CONNECT and CONNACK
         self._stored = StoredSession(self)
         self._publishing = Publishing(self, self._stored)
-        self._retained = RetainedSending(self, self._stored)
+        self._retained = RetainedDelivery(self, self._stored)
         self._delivering = Delivering(self, self._stored, self._retained)
         self._subscribing = Subscribing(self, self._stored, self._retained, self._delivering)
         self._connecting = Connecting(self, self._stored, self._publishing, self._delivering, self._subscribing)
@@ -108,10 +109,11 @@ class MqttSession(Conversation):
             is_stopped = self._understand(commands)
             self._give(commands)
         except MqttError as error:
+            forget_frames(error)
             commands += self._stored.gathered()
             if not self.is_over:
                 self.end_input()
-                commands.append(ProtocolFailure(Failure(error.text, error.reason)))
+                commands.append(ProtocolFailure(error))
         if not self.queued and self.is_connected and len(commands) < COMMANDS_MAX:
             self._retained.give(commands)
         is_full = is_stopped or len(commands) >= COMMANDS_MAX
@@ -164,7 +166,7 @@ class MqttSession(Conversation):
         if isinstance(packet, packets.Connect):
             self._connecting.connect(packet, commands)
         elif isinstance(packet, packets.PingRequest):
-            self.say(answers.PINGRESP)
+            self.say(packets.PINGRESP)
         elif isinstance(packet, packets.Subscribe):
             self._subscribing.subscribe(packet, commands)
         elif isinstance(packet, packets.Unsubscribe):
@@ -234,7 +236,7 @@ class MqttSession(Conversation):
         subscription = self._subscribing.of_id(subscription_id)
         if subscription is None:
             return None  # it is being closed, and has the message back then
-        return self._delivering.deliver(subscription, subscription_id, tag, message, redeliveries)
+        return self._delivering.deliver(subscription, tag, message, redeliveries)
 
     def _deliver_retained(self, tag: int, token: Message) -> Callable[[], None] | None:
         owed = self._retained.owed(token)
@@ -242,7 +244,7 @@ class MqttSession(Conversation):
         try:
             if owed is not None and not owed[0].is_left:
                 subscription, message, position = owed
-                prepare = self._delivering.deliver(subscription, INBOX, tag, message, 0, position)
+                prepare = self._delivering.deliver(subscription, tag, message, 0, position)
             else:
                 self.later(Ack(INBOX, tag))
         except Undeliverable:

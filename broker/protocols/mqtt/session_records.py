@@ -1,32 +1,38 @@
-"""Records of a stored session: messages of the queue that is its own (docs/formats/mqtt-sessions.md). Pure.
+"""Records that outlive a connection of MQTT: those of a session (docs/formats/mqtt-sessions.md) or a bridge. Pure.
 
-The kind of a record is its message's type; its body is JSON, for the two that come with each message of QoS 2 a packet
-id and no more than is needed.
+A record is a message of a queue of its owner's. Its kind is the message's type; its body is JSON, for the two that come
+with each message of QoS 2 (``qos2``) a packet id and no more than is needed. The owner subscribes to the queue as
+clients do to theirs; the end of a record is an acknowledgement. The owner sends a mark: when that comes back, it has
+all former records. A record that it sends comes back, too, and can be ended from then on.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
 
+from tandemmq.broker.core.commands import Ack, AckMode, Begin, ClientError, Command, Commit, Delivered, Send, Subscribe
 from tandemmq.broker.core.names import MQTT_SESSION
-from tandemmq.broker.protocols.mqtt.fields import Reader
-from tandemmq.broker.protocols.mqtt.messages import QOS, qos_of
+from tandemmq.broker.protocols.mqtt.conversation import Waiting, nothing
 from tandemmq.broker.protocols.mqtt.packets import Filter, Will
-from tandemmq.broker.protocols.mqtt.properties import OF_WILL, decode, encode
-from tandemmq.broker.protocols.mqtt.reasons import MqttError
-from tandemmq.broker.protocols.mqtt.topics import destination_of, topic_of
+from tandemmq.broker.protocols.mqtt.properties import OF_WILL, Reader, read_properties, write_properties
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 
 #: A session that never ends by itself (MQTT 5.0, 3.1.2.11.2).
 NEVER: Final = 0xFFFFFFFF
-PACKET_ID_MAX: Final = 0xFFFF
 # json.dumps would make an encoder for each record.
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+#: The id of the subscription to the queue.
+STATE: Final = "state"
+# So many records are given at once; for each record that came another one may come.
+_PREFETCH: Final = 1_000
+_WIDENED: Final = 250
 
 
 class Kind(StrEnum):
@@ -78,9 +84,9 @@ class SessionRecord:
                 "payload": base64.b64encode(will.payload).decode(),
                 "qos": will.qos,
                 "retain": will.retain,
-                "properties": base64.b64encode(encode(will.properties)).decode(),
+                "properties": base64.b64encode(write_properties(will.properties)).decode(),
             }
-        return _json(fields)
+        return json_body(fields)
 
     @staticmethod
     def decode(body: bytes) -> SessionRecord:
@@ -101,7 +107,7 @@ class SessionRecord:
                     base64.b64decode(will["payload"]),
                     will["qos"],
                     will["retain"],
-                    decode(Reader(carried, 0, len(carried)), OF_WILL),
+                    read_properties(Reader(carried, 0, len(carried)), OF_WILL),
                 ),
             )
         except (ValueError, KeyError, TypeError, AttributeError, MqttError) as error:
@@ -112,7 +118,7 @@ class SessionRecord:
 class SubscriptionRecord:
     """Record of a subscription, one for each topic filter. ``durable_name``: of the durable subscription that gathers
     for it; None: of QoS 0, it has none. ``owes_retained``: retained messages were to be sent, and not all were
-    acknowledged; ``after`` and ``until``: which ones (outgoing.Position)."""
+    acknowledged; ``after`` and ``until``: which ones (stored_session.Position)."""
 
     filter: Filter
     durable_name: str | None
@@ -135,7 +141,7 @@ class SubscriptionRecord:
         }
         if self.until is not None:
             fields |= {"after": self.after, "until": self.until}
-        return _json(fields)
+        return json_body(fields)
 
     @staticmethod
     def decode(body: bytes) -> SubscriptionRecord:
@@ -158,70 +164,142 @@ class SubscriptionRecord:
             raise RecordUnreadable(f"subscription: {error}") from error
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class OutgoingRecord:
-    """``message_id`` of the subscription ``topic_filter`` is sent as ``packet_id``. "": a retained message, which
-    ``retained_in`` returns; a former version did not store which. ``expiration``: milliseconds since 1970; 0: never."""
-
-    packet_id: int
-    topic_filter: str
-    message_id: str
-    expiration: int = 0
-
-    def encode(self) -> bytes:
-        fields = [self.packet_id, self.topic_filter, self.message_id, self.expiration]
-        return _json(fields)
-
-    @staticmethod
-    def decode(body: bytes) -> OutgoingRecord:
-        """Decode a record. Raises RecordUnreadable."""
-        try:
-            packet_id, topic_filter, message_id, expiration = json.loads(body)
-            return OutgoingRecord(_checked(packet_id), str(topic_filter), str(message_id), int(expiration))
-        except (ValueError, TypeError) as error:
-            raise RecordUnreadable(f"outgoing: {error}") from error
-
-
-class RetainedRef(NamedTuple):
-    """Message ``message_id`` of the queue of retained messages, as it is sent: the part of an OUTGOING record beside
-    its body. Former versions read only the body."""
-
-    topic: str
-    message_id: str
-    qos: int
-
-    def put(self, record: Message) -> None:
-        record.original_destination = destination_of(self.topic)
-        record.correlation_id = self.message_id
-        record.properties = {QOS: self.qos}
-
-
-def retained_in(record: Message) -> RetainedRef | None:
-    """Return the retained message in an OUTGOING record; None: the record has none."""
-    topic, message_id = record.original_destination, record.correlation_id
-    if topic is None or message_id is None:
-        return None
-    return RetainedRef(topic_of(topic.name), message_id, qos_of(record))
-
-
-def _json(fields: object) -> bytes:
+def json_body(fields: object) -> bytes:
     return _ENCODER.encode(fields).encode()
-
-
-def packet_id_of(body: bytes) -> int:
-    """Return the packet id of an INCOMING or RELEASED record. Raises RecordUnreadable."""
-    try:
-        return _checked(int(body))
-    except ValueError as error:
-        raise RecordUnreadable(f"packet id: {error}") from error
-
-
-def _checked(packet_id: int) -> int:
-    if not 0 < packet_id <= PACKET_ID_MAX:
-        raise ValueError(f"{packet_id} is no packet id")
-    return packet_id
 
 
 def record(queue: Destination, message_id: str, kind: Kind, body: bytes, now: int) -> Message:
     """Return the message that keeps the record."""
     return Message(queue, message_id, body, BodyKind.BYTES, persistent=True, timestamp=now, type=kind.value)
+
+
+class Record:
+    """Message of the session's queue. ``tag``: of its delivery; 0: it has not come back yet, and then ``then`` is
+    called when it does."""
+
+    __slots__ = ("tag", "then")
+
+    def __init__(self, tag: int = 0) -> None:
+        self.tag = tag
+        self.then: Callable[[], None] | None = None
+
+
+class Ways(Protocol):
+    """Ways of the owner to the broker."""
+
+    @property
+    def clock(self) -> Callable[[], int]: ...
+
+    def later(self, *commands: Command) -> None:
+        """Request that the commands are carried out soon, in this order."""
+
+    def next_message_id(self) -> str: ...
+
+    def next_transaction(self) -> str: ...
+
+
+class KeptRecords:
+    """Records that come and go. ``queue`` None: nothing is kept."""
+
+    def __init__(self, ways: Ways) -> None:
+        self._ways = ways
+        self.queue: Destination | None = None
+        self._on_found: Callable[[int, Message], None] | None = None  # while former records come
+        self._on_all: Callable[[], None] | None = None
+        self._mark_id = ""
+        self._mark_tag = 0
+        self._stale: list[int] = []
+        self._sent: dict[str, Record] = {}  # by id of the message; they come back
+        self._came = 0
+
+    def begin(self, queue: Destination, failed: Callable[[ClientError], None]) -> None:
+        """Begin to keep records in ``queue``."""
+        self.queue = queue
+        receipt = Waiting(nothing, failed)
+        self._ways.later(Subscribe(STATE, queue, AckMode.INDIVIDUAL, prefetch=_PREFETCH, receipt=receipt))
+
+    def look(
+        self,
+        on_found: Callable[[int, Message], None],
+        on_all: Callable[[], None],
+        failed: Callable[[ClientError], None],
+    ) -> None:
+        """Call ``on_found`` with tag and record of all that is there, then ``on_all``."""
+        self._on_found, self._on_all = on_found, on_all
+        mark = self._message(Kind.MARK, b"")
+        self._mark_id = mark.message_id
+        self._ways.later(*self.send(mark, Waiting(nothing, failed)))
+
+    def deliver(self, tag: int, message: Message) -> None:
+        """Take a message of the queue."""
+        self._came += 1
+        if self._came % _WIDENED == 0:
+            self._ways.later(Delivered(STATE, _WIDENED))
+        kept = self._sent.pop(message.message_id, None)
+        if kept is not None:
+            kept.tag = tag
+            then, kept.then = kept.then, None
+            if then is not None:
+                then()
+        elif message.message_id == self._mark_id and self._on_all is not None:
+            self._mark_tag = tag
+            on_all = self._on_all
+            self._on_found = self._on_all = None
+            on_all()
+        elif self._on_found is not None:
+            self._on_found(tag, message)
+        else:
+            self._ways.later(Ack(STATE, tag))
+
+    def cut(self) -> None:
+        """End it: the owner is gone, and waits for no record to come back."""
+        for kept in self._sent.values():
+            kept.then = None
+        self._sent.clear()
+        self._on_found = self._on_all = None
+
+    def is_stale(self, tag: int) -> None:
+        """Mark a record that was found as one that counts no more."""
+        self._stale.append(tag)
+
+    def sweep(self, transaction: str | None = None) -> list[Command]:
+        """Return the commands that end the records that count no more, and the mark, when all is found."""
+        tags, self._stale = [*self._stale, self._mark_tag], []
+        return [Ack(STATE, tag, transaction) for tag in tags]
+
+    # ---- records
+
+    def keep(self, kind: Kind, body: bytes) -> tuple[Message, Record]:
+        """Return a message that is to be sent, and its record."""
+        message = self._message(kind, body)
+        return message, self.keep_as(message)
+
+    def keep_as(self, message: Message) -> Record:
+        """Return the record for ``message``, which is to be sent to the queue."""
+        self._sent[message.message_id] = kept = Record()
+        return kept
+
+    def was_refused(self, message: Message) -> None:
+        """Forget a record that was not stored, and does not come back."""
+        self._sent.pop(message.message_id, None)
+
+    def send(self, message: Message, receipt: Waiting) -> list[Command]:
+        """Return the commands that store the message, by a transaction, which does not wait for room: what is kept of
+        deliveries lets messages out."""
+        name = self._ways.next_transaction()
+        return [Begin(name), Send(message, name), Commit(name, receipt)]
+
+    def _message(self, kind: Kind, body: bytes) -> Message:
+        ways = self._ways
+        assert self.queue is not None, "only of what is stored"
+        return record(self.queue, ways.next_message_id(), kind, body, ways.clock())
+
+    def drop(self, kept: Record, receipt: Waiting | None = None) -> list[Command]:
+        """Return the commands that end a record; ``receipt``: once that holds. One that has not come back yet ends when
+        it does."""
+        tag = kept.tag
+        if tag:
+            return [Ack(STATE, tag, receipt=receipt)]
+        # prove: record-ends-when-it-is-back
+        kept.then = lambda: self._ways.later(Ack(STATE, kept.tag, receipt=receipt))
+        return []

@@ -1,20 +1,70 @@
-"""Records of a session that outlives its connection: its own, and those of its subscriptions. Pure."""
+"""Stored session: its own record, and those of its subscriptions. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from tandemmq.broker.core.commands import Ack, Begin, ClientError, Command, Commit, RemoveDestination, Send, Unsubscribe
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, ignore, nothing, reason_of
-from tandemmq.broker.protocols.mqtt.kept_records import STATE, KeptRecords
-from tandemmq.broker.protocols.mqtt.outgoing import Record, Subscription
-from tandemmq.broker.protocols.mqtt.packets import Will
-from tandemmq.broker.protocols.mqtt.session_records import Kind, SessionRecord, SubscriptionRecord
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, ignore, nothing
+from tandemmq.broker.protocols.mqtt.packets import Filter, Will
+from tandemmq.broker.protocols.mqtt.reason_codes import reason_of
+from tandemmq.broker.protocols.mqtt.session_records import (
+    STATE,
+    KeptRecords,
+    Kind,
+    Record,
+    SessionRecord,
+    SubscriptionRecord,
+)
 from tandemmq.store.records.message import Message
 
-# So many deliveries at most are kept by one transaction. A record may hold a message (delivering.OWN_BYTES_MAX).
+# So many deliveries at most are kept by one transaction. A record may hold a message (deliver.OWN_BYTES_MAX).
 GATHERED_MAX: Final = 64
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Position:
+    """Position of a subscription in the retained messages that it is owed: those of the topics behind ``after`` ("": of
+    all), in the order of topics, that are not newer than ``until`` (None: than what there is when they begin to be
+    given). Newer ones come by the subscription itself."""
+
+    after: str = ""
+    until: int | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Subscription:
+    """Topic filter of a client. ``id`` names it to the engine and is never given twice. ``share``: group and filter of
+    a shared one. ``durable_name``: the durable subscription that gathers for it while its client is away. ``record``:
+    what is kept of it. ``owed``: retained messages that are not acknowledged; ``owes_retained``: the record says that
+    there are some, and ``position`` which. ``is_begun``: the engine got its Subscribe, and did not refuse. ``unsure``:
+    so many of the next messages of a destination may have been sent by a former master. ``shuns_dollar``: it begins
+    with a wildcard, and so means no topic that begins with $ (MQTT-4.7.2-1)."""
+
+    id: str
+    filter: Filter
+    share: tuple[str, str] | None
+    durable_name: str | None
+    subscription_id: int | None
+    is_auto: bool
+    is_begun: bool = False
+    is_left: bool = False
+    record: Record | None = None
+    owed: int = 0
+    owes_retained: bool = False
+    position: Position | None = None
+    unsure: dict[str, int] = field(default_factory=dict)
+    shuns_dollar: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shuns_dollar = self.pattern[:1] in ("#", "+")
+
+    @property
+    def pattern(self) -> str:
+        """Topic filter without the group of a shared subscription."""
+        return self.filter.topic_filter if self.share is None else self.share[1]
 
 
 class StoredSession(KeptRecords):
@@ -70,7 +120,7 @@ class StoredSession(KeptRecords):
         return [Begin(self._transaction), *commands, Commit(self._transaction, receipt), *ends]
 
     def moved(self, subscription: Subscription) -> None:
-        """Note that the subscription's position (outgoing.Position) moved. It is kept with the gathered commands, which
+        """Note that the subscription's position (``Position``) moved. It is kept with the gathered commands, which
         have begun."""
         self._moved[subscription] = None
 
@@ -120,10 +170,11 @@ class StoredSession(KeptRecords):
 
     # ---- subscriptions
 
-    def keep_subscription(self, subscription: Subscription, receipt: Waiting) -> list[Command]:
-        """Return the commands that store the subscription as it is now, in place of its former record."""
+    def keep_subscription(self, subscription: Subscription, done: Callable[[], None] = nothing) -> list[Command]:
+        """Return the commands that store the subscription as it is now, in place of its former record. ``done``: called
+        once that holds."""
         former = subscription.record
-        commands = self.send(self._subscription_message(subscription), receipt)
+        commands = self.send(self._subscription_message(subscription), Waiting(done, self.failed))
         if former is not None:
             commands += self.drop(former)
         return commands

@@ -1,4 +1,5 @@
-"""Topic names and topic filters (MQTT 5.0, 4.7 and 4.8.2), and their destinations. Pure.
+"""Topic names and topic filters (MQTT 5.0, 4.7 and 4.8.2), their destinations, and the names of their durable
+subscriptions. Pure.
 
     topic    sport/tennis/+   sport/#   a.b    a*b    10%   a,b     (a blank)a
     name     sport.tennis.*   sport.>   a/b    a+b    10%   a%2Cb   %20a
@@ -7,32 +8,38 @@ As in ActiveMQ ``/`` and ``.``, ``+`` and ``*``, ``#`` and ``>`` change places, 
 their own in a destination's name (broker.core.names) are percent-encoded there, and so is a percent sign that would
 otherwise be taken for the beginning of such a code. So each topic has one name, and each name of a topic one topic: a
 name to which no MQTT client could have published, such as ``a*b``, has a topic that ``check_topic`` refuses.
+
+    AT_LEAST_ONCE:sport/+        EXACTLY_ONCE:sport/#
+
+So ActiveMQ names the durable subscription that gathers for a client. The QoS is that of the first SUBSCRIBE. By these
+names the broker finds subscriptions that ActiveMQ made, and ActiveMQ finds those that are made here: a client may come
+back to either.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-from tandemmq.broker.protocols.mqtt.fields import is_text
-from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
+from tandemmq.broker.protocols.mqtt.properties import is_text
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason
 from tandemmq.store.records.message import Destination, DestinationKind
 
 SHARE: Final = "$share/"
 #: Characters of a wrong name that an error repeats.
 SHOWN_MAX: Final = 200
-
 _SWAPPED: Final = str.maketrans("/.+*#>", "./*+>#")
-
 # A plus sign that is not a whole level.
 _PART_OF_LEVEL: Final = re.compile(r"\+[^/]|[^/]\+")
-
 # A code, and how often it was itself encoded: %2C is a comma, %252C was %2C, %25252C was %252C.
 _CODE: Final = re.compile("%(?:25)*(?:2C|3F)")
 _CODE_OR_CHARACTER: Final = re.compile(f"{_CODE.pattern}|[,?]")
 # Blanks count only as the first and the last character of a name: Java's trim() takes them away.
 _BLANK_CODE: Final = re.compile("%(?:25)*(?:[01][0-9A-F]|20)")
 _LAST_BLANK: Final = " "
+_NAMES: Final = {1: "AT_LEAST_ONCE", 2: "EXACTLY_ONCE"}
+_QOS: Final = {name: qos for qos, name in _NAMES.items()}
 
 
 def check_topic(topic: str) -> None:
@@ -150,3 +157,26 @@ def _one_code_less(code: str) -> str:
     if not code:
         return ""
     return f"%{code[3:]}" if code.startswith("%25") else chr(int(code[1:], 16))
+
+
+def durable_name(qos: int, topic_filter: str) -> str:
+    """Return the name of a subscription of QoS 1 or 2."""
+    return f"{_NAMES[qos]}:{topic_filter}"
+
+
+def gathering(names: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Return the names of MQTT among those of a client id: name and QoS by topic filter. A filter that has two, which
+    ActiveMQ allows, is given with the higher QoS; the other one is not for MQTT any more."""
+    found: dict[str, tuple[str, int]] = {}
+    for name in names:
+        qos_name, _, topic_filter = name.partition(":")
+        qos = _QOS.get(qos_name)
+        if qos is None or topic_filter.startswith(SHARE):
+            continue
+        try:
+            check_filter(topic_filter)
+        except MqttError:
+            continue
+        if topic_filter not in found or found[topic_filter][1] < qos:
+            found[topic_filter] = name, qos
+    return found

@@ -8,7 +8,8 @@ from typing import Any
 
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.protocols.mqtt.hooks import Hooks, Left, SentIds
+from tandemmq.broker.mqtt.retained_messages import number_of
+from tandemmq.broker.protocols.mqtt.conversation import NEWEST, Hooks, Left, SentIds
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
     Connect,
@@ -24,7 +25,6 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Will,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.retained import NEWEST, number_of
 from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
 from tandemmq.broker.protocols.mqtt.topics import matches, topic_of
 from tandemmq.store.records.message import Destination, Message

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tandemmq.broker.mqtt.endings import GRACE_SECONDS
+from tandemmq.broker.mqtt.session_expiry import GRACE_SECONDS
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
     Connect,
@@ -22,7 +22,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Will,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.reasons import Reason
+from tandemmq.broker.protocols.mqtt.reason_codes import Reason
 from tests.support.broker.mqtt_wire import MqttWire
 from tests.support.crash.mqtt_promises import UNSURE_SECONDS, Promises, Published, Subscribed, Wills
 from tests.support.crash.mqtt_term import MqttTerm

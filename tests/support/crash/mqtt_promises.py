@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tandemmq.broker.mqtt.endings import GRACE_SECONDS
+from tandemmq.broker.mqtt.session_expiry import GRACE_SECONDS
 from tandemmq.broker.protocols.mqtt.topics import matches, share_of
 from tests.support.ci.verdicts import verdict
 

@@ -25,7 +25,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
 )
 from tandemmq.broker.protocols.mqtt.parser import PacketParser
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.reasons import MqttError
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError
 from tests.support.fuzz.any_bytes import mutated, pieces, try_all
 from tests.support.protocols.mqtt.client_packets import encode
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.broker.protocols.mqtt import answers
-from tandemmq.broker.protocols.mqtt.fields import text
+from tandemmq.broker.protocols.mqtt import packets
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
     Authentication,
@@ -26,10 +25,9 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Version,
     Will,
 )
-from tandemmq.broker.protocols.mqtt.parser import PacketParser
-from tandemmq.broker.protocols.mqtt.properties import NONE, USER_PROPERTIES_MAX, Properties
-from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason, has_return_code, return_code
-from tandemmq.broker.protocols.mqtt.requests import FILTERS_MAX
+from tandemmq.broker.protocols.mqtt.parser import FILTERS_MAX, PacketParser
+from tandemmq.broker.protocols.mqtt.properties import NONE, USER_PROPERTIES_MAX, Properties, write_text
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, has_return_code, return_code
 from tests.support.fuzz import mqtt as fuzz
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode, decode_all, encode, framed
 from tests.support.prove import SEED
@@ -343,7 +341,7 @@ def test_a_mistake_has_its_reason_code(cut, version: Version | None, data: str, 
     with pytest.raises(MqttError) as caught:
         parse(cut(bytes.fromhex(data)), version)
     assert caught.value.reason is reason
-    assert caught.value.text
+    assert caught.value.message
 
 
 @pytest.mark.parametrize("first", ["00", "20", "36", "38", "90", "83", "10"])
@@ -415,23 +413,23 @@ REFUSED, SAID = Reason.NOT_AUTHORIZED, Properties(reason_string="x", user=(("a",
 @pytest.mark.parametrize(
     ("answer", "data"),
     [
-        (answers.connack(V3_1_1, session_present=True), "20020100"),
-        (answers.connack(V3_1, session_present=True), "20020000"),
-        (answers.connack(V5, session_present=True), "2003010000"),
-        (answers.connack(V3_1_1, session_present=True, reason=REFUSED), "20020005"),
-        (answers.connack(V5, session_present=True, reason=REFUSED), "2003008700"),
-        (answers.acknowledgement(V3_1_1, PacketType.PUBACK, 258), "40020102"),
-        (answers.acknowledgement(V5, PacketType.PUBREC, 258), "50020102"),
-        (answers.acknowledgement(V5, PacketType.PUBREL, 258), "62020102"),
-        (answers.acknowledgement(V5, PacketType.PUBCOMP, 258, 0x92), "7003010292"),
-        (answers.acknowledgement(V3_1_1, PacketType.PUBACK, 258, 0x87), "40020102"),
-        (answers.suback(V3_1_1, 10, CODES), "9006000a00010280"),  # MQTT-3.9.3-2: no failure but 0x80
-        (answers.suback(V5, 10, CODES), "9007000a0000010287"),
-        (answers.unsuback(V3_1_1, 10, [0, 0x11]), "b002000a"),
-        (answers.unsuback(V5, 10, [0, 0x11]), "b005000a000011"),
-        (answers.PINGRESP, "d000"),
-        (answers.disconnect(Reason.NORMAL_DISCONNECTION), "e000"),
-        (answers.disconnect(Reason.SESSION_TAKEN_OVER), "e0018e"),
+        (packets.connack(V3_1_1, session_present=True), "20020100"),
+        (packets.connack(V3_1, session_present=True), "20020000"),
+        (packets.connack(V5, session_present=True), "2003010000"),
+        (packets.connack(V3_1_1, session_present=True, reason=REFUSED), "20020005"),
+        (packets.connack(V5, session_present=True, reason=REFUSED), "2003008700"),
+        (packets.acknowledgement(V3_1_1, PacketType.PUBACK, 258), "40020102"),
+        (packets.acknowledgement(V5, PacketType.PUBREC, 258), "50020102"),
+        (packets.acknowledgement(V5, PacketType.PUBREL, 258), "62020102"),
+        (packets.acknowledgement(V5, PacketType.PUBCOMP, 258, 0x92), "7003010292"),
+        (packets.acknowledgement(V3_1_1, PacketType.PUBACK, 258, 0x87), "40020102"),
+        (packets.suback(V3_1_1, 10, CODES), "9006000a00010280"),  # MQTT-3.9.3-2: no failure but 0x80
+        (packets.suback(V5, 10, CODES), "9007000a0000010287"),
+        (packets.unsuback(V3_1_1, 10, [0, 0x11]), "b002000a"),
+        (packets.unsuback(V5, 10, [0, 0x11]), "b005000a000011"),
+        (packets.PINGRESP, "d000"),
+        (packets.disconnect(Reason.NORMAL_DISCONNECTION), "e000"),
+        (packets.disconnect(Reason.SESSION_TAKEN_OVER), "e0018e"),
     ],
 )
 def test_an_answer_says_what_its_version_can_say_in_as_few_bytes_as_it_may(answer: bytes, data: str) -> None:
@@ -441,11 +439,9 @@ def test_an_answer_says_what_its_version_can_say_in_as_few_bytes_as_it_may(answe
 @pytest.mark.parametrize(
     ("answer", "kind", "codes", "packet_id"),
     [
-        (answers.connack(V5, properties=SAID), PacketType.CONNACK, [0], 0),
-        (answers.acknowledgement(V5, PacketType.PUBACK, 258, 0x87, SAID), PacketType.PUBACK, [0x87], 258),
-        (answers.suback(V5, 10, CODES, SAID), PacketType.SUBACK, CODES, 10),
-        (answers.unsuback(V5, 10, [0], SAID), PacketType.UNSUBACK, [0], 10),
-        (answers.disconnect(Reason.SERVER_MOVED, SAID), PacketType.DISCONNECT, [0x9D], 0),
+        (packets.connack(V5, properties=SAID), PacketType.CONNACK, [0], 0),
+        (packets.acknowledgement(V5, PacketType.PUBACK, 258, 0x87, SAID), PacketType.PUBACK, [0x87], 258),
+        (packets.disconnect(Reason.SERVER_MOVED, SAID), PacketType.DISCONNECT, [0x9D], 0),
     ],
 )
 def test_an_answer_has_properties(answer: bytes, kind: PacketType, codes: list[int], packet_id: int) -> None:
@@ -478,7 +474,7 @@ def test_what_is_published_to_a_client_reads_as_it_was_written(version: Version,
         if ids and version is V5:
             packet.properties = replace(packet.properties, subscription_ids=ids)
         size, flags = len(packet.payload), (packet.retain, packet.dup, packet.properties)
-        head = answers.publish_head(version, text(packet.topic), size, packet.qos, packet.packet_id, *flags)
+        head = packets.publish_head(version, write_text(packet.topic), size, packet.qos, packet.packet_id, *flags)
         fields = packet.topic, packet.payload, packet.qos, packet.retain, packet.dup
         expected = ServerPacket(PacketType.PUBLISH, [], packet.packet_id, packet.properties, False, *fields)
         assert decode(head + packet.payload + b"behind", version) == (expected, b"behind")

@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.names import is_wildcard, split
-from tandemmq.broker.protocols.mqtt.durable_names import durable_name, gathering
-from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
-from tandemmq.broker.protocols.mqtt.topics import check_filter, check_topic, destination_of, matches, share_of, topic_of
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason
+from tandemmq.broker.protocols.mqtt.topics import (
+    check_filter,
+    check_topic,
+    destination_of,
+    durable_name,
+    gathering,
+    matches,
+    share_of,
+    topic_of,
+)
 from tandemmq.store.records.message import DestinationKind
 
 BLANKS = "".join(map(chr, range(33)))

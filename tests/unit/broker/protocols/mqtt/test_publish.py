@@ -12,7 +12,7 @@ from tandemmq.broker.core.memory import DESTINATION_BYTES, Kind
 from tandemmq.broker.core.names import MQTT_RETAINED, NAME_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.publishing import EXCHANGE_BYTES, EXCHANGES_COUNTED
+from tandemmq.broker.protocols.mqtt.publish import EXCHANGE_BYTES, EXCHANGES_COUNTED
 from tandemmq.broker.protocols.mqtt.session_records import Kind as RecordKind
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.stored import encode_stored

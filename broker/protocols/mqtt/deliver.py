@@ -1,4 +1,4 @@
-"""Messages for the client: PUBLISH, and the client's answers. Pure.
+"""Messages for the client: PUBLISH, and the client's packets. Pure.
 
 A message of QoS 1 is acknowledged to the broker when PUBACK comes, one of QoS 2 when PUBREC does. Of QoS 2 a stored
 session keeps a record of the packet id before PUBLISH is written, so that the message has the same one when the client
@@ -19,29 +19,23 @@ from dataclasses import replace
 from typing import Final
 
 from tandemmq.broker.core.commands import Ack, Command, Send
-from tandemmq.broker.protocols.mqtt.answers import publish_head
-from tandemmq.broker.protocols.mqtt.conversation import ERRORS_FROM, Conversation
-from tandemmq.broker.protocols.mqtt.fields import text as string
-from tandemmq.broker.protocols.mqtt.hooks import SentIds
-from tandemmq.broker.protocols.mqtt.kept_records import STATE
-from tandemmq.broker.protocols.mqtt.messages import is_retain, properties_of, qos_of, to_own
-from tandemmq.broker.protocols.mqtt.outgoing import (
-    Delivery,
-    Flight,
-    Given,
-    Outgoing,
-    Phase,
-    Position,
-    Record,
-    Subscription,
+from tandemmq.broker.protocols.mqtt.conversation import Conversation
+from tandemmq.broker.protocols.mqtt.messages import (
+    Payloads,
+    TakesLong,
+    is_retain,
+    payload_of,
+    properties_of,
+    qos_of,
+    to_own,
 )
-from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Version
-from tandemmq.broker.protocols.mqtt.payloads import Payloads, TakesLong, payload_of
-from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.reasons import Reason
-from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
-from tandemmq.broker.protocols.mqtt.session_records import Kind, OutgoingRecord, RetainedRef
-from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
+from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Filter, PacketType, Publish, Version, publish_head
+from tandemmq.broker.protocols.mqtt.properties import NONE, Properties, write_text
+from tandemmq.broker.protocols.mqtt.qos2 import Delivery, Flight, Outgoing, OutgoingRecord, Phase
+from tandemmq.broker.protocols.mqtt.reason_codes import ERRORS_FROM, Reason
+from tandemmq.broker.protocols.mqtt.retained_delivery import INBOX, RetainedDelivery
+from tandemmq.broker.protocols.mqtt.session_records import STATE, Kind, Record
+from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSession, Subscription
 from tandemmq.broker.protocols.mqtt.topics import topic_if_any
 from tandemmq.store.records.message import Message
 
@@ -62,12 +56,12 @@ _PUBREC: Final = PacketType.PUBREC
 class Delivering:
     """Messages for one client."""
 
-    def __init__(self, conversation: Conversation, stored: StoredSession, retained: RetainedSending) -> None:
+    def __init__(self, conversation: Conversation, stored: StoredSession, retained: RetainedDelivery) -> None:
         self._conversation = conversation
         self._stored = stored
         self._retained = retained
         retained.on_gone = self._release_given
-        self._outgoing = Outgoing(1)
+        self.outgoing = Outgoing(stored)
         self._waiting: deque[Delivery] | None = None  # for room; None for most clients
         self._aliases: dict[str, int] = {}
         self._aliases_max = 0
@@ -77,61 +71,17 @@ class Delivering:
 
     def begin(self, aliases_max: int) -> None:
         """Set the number of aliases that the client takes."""
-        self._outgoing = Outgoing(self._conversation.outgoing_max)
+        self.outgoing.limit = self._conversation.outgoing_max
         self._aliases_max = aliases_max
 
     # ---- a session that is resumed
-
-    def found_outgoing(
-        self, kept: OutgoingRecord, tag: int, message: Message | None = None, retained: RetainedRef | None = None
-    ) -> None:
-        """Take a record: that message has that packet id. ``message``: it is in the record; ``retained``: it is that
-        one."""
-        message_id = kept.message_id if message is None else message.message_id
-        qos, topic = 2, None
-        if retained is not None:
-            topic, message_id, qos = retained
-        elif not message_id:  # a retained one of a former version, which comes as another one
-            self.found_released(kept.packet_id, tag)
-            return
-        given = Given(kept.packet_id, qos, kept.expiration, Record(tag), message, topic)
-        former = self._outgoing.reserve((kept.topic_filter, message_id), given)
-        if former is not None:
-            assert former.record is not None, "what is found has a record"
-            if former.qos == 2:
-                self.found_released(former.packet_id, former.record.tag)
-            else:
-                self._stored.is_stale(former.record.tag)
-
-    def found_released(self, packet_id: int, tag: int) -> None:
-        """Take a record: PUBREL was sent."""
-        flight = Flight(None, Phase.RELEASED)
-        flight.record = Record(tag)
-        former = self._outgoing.flights.get(packet_id)
-        if former is not None and former.record is not None:
-            self._stored.is_stale(former.record.tag)
-        self._outgoing.flights[packet_id] = flight
-
-    def remember(self, sent: SentIds) -> None:
-        """Take the packet ids that messages of QoS 1 had on the connection before."""
-        for name, packet_id in sent.items():
-            self._outgoing.remember(name, packet_id)
-
-    def sent(self) -> SentIds:
-        """Return the packet ids for ``remember`` on the next connection."""
-        found = {name: each.packet_id for name, each in self._outgoing.given.items() if each.record is None}
-        for packet_id, flight in self._outgoing.flights.items():
-            delivery = flight.delivery
-            if delivery is not None and delivery.qos == 1 and delivery.tag and delivery.position is None:
-                found[_name_of(delivery)] = packet_id
-        return found
 
     def resume(self, subscriptions: dict[str, Subscription]) -> None:
         """Go on with the session: all is found, and CONNACK is written. ``subscriptions``, by filter: those whose
         messages may come. The packet id of a message that does not come again is released: the client may have seen the
         message, and would take the next one of that id for it."""
         conversation = self._conversation
-        given = self._outgoing.given
+        given = self.outgoing.given
         now = conversation.clock()
         own = [(name[0], each.message) for name, each in given.items() if each.message is not None]
         others = [(name, each) for name, each in given.items() if each.message is None and each.record is not None]
@@ -144,7 +94,7 @@ class Delivering:
                 self._lose(name)
             elif each.topic is not None:
                 self._retained.go_on(subscription, each.topic, name)
-        for packet_id in self._outgoing.flights:
+        for packet_id in self.outgoing.flights:
             conversation.answer(PacketType.PUBREL, packet_id)
         for topic_filter, message in own:
             self._deliver_own(topic_filter, subscriptions.get(topic_filter), message)
@@ -157,19 +107,14 @@ class Delivering:
         original = message.original_destination
         assert original is not None, "it is made with one"
         topic = self._topic(original.name)
-        delivery = Delivery(subscription, "", 0, message, topic, payload, 2, is_retain(message), True, None)
+        delivery = Delivery(subscription, 0, message, topic, payload, 2, is_retain(message), True, None)
         self._begin(delivery)
-
-    def forget(self) -> None:
-        """Forget all that was found."""
-        self._outgoing = Outgoing(self._conversation.outgoing_max)
 
     # ---- a message comes
 
     def deliver(
         self,
         subscription: Subscription,
-        subscription_id: str,
         tag: int,
         message: Message,
         redeliveries: int,
@@ -185,7 +130,7 @@ class Delivering:
             topic = self._topic(name)
         if not topic or (subscription.shuns_dollar and (topic[0] == "$" or topic.startswith(ADVISORIES))):
             if acknowledges:
-                self._conversation.later(Ack(subscription_id, tag))
+                self._conversation.later(Ack(_source(subscription, position), tag))
             return None
         try:
             payload = self._payloads.of(message, self._conversation.limits.packet_bytes_max)
@@ -200,7 +145,6 @@ class Delivering:
             is_dup = self._may_have_been_sent(subscription, message.destination.name, qos) or is_dup
         delivery = Delivery(
             subscription,
-            subscription_id,
             tag if acknowledges else 0,
             message,
             topic,
@@ -210,11 +154,9 @@ class Delivering:
             is_dup,
             position,
         )
-        if self._outgoing.given:
-            given = self._outgoing.given.get(_name_of(delivery))
-            if given is not None and given.record is not None:
-                # prove: qos-as-it-was-begun
-                delivery.qos = given.qos  # as it was begun, whatever the QoS of its subscription is now (MQTT-4.3.3-1)
+        if self.outgoing.given and (begun := self.outgoing.begun(delivery.name)) is not None:
+            # prove: qos-as-it-was-begun
+            delivery.qos = begun.qos  # as it was begun, whatever the QoS of its subscription is now (MQTT-4.3.3-1)
         self._begin(delivery)
         return None
 
@@ -229,15 +171,10 @@ class Delivering:
             subscription.unsure[name] = left - 1
         return left > 0 and qos == 1
 
-    def _is_begun(self, delivery: Delivery) -> bool:
-        """Return whether the message was sent before, and its packet id is kept."""
-        given = self._outgoing.given.get(_name_of(delivery))
-        return given is not None and given.record is not None
-
     def _begin(self, delivery: Delivery) -> None:
         """Send it, or let it wait for room. Retained ones do not overtake each other."""
         # prove: retained-in-their-order " or delivery.position is not None"
-        if (delivery.qos or delivery.position is not None) and (self._waiting or not self._outgoing.has_room):
+        if (delivery.qos or delivery.position is not None) and (self._waiting or not self.outgoing.has_room):
             if self._waiting is None:
                 self._waiting = deque()
             self._waiting.append(delivery)
@@ -256,7 +193,7 @@ class Delivering:
         """Return the topic as string of a packet, and remember it."""
         if len(self._encoded) >= NAMES_REMEMBERED_MAX:
             self._encoded.clear()
-        encoded = self._encoded[topic] = string(topic)
+        encoded = self._encoded[topic] = write_text(topic)
         return encoded
 
     # ---- and is sent
@@ -265,7 +202,7 @@ class Delivering:
         """Give the message a packet id, if it needs one, and write it; if the id is to be stored, after that. One that
         is too long for the client counts as sent (MQTT-3.1.2-25)."""
         qos = delivery.qos
-        outgoing = self._outgoing
+        outgoing = self.outgoing
         if qos == 2 or outgoing.given or delivery.position is not None:
             self._send_named(delivery)
             return
@@ -278,7 +215,7 @@ class Delivering:
     def _send_named(self, delivery: Delivery) -> None:
         """Send a message that may have its packet id already, or whose packet id is to be kept."""
         qos = delivery.qos
-        name = _name_of(delivery)
+        name = delivery.name
         if self._conversation.packet_bytes_max and self._is_too_long(self._head(delivery, 1), delivery.payload):
             self._settle_later(delivery)
             self._release_given(name)
@@ -291,7 +228,7 @@ class Delivering:
                 self._publish(delivery, 0)
             self._settle_later(delivery)
             return
-        outgoing = self._outgoing
+        outgoing = self.outgoing
         flight = Flight(delivery, Phase.SENT)
         given = outgoing.take(name)
         if given is not None and (qos == 1 or given.record is not None):
@@ -306,17 +243,17 @@ class Delivering:
         if self._stored.queue is None or (qos == 1 and not is_retained):
             self._publish(delivery, packet_id)
             return
-        topic_filter, message_id = name
-        named = "" if is_retained else message_id  # "": a former version knows a retained one by that
-        kept = OutgoingRecord(packet_id, topic_filter, named, delivery.message.expiration).encode()
+        given = OutgoingRecord(
+            packet_id, *name, delivery.message.expiration, qos, delivery.topic if is_retained else None
+        )
         transaction, commands = self._stored.gather(lambda: self._publish_stored(delivery, packet_id, flight))
         if delivery.subscription.share is not None and len(delivery.payload) <= OWN_BYTES_MAX:
-            record = self._take_as_own(delivery, flight, kept)
+            record = self._take_as_own(delivery, flight, given.encode())
             self._settle(delivery, commands, transaction)
         else:
-            record, flight.record = self._stored.keep(Kind.OUTGOING, kept)
+            record, flight.record = self._stored.keep(Kind.OUTGOING, given.encode())
             if is_retained:
-                RetainedRef(delivery.topic, message_id, qos).put(record)
+                given.put_retained(record)
         commands.append(Send(record, transaction))
         if is_retained:
             # Behind ``gather``: its packet id and the position behind it are in one transaction.
@@ -348,13 +285,13 @@ class Delivering:
     def _lose(self, name: tuple[str, str]) -> int | None:
         """Forget a message that does not come again; return the packet id that is to be released, if it had one with
         QoS 2."""
-        lost = self._outgoing.take(name)
+        lost = self.outgoing.take(name)
         if lost is None or lost.record is None:
             return None
         if lost.qos == 1:
             self._conversation.later(*self._stored.drop(lost.record))
             return None
-        self.found_released(lost.packet_id, lost.record.tag)  # prove: id-of-a-lost-message-is-released
+        self.outgoing.found_released(lost.packet_id, lost.record.tag)  # prove: id-of-a-lost-message-is-released
         return lost.packet_id
 
     def _release_given(self, name: tuple[str, str]) -> None:
@@ -423,10 +360,10 @@ class Delivering:
         if not waiting:
             return
         now = self._conversation.clock()
-        while waiting and self._outgoing.has_room:
+        while waiting and self.outgoing.has_room:
             delivery = waiting.popleft()
-            # prove: begun-message-does-not-expire " and not self._is_begun(delivery)"
-            if 0 < delivery.message.expiration <= now and not self._is_begun(delivery):
+            # prove: begun-message-does-not-expire " and self.outgoing.begun(delivery.name) is None"
+            if 0 < delivery.message.expiration <= now and self.outgoing.begun(delivery.name) is None:
                 self._settle_later(delivery)  # MQTT-3.3.2-5
             else:
                 self._send(delivery)
@@ -434,7 +371,7 @@ class Delivering:
     def _settle(self, delivery: Delivery, commands: list[Command], transaction: str | None = None) -> None:
         """Settle the message: the client has it."""
         if delivery.tag:
-            commands.append(Ack(delivery.subscription_id, delivery.tag, transaction))
+            commands.append(Ack(_source(delivery.subscription, delivery.position), delivery.tag, transaction))
             delivery.tag = 0
         if delivery.position is not None:
             delivery.position = None
@@ -448,7 +385,7 @@ class Delivering:
 
     def leave(self, subscription: Subscription) -> None:
         """Leave a subscription that is over. Messages that were begun are sent to their end (MQTT-3.10.4-3)."""
-        for flight in self._outgoing.flights.values():
+        for flight in self.outgoing.flights.values():
             delivery = flight.delivery
             if delivery is not None and delivery.subscription is subscription and delivery.position is None:
                 delivery.tag = 0
@@ -459,7 +396,7 @@ class Delivering:
                 waiting.append(delivery)
             elif delivery.position is not None:
                 self._settle_later(delivery)
-        given = self._outgoing.given
+        given = self.outgoing.given
         topic_filter = subscription.filter.topic_filter
         for name in [name for name, each in given.items() if name[0] == topic_filter and each.message is None]:
             self._release_given(name)
@@ -469,7 +406,7 @@ class Delivering:
     def acknowledged(self, packet: Acknowledgement, commands: list[Command]) -> None:
         """Carry out PUBACK, PUBREC or PUBCOMP. One for an unknown packet id is ignored."""
         type, packet_id = packet.type, packet.packet_id
-        flight = self._outgoing.flights.get(packet_id)
+        flight = self.outgoing.flights.get(packet_id)
         delivery = None if flight is None else flight.delivery
         if type is _PUBREC:
             if flight is not None:
@@ -486,7 +423,7 @@ class Delivering:
 
     def _over(self, packet_id: int, flight: Flight, commands: list[Command]) -> None:
         """Free the packet id, and drop what is kept of it."""
-        del self._outgoing.flights[packet_id]
+        del self.outgoing.flights[packet_id]
         if flight.delivery is not None:
             self._settle(flight.delivery, commands)
         if flight.record is not None:
@@ -527,6 +464,6 @@ class Delivering:
         self._conversation.answer(PacketType.PUBREL, packet_id)
 
 
-def _name_of(delivery: Delivery) -> tuple[str, str]:
-    """Return the name by which its packet id is found again: its filter and the message's id."""
-    return delivery.subscription.filter.topic_filter, delivery.message.message_id
+def _source(subscription: Subscription, position: Position | None) -> str:
+    """Return the id of the subscription by which the engine delivered a message."""
+    return subscription.id if position is None else INBOX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandemmq.broker.mqtt.sent_ids import SENT_IDS_MAX, SentIdsOfClients
+from tandemmq.broker.mqtt.clients import SENT_IDS_MAX, SentIdsOfClients
 
 
 def test_they_are_given_once_and_those_of_the_last_connection_count() -> None:

@@ -16,7 +16,7 @@ from tandemmq.broker.core.access import Credentials, OpenAccess, Operation
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.protocols.mqtt.delivering import OWN_BYTES_MAX
+from tandemmq.broker.protocols.mqtt.deliver import OWN_BYTES_MAX
 from tandemmq.broker.protocols.mqtt.messages import QOS, RETAIN
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
@@ -28,9 +28,9 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Version,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE
-from tandemmq.broker.protocols.mqtt.retained_sending import AHEAD_MAX
+from tandemmq.broker.protocols.mqtt.retained_delivery import AHEAD_MAX
 from tandemmq.broker.protocols.mqtt.session_records import queue_of
-from tandemmq.broker.protocols.mqtt.subscribing import SUBSCRIPTIONS_MAX
+from tandemmq.broker.protocols.mqtt.subscribe import SUBSCRIPTIONS_MAX
 from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tandemmq.store.records.message import Destination, DestinationKind, Message

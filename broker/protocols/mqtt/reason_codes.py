@@ -1,9 +1,14 @@
-"""Reasons of success or failure: the reason codes of MQTT 5.0, and their counterparts in MQTT 3.x."""
+"""Reason codes of MQTT 5.0, their counterparts in MQTT 3.x, and the errors that carry them. Pure."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
+
+from tandemmq.broker.core.commands import ClientError, ErrorKind
+
+#: From this on a reason code is a failure.
+ERRORS_FROM: Final = 0x80
 
 
 class Reason(IntEnum):
@@ -85,13 +90,12 @@ def return_code(reason: Reason) -> int:
     return _RETURN_CODES.get(reason, _RETURN_CODES[Reason.SERVER_UNAVAILABLE])
 
 
-class MqttError(Exception):
-    """Mistake of the peer: the connection ends. MQTT 5.0 sends it ``reason`` and may send it ``text``."""
+class MqttError(ClientError):
+    """Fatal error of the peer, with the reason code that MQTT 5.0 has for it."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
-        self.text = text
 
 
 def malformed(text: str) -> MqttError:
@@ -102,3 +106,22 @@ def malformed(text: str) -> MqttError:
 def protocol_error(text: str) -> MqttError:
     """Return the error for a packet that can be read, but breaks the protocol (MQTT 5.0, 1.2, Protocol Error)."""
     return MqttError(Reason.PROTOCOL_ERROR, text)
+
+
+_REASONS: Final = {
+    ErrorKind.SECURITY: Reason.NOT_AUTHORIZED,
+    ErrorKind.LOGIN: Reason.BAD_USER_NAME_OR_PASSWORD,
+    ErrorKind.CLIENT_ID: Reason.CLIENT_IDENTIFIER_NOT_VALID,
+    ErrorKind.DESTINATION: Reason.TOPIC_NAME_INVALID,
+    ErrorKind.RESOURCE: Reason.QUOTA_EXCEEDED,
+    ErrorKind.FORMAT: Reason.PAYLOAD_FORMAT_INVALID,
+    ErrorKind.TAKEN_OVER: Reason.SESSION_TAKEN_OVER,
+    ErrorKind.TIMEOUT: Reason.KEEP_ALIVE_TIMEOUT,
+}
+
+
+def reason_of(error: ClientError) -> Reason:
+    """Return MQTT's reason code for ``error``."""
+    if isinstance(error, MqttError):
+        return error.reason
+    return _REASONS.get(error.kind, Reason.UNSPECIFIED_ERROR)

@@ -6,21 +6,20 @@ the client is away. The record comes first and goes last, so that none gathers t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Command, SetNoLocal, Subscribe, Unsubscribe
-from tandemmq.broker.protocols.mqtt import answers, packets
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
-from tandemmq.broker.protocols.mqtt.delivering import Delivering
-from tandemmq.broker.protocols.mqtt.durable_names import durable_name, gathering
-from tandemmq.broker.protocols.mqtt.outgoing import Position, Record, Subscription
-from tandemmq.broker.protocols.mqtt.packets import Filter
-from tandemmq.broker.protocols.mqtt.reasons import Reason
-from tandemmq.broker.protocols.mqtt.retained_sending import RetainedSending
-from tandemmq.broker.protocols.mqtt.session_records import SubscriptionRecord
-from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
-from tandemmq.broker.protocols.mqtt.topics import destination_of, share_of
+from tandemmq.broker.protocols.mqtt import packets
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, ignore, nothing
+from tandemmq.broker.protocols.mqtt.deliver import Delivering
+from tandemmq.broker.protocols.mqtt.packets import Filter, Version
+from tandemmq.broker.protocols.mqtt.reason_codes import Reason, reason_of
+from tandemmq.broker.protocols.mqtt.retained_delivery import RetainedDelivery
+from tandemmq.broker.protocols.mqtt.session_records import Record, SubscriptionRecord
+from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSession, Subscription
+from tandemmq.broker.protocols.mqtt.topics import destination_of, durable_name, gathering, share_of
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 
 #: Of one client, as of all (subscriptions_max of the engine).
@@ -30,11 +29,12 @@ SUBSCRIPTIONS_MAX: Final = 1_000
 class _Answer:
     """Answer to SUBSCRIBE or UNSUBSCRIBE: a code for each filter, and how many are not known yet."""
 
-    __slots__ = ("codes", "packet_id", "unknown")
+    __slots__ = ("codes", "encode", "packet_id", "unknown")
 
-    def __init__(self, packet_id: int, count: int) -> None:
+    def __init__(self, packet_id: int, count: int, encode: Callable[[Version, int, Sequence[int]], bytes]) -> None:
         self.packet_id = packet_id
         self.codes = [0] * count
+        self.encode = encode
         self.unknown = 1  # for the code that makes the answer
 
 
@@ -42,7 +42,7 @@ class Subscribing:
     """Subscriptions of one client."""
 
     def __init__(
-        self, conversation: Conversation, stored: StoredSession, retained: RetainedSending, delivering: Delivering
+        self, conversation: Conversation, stored: StoredSession, retained: RetainedDelivery, delivering: Delivering
     ) -> None:
         self._conversation = conversation
         self._stored = stored
@@ -91,7 +91,7 @@ class Subscribing:
             if name not in known and text not in self._by_filter:
                 subscription = self._new(Filter(text, qos, False, False, 0), name, None)
                 self._by_filter[text] = subscription
-                commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))
+                commands += self._stored.keep_subscription(subscription)
         return commands
 
     def resume(self, *, is_sure: bool) -> dict[str, Subscription]:
@@ -100,23 +100,20 @@ class Subscribing:
         self._is_unsure = not is_sure
         commands: list[Command] = []
         for subscription in self._by_filter.values():
-            self._begin(subscription, Waiting(self._owing(subscription), _refused), commands)
+            self._begin(subscription, Waiting(partial(self._owe, subscription), ignore), commands)
         self._conversation.later(*commands)
         return {text: each for text, each in self._by_filter.items() if each.durable_name is not None}
 
-    def _owing(self, subscription: Subscription) -> Callable[[], None]:
-        def done() -> None:
-            if subscription.owes_retained:
-                self._retained.begin(subscription, subscription.position)
-
-        return done
+    def _owe(self, subscription: Subscription) -> None:
+        if subscription.owes_retained:
+            self._retained.begin(subscription, subscription.position)
 
     def forget(self, names: Iterable[str]) -> list[Command]:
         """Forget all that was found; return the commands that end durable subscriptions of these names."""
         known = [each.durable_name for each in self._by_filter.values() if each.durable_name is not None]
         adopted = [name for name, _ in gathering(names).values()]
         commands: list[Command] = [
-            Unsubscribe(None, durable_name=name, receipt=Waiting(nothing, _refused))
+            Unsubscribe(None, durable_name=name, receipt=Waiting(nothing, ignore))
             for name in dict.fromkeys(known + adopted)
         ]
         self._by_filter.clear()
@@ -128,7 +125,7 @@ class Subscribing:
     def subscribe(self, packet: packets.Subscribe, commands: list[Command]) -> None:
         """Carry out SUBSCRIBE, or the beginning of one that has very many filters: ``go_on`` is to be called for the
         rest."""
-        self._under_way = packet, _Answer(packet.packet_id, len(packet.filters)), 0
+        self._under_way = packet, _Answer(packet.packet_id, len(packet.filters), packets.suback), 0
         self.go_on(commands)
 
     @property
@@ -144,7 +141,7 @@ class Subscribing:
         last = first + COMMANDS_MAX
         for number, asked in enumerate(packet.filters[first:last], first):
             if len(self._by_filter) >= SUBSCRIPTIONS_MAX and asked.topic_filter not in self._by_filter:
-                answer.codes[number] = self._conversation.refusal_code(Reason.QUOTA_EXCEEDED)
+                answer.codes[number] = Reason.QUOTA_EXCEEDED
             else:
                 self._replace(asked, ids[0] if ids else None, answer, number, commands)
         if last < len(packet.filters):
@@ -185,8 +182,7 @@ class Subscribing:
             subscription.owes_retained = owes_retained
             if former is not None and former is not subscription:
                 subscription.record, former.record = former.record, None
-            receipt = Waiting(lambda: self._know(answer), self._stored.failed)
-            commands += self._stored.keep_subscription(subscription, receipt)
+            commands += self._stored.keep_subscription(subscription, partial(self._know, answer))
 
         def granted() -> None:
             if sends_retained and not subscription.is_left:
@@ -194,7 +190,7 @@ class Subscribing:
             self._know(answer)
 
         def refused(error: ClientError) -> None:
-            answer.codes[number] = self._conversation.refusal_code(reason_of(error))
+            answer.codes[number] = reason_of(error)
             self._know(answer)
 
         self._begin(subscription, Waiting(granted, refused), commands)
@@ -260,12 +256,12 @@ class Subscribing:
         waiting = self._asking.pop(subscription.id, [])
         # One that was left meanwhile has ended, and a command may wait for the end of its record.
         # prove: who-left-does-not-end-twice "not subscription.is_left and "
-        if not subscription.is_left and not any(each.failed is _refused for each in waiting):
+        if not subscription.is_left and not any(each.failed is ignore for each in waiting):
             self._forget(subscription)
             if subscription.record is not None:
                 self._conversation.later(*self._stored.drop(subscription.record))
             if subscription.durable_name is not None:  # it is there if it was another session's of the same client
-                receipt = Waiting(nothing, _refused)
+                receipt = Waiting(nothing, ignore)
                 self._conversation.later(Unsubscribe(None, durable_name=subscription.durable_name, receipt=receipt))
         for each in waiting:
             each.failed(error)
@@ -274,19 +270,14 @@ class Subscribing:
         """Note that one more code of an answer is known."""
         answer.unknown -= 1
         if not answer.unknown:
-            self._conversation.say(answers.suback(self._conversation.version, answer.packet_id, answer.codes))
+            self._conversation.say(answer.encode(self._conversation.version, answer.packet_id, answer.codes))
 
     # ---- UNSUBSCRIBE
 
     def unsubscribe(self, packet: packets.Unsubscribe, commands: list[Command]) -> None:
         """Carry out UNSUBSCRIBE."""
-        answer = _Answer(packet.packet_id, len(packet.filters))
-
-        def know() -> None:
-            answer.unknown -= 1
-            if not answer.unknown:
-                self._conversation.say(answers.unsuback(self._conversation.version, answer.packet_id, answer.codes))
-
+        answer = _Answer(packet.packet_id, len(packet.filters), packets.unsuback)
+        know = partial(self._know, answer)
         for number, text in enumerate(packet.filters):
             subscription = self._by_filter.get(text)
             if subscription is None:
@@ -303,7 +294,7 @@ class Subscribing:
         """Return the commands that end it. The caller ends its record."""
         self._forget(subscription)
         self._delivering.leave(subscription)
-        waiting = receipt or Waiting(nothing, _refused)
+        waiting = receipt or Waiting(nothing, ignore)
         id = subscription.id if subscription.is_begun or subscription.id in self._asking else None
         if id is None and subscription.durable_name is None:
             waiting.done()
@@ -319,7 +310,3 @@ class Subscribing:
         if self._by_filter.get(text) is subscription:
             del self._by_filter[text]
         self._retained.forget(subscription)
-
-
-def _refused(error: ClientError) -> None:
-    """Do nothing about the error: no client waits for it."""

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from tandemmq.broker.core.commands import Begin, ClientError, Command, Commit, ErrorKind, Hold, Send
 from tandemmq.broker.core.names import NAME_BYTES_MAX
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing
 from tandemmq.broker.protocols.mqtt.messages import message_of, to_retain
-from tandemmq.broker.protocols.mqtt.outgoing import Record
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.properties import NONE
-from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason
-from tandemmq.broker.protocols.mqtt.session_records import Kind
+from tandemmq.broker.protocols.mqtt.qos2 import Exchange
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, reason_of
+from tandemmq.broker.protocols.mqtt.session_records import Kind, Record
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.topics import check_topic, destination_of
 from tandemmq.store.records.message import Destination, Message
@@ -29,19 +29,6 @@ EXCHANGE_BYTES = 130
 EXCHANGES_COUNTED = 64
 
 
-class _Exchange:
-    """Packet id of QoS 2 whose PUBREL did not end yet. ``is_counted``: against the Receive Maximum, on this
-    connection."""
-
-    __slots__ = ("is_counted", "is_releasing", "is_stored", "record")
-
-    def __init__(self, record: Record | None, *, is_counted: bool, is_stored: bool) -> None:
-        self.record = record
-        self.is_counted = is_counted
-        self.is_stored = is_stored
-        self.is_releasing = False
-
-
 class Publishing:
     """Messages of one client. ``unanswered``: PUBLISHes of QoS 1 and 2 of this connection that are not settled."""
 
@@ -49,7 +36,7 @@ class Publishing:
         self._conversation = conversation
         self._stored = stored
         self._limits = conversation.limits
-        self._exchanges: dict[int, _Exchange] = {}
+        self._exchanges: dict[int, Exchange] = {}
         self._exchanges_counted = EXCHANGES_COUNTED
         self._unanswered = 0
         self._aliases: dict[int, str] = {}
@@ -61,7 +48,7 @@ class Publishing:
         if former is not None and former.record is not None:
             self._stored.is_stale(former.record.tag)
         # prove: newest-record-counts "Record(tag)" -> "(former and former.record) or Record(tag)"
-        self._exchanges[packet_id] = _Exchange(Record(tag), is_counted=False, is_stored=True)
+        self._exchanges[packet_id] = Exchange(Record(tag), is_counted=False, is_stored=True)
 
     def forget(self) -> None:
         """Forget all that was found."""
@@ -107,7 +94,7 @@ class Publishing:
                 record, kept = self._stored.keep(Kind.INCOMING, b"%d" % packet_id)
                 beside.append(record)  # prove: packet-id-with-its-message
             # prove: pubrec-after-the-store "is_stored=False)" -> "is_stored=False); self._is_stored(packet_id)"
-            self._exchanges[packet_id] = _Exchange(kept, is_counted=True, is_stored=False)
+            self._exchanges[packet_id] = Exchange(kept, is_counted=True, is_stored=False)
             receipt = Waiting(
                 lambda: self._is_stored(packet_id), lambda error: self._is_not_stored(packet_id, record, error)
             )
@@ -157,7 +144,7 @@ class Publishing:
         if qos == 1:
             self.stored(packet_id)
         elif qos:
-            self._exchanges[packet_id] = _Exchange(None, is_counted=True, is_stored=True)
+            self._exchanges[packet_id] = Exchange(None, is_counted=True, is_stored=True)
             self._conversation.answer(PacketType.PUBREC, packet_id)
 
     # ---- what became of it
@@ -196,7 +183,7 @@ class Publishing:
             conversation.confirm(packet_id)
         else:
             self._unanswered += 1  # until PUBREL
-            self._exchanges[packet_id] = _Exchange(None, is_counted=True, is_stored=True)
+            self._exchanges[packet_id] = Exchange(None, is_counted=True, is_stored=True)
             conversation.answer(type, packet_id)
 
     def refuse_without_word(self, error: ClientError) -> bool:

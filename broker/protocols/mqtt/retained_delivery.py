@@ -2,9 +2,9 @@
 
 For each a message without content goes through a temporary queue of the connection, a few ahead of what the client
 takes: so they are given out and acknowledged as all messages are. In a stored session the subscription's record says
-that they are owed until all of them were acknowledged, and which: a position (outgoing.Position), which moves in the
-transaction that keeps the packet ids of those that it passes. So the record does not grow with their number. When the
-client is back, those that have a packet id are sent again, and then those behind the position.
+that they are owed until all of them were acknowledged, and which: a position (stored_session.Position), which moves in
+the transaction that keeps the packet ids of those that it passes. So the record does not grow with their number. When
+the client is back, those that have a packet id are sent again, and then those behind the position.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Final
 
 from tandemmq.broker.core.commands import AckMode, AddDestination, Command, Send, Subscribe
 from tandemmq.broker.core.slices import ITEMS
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing
-from tandemmq.broker.protocols.mqtt.outgoing import Delivery, Position, Subscription
-from tandemmq.broker.protocols.mqtt.retained import NEWEST
-from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
+from tandemmq.broker.protocols.mqtt.conversation import NEWEST, Conversation
+from tandemmq.broker.protocols.mqtt.qos2 import Delivery
+from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSession, Subscription
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 
@@ -28,7 +27,7 @@ INBOX: Final = "inbox"
 AHEAD_MAX: Final = 100
 
 
-class RetainedSending:
+class RetainedDelivery:
     """Retained messages for one connection, one subscription after the other. ``on_gone`` gets the name (Outgoing) of
     one that was sent and is not the retained message of its topic any more."""
 
@@ -183,7 +182,7 @@ class RetainedSending:
             subscription.owes_retained = False
             subscription.position = None
             if not subscription.is_left:
-                commands += self._stored.keep_subscription(subscription, Waiting(nothing, self._stored.failed))
+                commands += self._stored.keep_subscription(subscription)
 
 
 def _nobody(name: tuple[str, str]) -> None:

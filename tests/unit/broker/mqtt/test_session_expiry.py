@@ -15,8 +15,8 @@ from tandemmq.broker.core.memory import Kind as Held
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.mqtt.endings import AWAY_BYTES, GRACE_SECONDS
-from tandemmq.broker.protocols.mqtt.hooks import Left
+from tandemmq.broker.mqtt.session_expiry import AWAY_BYTES, GRACE_SECONDS
+from tandemmq.broker.protocols.mqtt.conversation import Left
 from tandemmq.broker.protocols.mqtt.messages import bytes_of, properties_of
 from tandemmq.broker.protocols.mqtt.packets import Filter, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
@@ -173,8 +173,9 @@ async def test_a_session_whose_client_came_and_went_meanwhile_does_not_end(terms
     await _store(terms, "one", expiry=60)
     terms.clients.came("one", is_resumed=True)
     terms.clients.left(_left("one", expiry=60))
-    endings = terms.clients._endings
-    assert endings is not None
+    term = terms.clients._term
+    assert term is not None
+    endings = term.sessions
     endings._end_soon(endings._away["one"])  # its time is over
     terms.clients.came("one", is_resumed=True)
     terms.clients.left(_left("one", expiry=60))
@@ -210,8 +211,9 @@ async def test_who_comes_and_goes_again_and_again_is_awaited_once(terms: Terms) 
         assert terms.clients.may_have_will(SOMEONE, bytes_of(later))
         terms.clients.came("one", is_resumed=number > 0)
         terms.clients.left(_left("one", expiry=1_000_000, will=later, will_bytes=bytes_of(later)))
-    endings = terms.clients._endings
-    assert endings is not None
+    term = terms.clients._term
+    assert term is not None
+    endings = term.sessions
     assert len(endings._due) < 2 * ITEMS
     assert terms.engine.memory.used - before == AWAY_BYTES + bytes_of(later)
     terms.clients.came("one", is_resumed=True)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import Send
-from tandemmq.broker.protocols.mqtt.outgoing import Flight, Given, Outgoing, Phase, Record
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
     Disconnect,
@@ -24,6 +23,8 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Unsubscribe,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
+from tandemmq.broker.protocols.mqtt.qos2 import Flight, Outgoing, OutgoingRecord, Phase
+from tandemmq.broker.protocols.mqtt.session_records import KeptRecords
 from tandemmq.broker.protocols.mqtt.stored_session import GATHERED_MAX
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tests.support.broker.mqtt_wire import (
@@ -208,7 +209,7 @@ def test_pubrel_waits_for_the_record_that_it_replaces(lasting, writer):
     wire = lasting(to="t", qos=2)
     send(writer, "t", "x", qos=2)
     (message,) = wire.heard()
-    record = wire.session._delivering._outgoing.flights[message.packet_id].record
+    record = wire.session._delivering.outgoing.flights[message.packet_id].record
     tag, record.tag = record.tag, 0  # it has not come back yet
     assert wire.answer(PUBREC, message.packet_id) == []
     record.tag = tag
@@ -350,7 +351,7 @@ def test_the_packet_id_of_a_message_that_will_come_again_is_no_others(lasting, w
 
 def test_packet_ids_are_used_again_when_they_are_free(come, writer):
     wire = come(to="t", qos=1)
-    wire.session._delivering._outgoing._last = 65_533
+    wire.session._delivering.outgoing._last = 65_533
     ids = []
     for number in range(4):
         send(writer, "t", str(number))
@@ -362,8 +363,8 @@ def test_packet_ids_are_used_again_when_they_are_free(come, writer):
 
 
 def test_who_has_no_free_packet_id_has_no_room():
-    outgoing = Outgoing(10, last=2)
-    outgoing.reserve(("t", "x"), Given(1, 2, 0, Record(1)))
+    outgoing = Outgoing(KeptRecords(None), 10, last=2)
+    outgoing.found(OutgoingRecord(1, "t", "x"), 1)
     assert outgoing.has_room
     outgoing.flights[outgoing.next_id()] = Flight(None, Phase.SENT)
     assert not outgoing.has_room

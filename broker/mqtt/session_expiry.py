@@ -1,4 +1,4 @@
-"""Sessions whose clients are away: end them, and publish their wills (MQTT 5.0, 3.1.2.5, 3.1.2.11.2 and 3.1.3.2.2).
+"""Sessions whose clients are away: when they end, and when their wills are due (MQTT 5.0, 3.1.2.11.2 and 3.1.3.2.2).
 
 A will is published when its delay is over or its session ends, whichever comes first, unless its client comes back to
 that session before. A session ends when its time is over, or its client begins a new one; its durable subscriptions
@@ -11,12 +11,8 @@ zero; a client that leaves and returns costs no record. The will and a record wi
 the two masters publishes it, and only once, unless the broker dies in between. State that is not stored ends with the
 broker: the living broker publishes the wills of such sessions.
 
-The memory for this counts in the broker's (broker.core.memory). A will counts for its user, from CONNECT until it is
-published or dropped. The wills of a user have no more than the memory that is left: one more is refused with its
-CONNECT.
-
-The broker does all this as the client itself would do it, and gives its place up when the client comes. A will is
-published with the rights that its user has at that time.
+The memory for this counts in the broker's (broker.core.memory). The broker does all this as the client itself would do
+it, and gives its place up when the client comes. ``wills`` publishes the wills.
 """
 
 from __future__ import annotations
@@ -24,35 +20,27 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from tandemmq import log_events
-from tandemmq.broker.core.commands import (
-    Begin,
-    ClientError,
-    Command,
-    Commit,
-    Connect,
-    ErrorKind,
-    RemoveDestination,
-    Send,
-    Unsubscribe,
-)
+from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind, RemoveDestination, Unsubscribe
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.memory import Kind as Held
 from tandemmq.broker.core.names import MQTT_SESSION
 from tandemmq.broker.core.principal import ANONYMOUS, Principal
-from tandemmq.broker.core.slices import ITEMS, Work
+from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.mqtt.retaining import BROKER
-from tandemmq.broker.protocols.mqtt.hooks import Left
-from tandemmq.broker.protocols.mqtt.messages import bytes_of, message_of, to_retain
+from tandemmq.broker.engine.in_process import InProcessClient, in_turns
+from tandemmq.broker.mqtt.retained_messages import BROKER
+from tandemmq.broker.mqtt.wills import MayRetain, Wills
+from tandemmq.broker.protocols.mqtt.conversation import Left
+from tandemmq.broker.protocols.mqtt.messages import bytes_of
 from tandemmq.broker.protocols.mqtt.packets import Will
 from tandemmq.broker.protocols.mqtt.session_records import (
     NEVER,
@@ -64,7 +52,6 @@ from tandemmq.broker.protocols.mqtt.session_records import (
     queue_of,
     record,
 )
-from tandemmq.broker.protocols.mqtt.topics import destination_of
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
 
@@ -80,73 +67,55 @@ SOON_SECONDS: Final = 0.2
 WORKERS: Final = 16
 #: Memory of a client that is away, with its timers and without its will.
 AWAY_BYTES: Final = 1_500
-#: Kinds of a refusal that is final.
-_REFUSED: Final = (ErrorKind.SECURITY, ErrorKind.DESTINATION, ErrorKind.FORMAT)
-
-# (topic, size): see Hooks.may_retain.
-MayRetain = Callable[[Destination, int], int]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Away:
-    """A session whose client is away. ``will``: it is still to be published; ``is_publishing``: it is being published.
-    ``will_bytes``: its memory until it is published or dropped. ``state``: the queue with its record, if that must be
-    kept up to date. ``is_noted``: the record says that the client is away; ``is_over``: its time is over."""
+    """A session whose client is away, and its record as it should be: with the will that is still to be published.
+    ``will_bytes``: memory of the will until it is published or dropped; ``is_publishing``: it is being published.
+    ``state``: the queue with the record, if that must be kept up to date. ``is_noted``: the record says that the client
+    is away; ``is_over``: its time is over."""
 
-    __slots__ = (
-        "client_id",
-        "expiry",
-        "groups",
-        "is_noted",
-        "is_over",
-        "is_publishing",
-        "left_at",
-        "state",
-        "user",
-        "will",
-        "will_bytes",
-    )
-
-    def __init__(self, client_id: str, user: str | None, groups: frozenset[str], expiry: int, left_at: int) -> None:
-        self.client_id = client_id
-        self.user = user
-        self.groups = groups
-        self.expiry = expiry
-        self.left_at = left_at
-        self.will: Will | None = None
-        self.will_bytes = 0
-        self.state: Destination | None = None
-        self.is_publishing = False
-        self.is_noted = False
-        self.is_over = False
+    client_id: str
+    record: SessionRecord
+    will_bytes: int
+    state: Destination | None = None
+    is_publishing: bool = False
+    is_noted: bool = False
+    is_over: bool = False
 
     @property
     def principal(self) -> Principal:
         """User of the session."""
-        return Principal(self.user or ANONYMOUS, self.groups, is_proved=self.user is not None)
+        user = self.record.user
+        return Principal(user or ANONYMOUS, self.record.groups, is_proved=user is not None)
+
+    @property
+    def will_delay(self) -> int:
+        """Seconds until the will is to be published; 0: there is none."""
+        return 0 if self.record.will is None else self.record.will.properties.will_delay or 0
 
 
-class Endings:
+class SessionExpiry:
     """Ends sessions and publishes wills of one term. On the loop. ``name`` is the broker's; ``clock`` returns
     milliseconds since 1970."""
 
     def __init__(self, engine: Engine, name: str, clock: Callable[[], int], may_retain: MayRetain) -> None:
         self._engine = engine
         self._clock = clock
-        self._may_retain = may_retain
         self._loop = asyncio.get_running_loop()
         self._there: dict[str, list[bool]] = {}  # connected clients: for each connection whether it resumed a session
         self._away: dict[str, _Away] = {}
         self._due: list[tuple[float, int, _Away, Callable[[_Away], None]]] = []  # by time
         self._due_max = ITEMS  # beyond it, entries that are not awaited any more are removed
         self._holder = Holder(engine.memory, is_bounded=True)
-        self._will_bytes: Counter[str | None] = Counter()  # by user
         self._numbers = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._jobs: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._connection_id = f"ID:{name}-{engine.store.epoch}-mqtt"
         self._producer = broker_producer(self._connection_id)
-        self.wills_published = 0
-        self.sessions_ended = 0
+        self.wills = Wills(engine, self._holder, clock, self._next_message_id, may_retain)
+        self.ended = 0
         self._asked: set[asyncio.Task[None]] = set()  # look-ups of users
         self._task = self._loop.create_task(self._run(), name="mqtt-endings")
 
@@ -190,26 +159,11 @@ class Endings:
 
     # ---- events of sessions
 
-    def may_have_will(self, principal: Principal, size: int) -> bool:
-        if self._will_bytes[principal.owner] + size > self._engine.memory.held_max:
-            return False
-        self._hold(principal.owner, size)
-        return True
-
-    def give_will_back(self, principal: Principal, size: int) -> None:
-        self._hold(principal.owner, -size)
-
-    def _hold(self, user: str | None, size: int) -> None:
-        self._holder.add(Held.WAITING_SENDS, size)
-        self._will_bytes[user] += size
-        if not self._will_bytes[user]:
-            del self._will_bytes[user]
-
     def _drop_will(self, away: _Away) -> None:
         """Drop a will that is published, or will not be."""
-        away.will = None
+        away.record.will = None
         size, away.will_bytes = away.will_bytes, 0
-        self._hold(away.user, -size)
+        self.wills.hold(away.record.user, -size)
 
     def came(self, client_id: str, *, is_resumed: bool) -> None:
         self._there.setdefault(client_id, []).append(is_resumed)
@@ -217,7 +171,7 @@ class Endings:
         if away is None:
             return
         self._forget(away)
-        if away.will is not None:
+        if away.record.will is not None:
             if is_resumed:
                 self._drop_will(away)  # MQTT-3.1.3-9
             else:
@@ -228,13 +182,13 @@ class Endings:
         there = self._there.get(left.client_id, [])
         if there:
             there.pop(0)
-        away = _Away(left.client_id, left.principal.owner, left.principal.groups, left.expiry, self._clock())
-        away.will, away.will_bytes = left.will, left.will_bytes
+        user, groups = left.principal.owner, left.principal.groups
+        kept = SessionRecord(left.expiry, user, groups, will=left.will, left_at=self._clock())
+        away = _Away(left.client_id, kept, left.will_bytes)
         if left.will is None:
             self._drop_will(away)
-        delay = 0 if left.will is None else left.will.properties.will_delay or 0
         if there:  # it was taken over
-            if delay and there[-1]:
+            if away.will_delay and there[-1]:
                 self._drop_will(away)
             self._publish_soon(away)
             return
@@ -243,20 +197,20 @@ class Endings:
             self._publish_soon(away)
             return
         away.state, away.is_noted = left.state, left.is_noted
-        self._await(away, delay, left.expiry)
+        self._await(away, away.will_delay, left.expiry)
 
     # ---- time
 
     def _await(self, away: _Away, will_seconds: float, seconds: float) -> None:
         """Set the timers: the will is due after ``will_seconds``, and the end of the session after ``seconds``."""
-        if away.will is None and seconds == NEVER:
+        if away.record.will is None and seconds == NEVER:
             return
         self._away[away.client_id] = away
         self._holder.add(Held.STATE, AWAY_BYTES)
         will_seconds = min(will_seconds, seconds)
         if not will_seconds:
             self._publish_soon(away)  # also if its client comes back in the same turn
-        elif away.will is not None:
+        elif away.record.will is not None:
             self._at(will_seconds, away, self._publish_soon)
         if seconds != NEVER:
             self._at(seconds, away, self._end_soon)
@@ -301,7 +255,7 @@ class Endings:
             self._holder.add(Held.STATE, -AWAY_BYTES)
 
     def _publish_soon(self, away: _Away) -> None:
-        will, away.will = away.will, None
+        will, away.record.will = away.record.will, None
         if will is not None:
             away.is_publishing = True
             self._jobs.put_nowait(lambda: self._publish(away, will))
@@ -351,50 +305,21 @@ class Endings:
         """Publish a will, and record that it has been published."""
         client = self._client(away, "will")
         try:
-            error = self._take_rights_of_now(client, away)
-            if error is None:
-                # prove: will-ends-with-its-record ", *self._record_without_will(away)"
-                error = await self._send(client, [*self._messages(will), *self._record_without_will(away)])
-            if error is not None and error.kind not in _REFUSED:
-                seconds = SOON_SECONDS if error.kind is ErrorKind.TIMEOUT else AGAIN_SECONDS
-                self._at(seconds, away, lambda away: self._jobs.put_nowait(lambda: self._publish(away, will)))
-                return
-            if error is None:
-                self.wills_published += 1
+            records = partial(self._record_without_will, away)
+            if await self.wills.publish(client, away.client_id, away.record.user, will, records):
                 away.is_noted = True
-            else:
-                log.warning(
-                    "the will of MQTT client %s is not published: %s",
-                    away.client_id,
-                    error.message,
-                    extra=log_events.MQTT_WILL_REFUSED,
-                )
-                await self._send(client, self._record_without_will(away))
+        except ClientError as error:
+            seconds = SOON_SECONDS if error.kind is ErrorKind.TIMEOUT else AGAIN_SECONDS
+            self._at(seconds, away, lambda away: self._jobs.put_nowait(lambda: self._publish(away, will)))
+            return
         finally:
             self._engine.closed(client)
         self._drop_will(away)
         away.is_publishing = False
-        if away.expiry == NEVER:
+        if away.record.expiry == NEVER:
             self._forget(away)
         elif away.is_over:
             self._end_soon(away)
-
-    def _take_rights_of_now(self, client: InProcessClient, away: _Away) -> ClientError | None:
-        """Give the client the present rights of its user. Return the error if there are none."""
-        try:
-            self._engine.act_as_now(client, away.user)  # prove: wills-with-the-rights-of-now
-        except ClientError as error:
-            return error
-        return None
-
-    def _messages(self, will: Will) -> list[Message]:
-        topic, now = destination_of(will.topic), self._clock()
-        messages = [message_of(will, topic, self._next_message_id(), now)]
-        if will.retain:
-            number = self._may_retain(topic, messages[0].size if will.payload else 0)
-            kept = will if number else Will(will.topic, b"", will.qos, will.retain, will.properties)
-            messages.append(to_retain(kept, topic, self._next_message_id(), now, number))
-        return messages
 
     def _record_without_will(self, away: _Away) -> list[Message]:
         """Return a record without the will, so that no master publishes it again; only for a session that is kept, and
@@ -404,8 +329,7 @@ class Endings:
         return [self._record(away, away.state)]
 
     def _record(self, away: _Away, state: Destination) -> Message:
-        kept = SessionRecord(away.expiry, away.user, away.groups, will=away.will, left_at=away.left_at)
-        return record(state, self._next_message_id(), Kind.SESSION, kept.encode(), self._clock())
+        return record(state, self._next_message_id(), Kind.SESSION, away.record.encode(), self._clock())
 
     async def _note(self, away: _Away) -> None:
         """Record since when the client is away. Written under its client id, so before all that the client itself
@@ -416,9 +340,7 @@ class Endings:
             await client.enter(Connect(away.client_id, state=state))
             if not self._may_note(away):
                 return
-            error = await self._send(client, [self._record(away, state)])
-            if error is not None:
-                raise error
+            await client.send_all([self._record(away, state)])
             away.is_noted = True
         except ClientError as error:
             if self._may_note(away):
@@ -426,18 +348,6 @@ class Endings:
                 self._at(AGAIN_SECONDS, away, self._note_soon)
         finally:
             self._engine.closed(client)
-
-    @staticmethod
-    async def _send(client: InProcessClient, messages: list[Message]) -> ClientError | None:
-        """Send all messages or none. Return the error if none were sent."""
-        if not messages:
-            return None
-        commands: list[Command] = [Begin("will"), *(Send(each, "will") for each in messages), Commit("will")]
-        try:
-            errors = await client.do_all(commands)
-        except ClientError as error:
-            return error
-        return next((error for error in errors if error is not None), None)
 
     async def _end_session(self, away: _Away) -> None:
         """Delete the durable subscriptions and the queue of a session."""
@@ -456,7 +366,7 @@ class Endings:
                         names.update(dict.fromkeys(_durable_names(batch)))
                 await client.do_all([Unsubscribe(None, durable_name=name) for name in names])
                 await client.do(RemoveDestination(state))
-            self.sessions_ended += 1
+            self.ended += 1
             self._forget(away)
         except ClientError as error:
             if self._is_awaited(away):  # otherwise its client has come back
@@ -469,7 +379,7 @@ class Endings:
 
     async def _look_through(self) -> None:
         """Take over the stored sessions whose clients are not connected."""
-        for queue in await _in_turns(self._engine.queues_named(MQTT_SESSION)):
+        for queue in await in_turns(self._engine.queues_named(MQTT_SESSION)):
             client_id = client_id_of(queue.name)
             if client_id in self._there or client_id in self._away:
                 continue
@@ -495,30 +405,17 @@ class Endings:
 
     def _take_over(self, client_id: str, queue: Destination, kept: SessionRecord) -> None:
         now = self._clock()
-        away = _Away(client_id, kept.user, kept.groups, kept.expiry, kept.left_at or now)
-        away.will, away.state, away.is_noted = kept.will, queue, kept.left_at > 0
-        if kept.will is not None:
-            away.will_bytes = bytes_of(kept.will)
-            self._hold(kept.user, away.will_bytes)
-        delay = 0 if kept.will is None else kept.will.properties.will_delay or 0
+        size = 0 if kept.will is None else bytes_of(kept.will)
+        away = _Away(client_id, kept, size, queue, is_noted=kept.left_at > 0)
+        self.wills.hold(kept.user, size)
         if kept.left_at:
             gone = max(0, now - kept.left_at) / 1000
             seconds = kept.expiry if kept.expiry == NEVER else max(0, kept.expiry - gone)
-            self._await(away, max(0, delay - gone), seconds)
+            self._await(away, max(0, away.will_delay - gone), seconds)
         else:  # the client was connected, or cut off
+            kept.left_at = now
             # prove: time-to-come-back "max(kept.expiry, GRACE_SECONDS)" -> "kept.expiry"
-            self._await(away, max(delay, GRACE_SECONDS), max(kept.expiry, GRACE_SECONDS))
-
-
-async def _in_turns(work: Work[list[Destination]]) -> list[Destination]:
-    """Return the result of ``work``; each step has a turn of the loop."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            found: list[Destination] = done.value
-            return found
-        await asyncio.sleep(0)
+            self._await(away, max(away.will_delay, GRACE_SECONDS), max(kept.expiry, GRACE_SECONDS))
 
 
 def _durable_names(records: list[Message]) -> list[str]:

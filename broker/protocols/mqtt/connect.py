@@ -8,29 +8,25 @@ from __future__ import annotations
 
 from tandemmq.broker.core.commands import ClientError, Command, Connect, Disconnect
 from tandemmq.broker.core.names import NAME_BYTES_MAX
-from tandemmq.broker.protocols.mqtt import answers, packets
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing, reason_of
-from tandemmq.broker.protocols.mqtt.delivering import Delivering
-from tandemmq.broker.protocols.mqtt.fields import PACKET_BYTES_MAX
-from tandemmq.broker.protocols.mqtt.hooks import Left
-from tandemmq.broker.protocols.mqtt.messages import bytes_of, delivery_of
+from tandemmq.broker.protocols.mqtt import packets
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Left, Waiting, nothing
+from tandemmq.broker.protocols.mqtt.deliver import Delivering
+from tandemmq.broker.protocols.mqtt.messages import bytes_of
 from tandemmq.broker.protocols.mqtt.packets import Version, Will
-from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
-from tandemmq.broker.protocols.mqtt.publishing import Publishing
-from tandemmq.broker.protocols.mqtt.reasons import MqttError, Reason, has_return_code
+from tandemmq.broker.protocols.mqtt.properties import NONE, PACKET_BYTES_MAX, Properties
+from tandemmq.broker.protocols.mqtt.publish import Publishing
+from tandemmq.broker.protocols.mqtt.qos2 import OutgoingRecord, packet_id_of
+from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, has_return_code, reason_of
 from tandemmq.broker.protocols.mqtt.session_records import (
     NEVER,
     Kind,
-    OutgoingRecord,
     RecordUnreadable,
     SessionRecord,
     SubscriptionRecord,
-    packet_id_of,
     queue_of,
-    retained_in,
 )
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
-from tandemmq.broker.protocols.mqtt.subscribing import Subscribing
+from tandemmq.broker.protocols.mqtt.subscribe import Subscribing
 from tandemmq.store.records.message import Message
 
 
@@ -59,11 +55,6 @@ class Connecting:
         self._expiry = 0  # of the session, in seconds from the end of the connection
         self._former: SessionRecord | None = None
         self._durable_names: tuple[str, ...] = ()  # of the client id
-
-    @property
-    def has_come(self) -> bool:
-        """True after CONNECT."""
-        return self._packet is not None
 
     @property
     def keep_alive_ms(self) -> int:
@@ -134,12 +125,9 @@ class Connecting:
         return expiry if longest is None else min(expiry, longest)
 
     def _refuse(self, error: ClientError) -> None:
-        self._refuse_with(reason_of(error), error.message)
-
-    def _refuse_with(self, reason: Reason, text: str) -> None:
         conversation = self._conversation
         if not conversation.is_over:
-            self._write_connack(conversation.version, reason, text)
+            self._write_connack(conversation.version, error)
             conversation.end_input()
             conversation.later(Disconnect())
 
@@ -154,7 +142,7 @@ class Connecting:
         if self._will is not None:
             size = bytes_of(self._will)
             if not conversation.hooks.may_have_will(conversation.principal, size):
-                self._refuse_with(Reason.QUOTA_EXCEEDED, "There is no room for the will")
+                self._refuse(MqttError(Reason.QUOTA_EXCEEDED, "There is no room for the will"))
                 return
             self._will_bytes = size
         queue = command.state
@@ -194,14 +182,10 @@ class Connecting:
                     self._subscribing.found(SubscriptionRecord.decode(message.body), tag)
                 case Kind.INCOMING:
                     self._publishing.found(packet_id_of(message.body), tag)
-                case Kind.OUTGOING:
-                    kept = OutgoingRecord.decode(message.body)
-                    self._delivering.found_outgoing(kept, tag, retained=retained_in(message))
-                case Kind.OWN:
-                    kept = OutgoingRecord.decode(delivery_of(message))
-                    self._delivering.found_outgoing(kept, tag, message)
+                case Kind.OUTGOING | Kind.OWN:
+                    self._delivering.outgoing.found(OutgoingRecord.decode(message), tag)
                 case Kind.RELEASED:
-                    self._delivering.found_released(packet_id_of(message.body), tag)
+                    self._delivering.outgoing.found_released(packet_id_of(message.body), tag)
                 case _:  # a mark of a former connection
                     self._stored.is_stale(tag)
         except RecordUnreadable:
@@ -212,7 +196,7 @@ class Connecting:
         former = self._former
         if former is not None and former.user is not None and former.user != self._conversation.principal.owner:
             self._stored.let_go()
-            self._refuse_with(Reason.NOT_AUTHORIZED, "The session of this client id belongs to another user")
+            self._refuse(MqttError(Reason.NOT_AUTHORIZED, "The session of this client id belongs to another user"))
         elif former is None or self._packet.clean_start or self._is_over(former):
             self._start_anew()
         else:
@@ -230,7 +214,7 @@ class Connecting:
         queue = self._stored.queue
         assert queue is not None, "it was found"
         self._publishing.forget()
-        self._delivering.forget()
+        self._delivering.outgoing.forget()
         self._conversation.later(*self._subscribing.forget(self._durable_names))
         self._durable_names = ()
         if self._expiry:
@@ -254,7 +238,7 @@ class Connecting:
         conversation.hooks.came(conversation.client_id, is_resumed=is_present)
         if is_present:
             sent = conversation.hooks.sent(conversation.client_id)
-            self._delivering.remember(sent or {})
+            self._delivering.outgoing.remember(sent or {})
             self._delivering.resume(self._subscribing.resume(is_sure=sent is not None))
         conversation.later()
 
@@ -272,7 +256,7 @@ class Connecting:
                 session_expiry=None if self._expiry == (connect.properties.session_expiry or 0) else self._expiry,
                 server_keep_alive=None if connect.keep_alive else limits.default_keep_alive or None,
             )
-        return answers.connack(conversation.version, session_present=is_present, properties=properties)
+        return packets.connack(conversation.version, session_present=is_present, properties=properties)
 
     # ---- the end
 
@@ -304,7 +288,7 @@ class Connecting:
                 self._stored.queue,
                 self._expiry,
                 self._is_noted,
-                {} if self._stored.queue is None else self._delivering.sent(),
+                {} if self._stored.queue is None else self._delivering.outgoing.sent(),
                 self._will_bytes,
             )
         )
@@ -320,18 +304,15 @@ class Connecting:
         conversation, reason = self._conversation, reason_of(error)
         if conversation.is_connected:
             if conversation.version is Version.V5:
-                packet = answers.disconnect(reason, conversation.why(error.message))
+                packet = packets.disconnect(reason, conversation.why(error.message))
                 if not 0 < conversation.packet_bytes_max < len(packet):
                     conversation.write(packet)
         elif version is Version.V5 or self.is_waiting or has_return_code(reason):
-            self._write_connack(version or Version.V3_1_1, reason, error.message)
+            self._write_connack(version or Version.V3_1_1, error)
         conversation.end_input()
 
-    def _write_connack(self, version: Version, reason: Reason, text: str) -> None:
-        """Write a refusal, if the client takes a packet of that length. A reason that MQTT 3 has no code for is "server
-        unavailable"."""
-        if version is not Version.V5 and not has_return_code(reason):
-            reason = Reason.SERVER_UNAVAILABLE
-        packet = answers.connack(version, reason=reason, properties=self._conversation.why(text))
+    def _write_connack(self, version: Version, error: ClientError) -> None:
+        """Write a refusal, if the client takes a packet of that length."""
+        packet = packets.connack(version, reason=reason_of(error), properties=self._conversation.why(error.message))
         if not 0 < self._conversation.packet_bytes_max < len(packet):
             self._conversation.write(packet)

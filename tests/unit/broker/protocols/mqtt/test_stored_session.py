@@ -19,7 +19,7 @@ from tests.support.broker.mortal_store import Mortal
 from tests.support.broker.mqtt_device import TOPIC, Device
 from tests.support.broker.mqtt_wire import MqttWire, NotedHooks
 from tests.support.prove import IS_PROOF, SEED
-from tests.unit.broker.protocols.mqtt.test_session_subscribing import retained
+from tests.unit.broker.protocols.mqtt.test_subscribe import retained
 
 FILTERS = pytest.mark.parametrize("topic_filter", [TOPIC, f"$share/g/{TOPIC}", f"{TOPIC}/#"])
 RETAINED = [("r1", 2), ("r2", 1), ("r3", 2), ("r4", 0)]  # at topics below
