@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tandemmq.broker.core.commands import ClientError as Malformed
-from tandemmq.broker.protocols.stomp.frames import V12, FrameParser, Headers
+from tandemmq.broker.protocols.stomp.dialects import V12
+from tandemmq.broker.protocols.stomp.frames import FrameParser, Headers
 from tandemmq.client.errors import BrokerError, NoBroker
 from tandemmq.client.failover_url import Address
 from tandemmq.client.frames import BODIED, HEART_BEAT, LIMITS, connect_frame

@@ -35,18 +35,8 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
-from tandemmq.broker.protocols.stomp.frames import (
-    CONNECTING,
-    DIALECTS,
-    V10,
-    V12,
-    Dialect,
-    FrameParser,
-    FrameTooLong,
-    Headers,
-    Limits,
-    missing,
-)
+from tandemmq.broker.protocols.stomp.dialects import CONNECTING, DIALECTS, V10, V12, Dialect
+from tandemmq.broker.protocols.stomp.frames import FrameParser, FrameTooLong, Headers, Limits, missing
 from tandemmq.broker.protocols.stomp.messages import TakesLong, apply_headers, encode, encode_once
 from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
 from tandemmq.store.records.message import BodyKind, Message

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from tandemmq.broker.protocols.stomp.frames import V12, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.dialects import V12
+from tandemmq.broker.protocols.stomp.frames import FrameParser, Limits
 
 HOST = "127.0.0.1"
 PATIENCE_SECONDS = 10.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tandemmq.broker.core.commands import AckMode, Command, Connect
-from tandemmq.broker.protocols.stomp.frames import DIALECTS, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.dialects import DIALECTS
+from tandemmq.broker.protocols.stomp.frames import FrameParser, Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import Message
 from tests.support.protocols.commands import one

@@ -26,7 +26,8 @@ from tandemmq.broker.core.commands import (
     Subscribe,
     Unsubscribe,
 )
-from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.dialects import V10, V11, V12
+from tandemmq.broker.protocols.stomp.frames import FrameParser, Limits
 from tandemmq.broker.protocols.stomp.messages import QUICK_READ_BYTES_MAX
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
