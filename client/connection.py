@@ -107,10 +107,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        next_frame = self._parser.next_frame
+        parser = self._parser
         try:
-            self._parser.feed(data)
-            while (frame := next_frame()) is not None:
+            parser.feed(data)
+            while parser.data:
+                frame = parser.next_frame()
+                if frame is None:
+                    continue
                 command, headers, body = frame
                 if self.owner is not None:
                     self._tell(self.owner, command, headers, body)

@@ -170,7 +170,8 @@ class StompSession(Output):
                     append(ProtocolFailure(too_long, too_long.transaction))
                     continue
                 if frame is None:
-                    self.unfinished_bytes = len(parser.partial)
+                    self.unfinished_bytes = parser.unfinished_bytes
+                    self.has_more = bool(parser.data)  # of a long head
                     return commands
                 name, headers, body = frame
                 handler = self._handlers.get(name)

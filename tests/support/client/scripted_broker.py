@@ -42,6 +42,8 @@ class Peer:
     async def read(self) -> Frame:
         """The next frame. EOFError when the client hung up."""
         while (found := self._parser.next_frame()) is None:
+            if self._parser.data:
+                continue
             data = await asyncio.wait_for(self._reader.read(1 << 16), PATIENCE_SECONDS)
             if not data:
                 raise EOFError

@@ -34,8 +34,9 @@ class StompPeer:
         parser.dialect = self._dialect
         parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
         found = []
-        while (frame := parser.next_frame()) is not None:
-            found.append(frame[1:])
+        while parser.data:
+            if (frame := parser.next_frame()) is not None:
+                found.append(frame[1:])
         return found
 
     def sees(self, message: Message, *, id: str = "0") -> tuple[dict[str, str], bytes]:
