@@ -258,24 +258,26 @@ class FrameParser:
             return None
         head: Head | None = None
         if lines is not None:
-            head = self._by_lines(data, start)
+            head = self._by_lines(lines, data, start)
+            if head is None:
+                return None
         elif native is not None and not self.dialect.trims:  # nearly all heads, where that was compiled
             head = native.plain_head(data, start, self.limits.command_bytes_max, self.limits.headers_max)
         if head is None:
-            if lines is None:
-                head = self._head(data, start)
+            head = self._head(data, start)
             if head is None:
-                return None
+                self.offset = start
+                self._lines = HeadLines(self.dialect, self.limits)
+                return self.next_frame()
         command, headers, body_start = head
-        kept = start  # where that begins which is kept if the frame is not whole
-        if self._lines is not None:
-            kept = body_start
-            start = kept - self._lines.size
+        if lines is not None:
+            start = body_start - lines.size
         if command in self._bodied and (length := headers.get("content-length")) is not None:
             body_end = body_start + self._content_length(length, headers)
             if body_end - start > self.limits.frame_bytes_max:
                 raise self._pass_over(headers, body_end + 1)
             if body_end >= size:
+                kept = start if lines is None else body_start
                 self._wait(kept, body_end + 1 - kept)
                 return None
             if data[body_end] != 0:
@@ -290,9 +292,10 @@ class FrameParser:
             if (size if body_end < 0 else body_end) - start > self.limits.frame_bytes_max:
                 raise self._pass_over(headers, _UNTIL_NUL if body_end < 0 else body_end + 1)
             if body_end < 0:
-                self._wait(kept, _UNTIL_NUL)
+                self._wait(start if lines is None else body_start, _UNTIL_NUL)
                 return None
-        self._lines = None
+        if lines is not None:
+            self._lines = None
         end = body_end + 1
         if end == size:
             self.data = b""
@@ -302,8 +305,8 @@ class FrameParser:
         return command, headers, data[body_start:body_end]
 
     def _head(self, data: bytes, start: int) -> Head | None:
-        """Return the head that begins at ``start``. None: it is long, or not whole, and its lines are read one by
-        one."""
+        """Return the head that begins at ``start``. None: it is long, not whole or has a mistake; its lines are to be
+        taken one by one."""
         dialect = self.dialect
         stop = start + HEAD_PIECE_BYTES
         head_end = data.find(b"\n\n", start, stop)
@@ -319,20 +322,20 @@ class FrameParser:
             head = data[start:cr_end]
             has_cr = True
         else:
-            return self._by_lines(data, start)
+            return None
         if len(head) > self.limits.command_bytes_max and _is_beyond(self.limits, head):
-            return self._by_lines(data, start)
+            return None
         try:
             text = head.decode()
             lines = text.split("\n")
             if len(lines) > self.limits.headers_max or len(lines) > HEAD_PIECE_LINES or "\0" in text:
-                return self._by_lines(data, start)
+                return None
             if has_cr:
                 lines = [line.removesuffix("\r") for line in lines]
             # STOMP 1.2, Repeated Header Entries: the first one counts; so they are entered backwards.
             headers = dict([line.split(":", 1) for line in lines[:0:-1]])
-        except ValueError:  # not UTF-8, or a line without a colon: which one is named there
-            return self._by_lines(data, start)
+        except ValueError:  # not UTF-8, or a line without a colon
+            return None
         if "\\" in text and dialect.has_escapes:
             unescape = dialect.unescape
             # Backwards again, for two names may be the same once they are unescaped.
@@ -341,12 +344,9 @@ class FrameParser:
             headers = {name: value.strip() for name, value in headers.items()}
         return lines[0], headers, body_start
 
-    def _by_lines(self, data: bytes, at: int) -> Head | None:
-        """Return the head whose lines are read one by one, HEAD_PIECE_BYTES of them in a call: the next one begins at
-        ``at``. None: it is not whole; ``data`` is empty if that is for lack of bytes."""
-        lines = self._lines
-        if lines is None:
-            lines = self._lines = HeadLines(self.dialect, self.limits)
+    def _by_lines(self, lines: HeadLines, data: bytes, at: int) -> Head | None:
+        """Return the head of which ``lines`` are taken, HEAD_PIECE_BYTES in a call; the next one begins at ``at``.
+        None: it is not whole."""
         stop = at + HEAD_PIECE_BYTES
         left = HEAD_PIECE_LINES
         while not lines.is_whole:
