@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tandemmq.broker.core.commands import ClientError as Malformed
-from tandemmq.broker.protocols.stomp.frames import V12, FrameParser, Headers
+from tandemmq.broker.protocols.stomp.dialects import V12
+from tandemmq.broker.protocols.stomp.frames import FrameParser, Headers
 from tandemmq.client.errors import BrokerError, NoBroker
 from tandemmq.client.failover_url import Address
 from tandemmq.client.frames import BODIED, HEART_BEAT, LIMITS, connect_frame
@@ -106,10 +107,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        next_frame = self._parser.next_frame
+        parser = self._parser
         try:
-            self._parser.feed(data)
-            while (frame := next_frame()) is not None:
+            parser.feed(data)
+            while parser.data:
+                frame = parser.next_frame()
+                if frame is None:
+                    continue
                 command, headers, body = frame
                 if self.owner is not None:
                     self._tell(self.owner, command, headers, body)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tandemmq.broker.protocols.stomp.frames import V10, V12, Limits
+from tandemmq.broker.protocols.stomp.dialects import V10, V12
+from tandemmq.broker.protocols.stomp.frames import Limits
 
 # Frames of a broker: those of producers, with headers of the broker added.
 LIMITS = Limits(

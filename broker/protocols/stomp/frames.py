@@ -3,21 +3,18 @@
     frame = command EOL *(header EOL) EOL *octet NUL *EOL          (STOMP 1.2, Augmented BNF)
 
 Promises: however the bytes were cut on their way, the same frames come out; no byte is searched twice, and
-the part of an unfinished frame that is kept stays under the limits. Differences of the versions stand in three
-values of :class:`Dialect`, nowhere else. Gets the commands whose body may hold a NUL, and knows no others, and none
-of the states a connection may be in.
+the part of an unfinished frame that is kept stays under the limits. Gets the commands whose body may hold a NUL, and
+knows no others, and none of the states a connection may be in.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Sized
+from sys import getsizeof
 from typing import NamedTuple, cast
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
-from tandemmq.broker.protocols.stomp.destinations import write_destination
-from tandemmq.store.records.message import Destination
-from tandemmq.store.records.remembered import remember
+from tandemmq.broker.protocols.stomp.dialects import V10, Dialect
 
 try:
     from tandemmq.broker.protocols.stomp import native
@@ -39,93 +36,7 @@ class Limits(NamedTuple):
     frame_bytes_max: int = 100 * 1024 * 1024
 
 
-class Dialect:
-    """Rules of one version for lines and escapes.
-
-    ``drops_cr``: a CR right before LF belongs to the line's end. STOMP 1.2 says so; ActiveMQ does it in 1.0 too,
-    and so for every CONNECT, which is read before the version is known. In 1.1 it belongs to the value.
-    ``trims``: blanks around a value do not count (ActiveMQ in 1.0).
-    """
-
-    __slots__ = ("_destinations", "_escapes", "_producers", "_undoes", "_unescapes", "drops_cr", "trims", "version")
-
-    def __init__(self, version: str, escapes: dict[str, str], *, drops_cr: bool, trims: bool) -> None:
-        self.version = version
-        self.drops_cr = drops_cr
-        self.trims = trims
-        # Backslash first, for other escapes contain it. A chain of replacements: a third of translate's time.
-        self._escapes = tuple((escapes | {"\0": " "} | ({} if "\n" in escapes else {"\n": " ", "\r": " "})).items())
-        self._unescapes = {escape: character for character, escape in escapes.items()}
-        # Likewise: an escaped backslash is a NUL until nothing else is escaped.
-        self._undoes = tuple((escape, "\0" if escape == "\\\\" else each) for escape, each in self._unescapes.items())
-        self._destinations: dict[Destination, str] = {}
-        self._producers: dict[str, str] = {}
-
-    @property
-    def has_escapes(self) -> bool:
-        return bool(self._unescapes)
-
-    def may_name(self, name: str) -> bool:
-        """Return whether a header may have that name. Without escapes it would end at a colon, and ``JMSXUserID:admin``
-        of another client would be read as the header JMSXUserID; and where blanks do not count none may surround it."""
-        return self.has_escapes or (":" not in name and "\n" not in name and name == name.strip())
-
-    def escape(self, text: str) -> str:
-        """Return ``text`` as it may stand in a header name or value.
-
-        Characters that a version cannot express (NUL in any, line ends in 1.0) become a blank: no client may add
-        headers or end a frame by a value.
-        """
-        for character, escape in self._escapes:
-            text = text.replace(character, escape)
-        return text
-
-    def destination(self, value: Destination) -> str:
-        """Return ``write_destination``, escaped; keep it for the next time."""
-        text = self._destinations.get(value)
-        if text is None:
-            text = self.escape(write_destination(value))
-            remember(self._destinations, value, text, len(text))
-        return text
-
-    def message_id(self, value: str) -> str:
-        """Return ``value``, escaped; keep what precedes its number for the next one."""
-        producer, _, number = value.rpartition(":")
-        if not producer or not number.isdecimal():
-            return self.escape(value)
-        text = self._producers.get(producer)
-        if text is None:
-            text = self.escape(value[: -len(number)])
-            remember(self._producers, producer, text, len(text))
-        return text + number
-
-    def unescape(self, text: str) -> str:
-        """Undo the escapes of ``text``, which has no NUL. STOMP 1.1 and 1.2, Value Encoding: undefined escape sequences
-        are a fatal protocol error."""
-        if "\\" not in text:
-            return text
-        plain = text
-        for escape, character in self._undoes:
-            plain = plain.replace(escape, character)
-        if "\\" in plain:
-            undefined = next(found[0] for found in _ESCAPE.finditer(text) if found[0] not in self._unescapes)
-            raise ClientError(
-                f"Undefined escape sequence {undefined!r} in a header",
-                f"STOMP {self.version} knows only {', '.join(self._unescapes)} in header names and values.",
-            )
-        return plain.replace("\0", "\\")
-
-
 _LINE_ENDS = re.compile(rb"[\r\n]*")
-_ESCAPE = re.compile(r"\\.?", re.DOTALL)
-
-V10 = Dialect("1.0", {}, drops_cr=True, trims=True)
-# Of CONNECT: read before it is known whether blanks count, so they are kept.
-CONNECTING = Dialect("1.0", {}, drops_cr=True, trims=False)
-V11 = Dialect("1.1", {"\\": "\\\\", "\n": "\\n", ":": "\\c"}, drops_cr=False, trims=False)
-V12 = Dialect("1.2", {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}, drops_cr=True, trims=False)
-# CONNECT and CONNECTED are never escaped (STOMP 1.2, Value Encoding), and read before the version is known.
-DIALECTS = {dialect.version: dialect for dialect in (V10, V11, V12)}
 
 Headers = dict[str, str]
 Frame = tuple[str, Headers, bytes]
@@ -133,6 +44,11 @@ Head = tuple[str, Headers, int]  # and where the body begins
 SEND_ALONE = frozenset(("SEND",))
 # A frame that is too long is passed over, unless its content-length says that it is longer than this.
 PASSED_OVER_BYTES_MAX = 1 << 31
+# So much of a longer head is read at once: its escapes take 0.2 ms (plain Python). A line is read whole.
+HEAD_PIECE_BYTES = 16 * 1024
+HEAD_PIECE_LINES = 64
+# Memory of a header beside its two texts.
+HEADER_BYTES = 100
 
 
 class FrameTooLong(ClientError):
@@ -142,6 +58,125 @@ class FrameTooLong(ClientError):
     def __init__(self, message: str, detail: str, headers: Headers) -> None:
         super().__init__(message, detail, is_fatal=False, kind=ErrorKind.RESOURCE, receipt=headers.get("receipt"))
         self.transaction = headers.get("transaction")
+
+
+def _is_beyond(limits: Limits, head: bytes) -> bool:
+    """Return whether ``head`` breaks a limit of its bytes."""
+    lines = head.split(b"\n")
+    return (
+        len(head) > limits.head_bytes_max
+        or len(lines[0]) > limits.command_bytes_max
+        or max(map(len, lines)) > limits.header_line_bytes_max
+    )
+
+
+class HeadLines:
+    """Head that is read line by line, since it is long, not whole, or has a mistake: each call takes little time.
+
+    ``size``: of the lines taken so far, in bytes; ``held_bytes``: memory that ``headers`` take; ``line_bytes_max``: of
+    the next line. Both methods raise a fatal ClientError, which names the mistake.
+    """
+
+    __slots__ = (
+        "_count",
+        "_dialect",
+        "_limits",
+        "command",
+        "headers",
+        "held_bytes",
+        "is_whole",
+        "line_bytes_max",
+        "size",
+    )
+
+    def __init__(self, dialect: Dialect, limits: Limits) -> None:
+        self._dialect = dialect
+        self._limits = limits
+        self._count = 0
+        self.command = ""
+        self.headers: Headers = {}
+        self.is_whole = False
+        self.line_bytes_max = limits.command_bytes_max
+        self.size = self.held_bytes = 0
+
+    def take(self, line: bytes) -> None:
+        """Take the next line, which is not too long, without its line feed. A blank one makes the head whole."""
+        dialect, limits = self._dialect, self._limits
+        if not line or (line == b"\r" and dialect.drops_cr):
+            self.size += len(line) + 1
+            self.is_whole = True
+            # In the order in which a head that is read at once has them.
+            self.headers = dict(reversed(self.headers.items()))
+            return
+        size = self.size + len(line)
+        if size > limits.head_bytes_max:
+            raise ClientError(
+                "The maximum length of the headers was exceeded",
+                f"All headers of a frame together may have {limits.head_bytes_max} bytes at most.",
+            )
+        if self._count > limits.headers_max:
+            raise ClientError(
+                "The maximum number of headers was exceeded",
+                f"A frame may have {limits.headers_max} headers at most.",
+            )
+        if b"\0" in line:
+            raise _no_blank_line()
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            raise ClientError("The headers are not UTF-8", "STOMP frames are encoded in UTF-8.") from None
+        if dialect.drops_cr:
+            text = text.removesuffix("\r")
+        if self._count == 0:
+            self.command = text
+            self.line_bytes_max = limits.header_line_bytes_max
+        else:
+            self._enter(text)
+        self._count += 1
+        self.size = size + 1
+
+    def _enter(self, line: str) -> None:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise ClientError(
+                f"A header line without a colon: {line[:80]!r}",
+                "Headers are lines of the form name:value; a blank line ends them.",
+            )
+        dialect = self._dialect
+        if dialect.has_escapes:
+            name = dialect.unescape(name)
+            value = dialect.unescape(value)
+        if dialect.trims:
+            value = value.strip()
+        # STOMP 1.2, Repeated Header Entries: the first one counts.
+        if name not in self.headers:
+            self.headers[name] = value
+            self.held_bytes += getsizeof(name) + getsizeof(value) + HEADER_BYTES
+
+    def check_unfinished(self, rest: bytes) -> None:
+        """Check the beginning of the next line, the end of which has not come: no more of it than makes it too
+        long."""
+        limits = self._limits
+        if b"\0" in rest:
+            raise _no_blank_line()
+        if len(rest) <= self.line_bytes_max:
+            return
+        if self._count == 0:
+            raise ClientError(
+                "The maximum command length was exceeded",
+                f"The first line of a frame may have {limits.command_bytes_max} bytes at most. Is this a STOMP client?",
+            )
+        raise ClientError(
+            "The maximum header length was exceeded",
+            f"A header line may have {limits.header_line_bytes_max} bytes at most (name, colon and value).",
+        )
+
+
+def _no_blank_line() -> ClientError:
+    return ClientError(
+        "The frame ended before its headers did",
+        "A blank line must stand between the headers and the body, also when there is no body.",
+    )
 
 
 class FrameParser:
@@ -156,7 +191,6 @@ class FrameParser:
     __slots__ = (
         "_bodied",
         "_left",
-        "_line_start",
         "_lines",
         "_wanted",
         "data",
@@ -175,13 +209,17 @@ class FrameParser:
         self.passes_over = False
         self.data = b""
         self.offset = 0
-        # An unfinished frame waits in ``partial`` until it has _wanted bytes; or, by the two values below that
-        # no length can have, until the end of its head or its NUL is seen.
+        # What is not parsed of an unfinished frame waits in ``partial`` until it has _wanted bytes; or until the end of
+        # a header line is seen; or, with _UNTIL_NUL, the frame's NUL.
         self.partial = bytearray()
         self._wanted = 0
         self._left = 0  # bytes to come of a frame that is too long, or _UNTIL_NUL
-        self._lines = 0
-        self._line_start = 0
+        self._lines: HeadLines | None = None  # of a frame that is not whole
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of memory for a frame that is not whole. Read while ``data`` is empty."""
+        return len(self.partial) + (0 if self._lines is None else self._lines.held_bytes)
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
@@ -193,45 +231,54 @@ class FrameParser:
             self.data = self.data[self.offset :] + data if self.data else data
             self.offset = 0
             return
-        searched = len(partial)
         partial += data
         wanted = self._wanted
         if wanted == _UNTIL_NUL:
             is_worth_parsing = b"\0" in data or len(partial) > self.limits.frame_bytes_max
-        elif wanted == _UNTIL_HEAD_END:
-            is_worth_parsing = self._may_end_head(searched)
         else:
-            is_worth_parsing = len(partial) >= wanted
+            is_in_head = self._lines is not None and not self._lines.is_whole
+            is_worth_parsing = len(partial) >= wanted or (is_in_head and (b"\n" in data or b"\0" in data))
         if is_worth_parsing:
             self.data = bytes(partial)
             self.partial = bytearray()
 
     def next_frame(self) -> Frame | None:
-        """Return the next whole frame as (command, headers, body), or None when more bytes are needed."""
+        """Return the next whole frame as (command, headers, body), or None: more bytes are needed if ``data`` is empty;
+        if not, a long head is read, and the next call reads its next piece."""
         data = self.data
         start = self.offset
         size = len(data)
+        lines = self._lines
         # Any number of EOLs may stand between frames: they are the heart-beats.
-        if start < size and (data[start] == LF or data[start] == CR):
+        if start < size and (data[start] == LF or data[start] == CR) and lines is None:
             start = cast("re.Match[bytes]", _LINE_ENDS.match(data, start)).end()
         if start == size:
             self.data = b""
             self.offset = 0
             return None
         head: Head | None = None
-        if native is not None and not self.dialect.trims:  # nearly all heads, where that was compiled
+        if lines is not None:
+            head = self._by_lines(lines, data, start)
+            if head is None:
+                return None
+        elif native is not None and not self.dialect.trims:  # nearly all heads, where that was compiled
             head = native.plain_head(data, start, self.limits.command_bytes_max, self.limits.headers_max)
         if head is None:
             head = self._head(data, start)
             if head is None:
-                return None
+                self.offset = start
+                self._lines = HeadLines(self.dialect, self.limits)
+                return self.next_frame()
         command, headers, body_start = head
+        if lines is not None:
+            start = body_start - lines.size
         if command in self._bodied and (length := headers.get("content-length")) is not None:
             body_end = body_start + self._content_length(length, headers)
             if body_end - start > self.limits.frame_bytes_max:
                 raise self._pass_over(headers, body_end + 1)
             if body_end >= size:
-                self._wait(start, body_end + 1 - start)
+                kept = start if lines is None else body_start
+                self._wait(kept, body_end + 1 - kept)
                 return None
             if data[body_end] != 0:
                 raise ClientError(
@@ -245,8 +292,10 @@ class FrameParser:
             if (size if body_end < 0 else body_end) - start > self.limits.frame_bytes_max:
                 raise self._pass_over(headers, _UNTIL_NUL if body_end < 0 else body_end + 1)
             if body_end < 0:
-                self._wait(start, _UNTIL_NUL)
+                self._wait(start if lines is None else body_start, _UNTIL_NUL)
                 return None
+        if lines is not None:
+            self._lines = None
         end = body_end + 1
         if end == size:
             self.data = b""
@@ -256,9 +305,11 @@ class FrameParser:
         return command, headers, data[body_start:body_end]
 
     def _head(self, data: bytes, start: int) -> Head | None:
-        """Return the head that begins at ``start``. None: it is not whole, and waits."""
+        """Return the head that begins at ``start``. None: it is long, not whole or has a mistake; its lines are to be
+        taken one by one."""
         dialect = self.dialect
-        head_end = data.find(b"\n\n", start)
+        stop = start + HEAD_PIECE_BYTES
+        head_end = data.find(b"\n\n", start, stop)
         if head_end >= 0:
             body_start = head_end + 2
             head = data[start:head_end]
@@ -266,47 +317,58 @@ class FrameParser:
             if has_cr and (cr_end := data.find(b"\n\r\n", start, body_start)) >= 0:
                 body_start = cr_end + 3
                 head = data[start:cr_end]
-        elif dialect.drops_cr and (cr_end := data.find(b"\n\r\n", start)) >= 0:
+        elif dialect.drops_cr and (cr_end := data.find(b"\n\r\n", start, stop)) >= 0:
             body_start = cr_end + 3
             head = data[start:cr_end]
             has_cr = True
         else:
-            self._wait(start, _UNTIL_HEAD_END)
             return None
-        if len(head) > self.limits.command_bytes_max:
-            self._check_head(len(head))
-            self._check_lengths(head.split(b"\n"), is_start=True)
+        if len(head) > self.limits.command_bytes_max and _is_beyond(self.limits, head):
+            return None
         try:
             text = head.decode()
-        except UnicodeDecodeError:
-            raise ClientError("The headers are not UTF-8", "STOMP frames are encoded in UTF-8.") from None
-        if "\0" in text:
-            raise _no_blank_line()
-        lines = text.split("\n")
-        command = lines[0]
-        if has_cr:
-            lines = [line.removesuffix("\r") for line in lines]
-            command = lines[0]
-        if len(lines) > self.limits.headers_max:
-            self._check_count(len(lines))
-        try:
+            lines = text.split("\n")
+            if len(lines) > self.limits.headers_max or len(lines) > HEAD_PIECE_LINES or "\0" in text:
+                return None
+            if has_cr:
+                lines = [line.removesuffix("\r") for line in lines]
             # STOMP 1.2, Repeated Header Entries: the first one counts; so they are entered backwards.
             headers = dict([line.split(":", 1) for line in lines[:0:-1]])
-        except ValueError:
-            raise self._no_colon(lines) from None
+        except ValueError:  # not UTF-8, or a line without a colon
+            return None
         if "\\" in text and dialect.has_escapes:
             unescape = dialect.unescape
             # Backwards again, for two names may be the same once they are unescaped.
             headers = {unescape(name): unescape(value) for name, value in [line.split(":", 1) for line in lines[:0:-1]]}
         if dialect.trims:
             headers = {name: value.strip() for name, value in headers.items()}
-        return command, headers, body_start
+        return lines[0], headers, body_start
+
+    def _by_lines(self, lines: HeadLines, data: bytes, at: int) -> Head | None:
+        """Return the head of which ``lines`` are taken, HEAD_PIECE_BYTES in a call; the next one begins at ``at``.
+        None: it is not whole."""
+        stop = at + HEAD_PIECE_BYTES
+        left = HEAD_PIECE_LINES
+        while not lines.is_whole:
+            if at >= stop or left == 0:
+                self.offset = at
+                return None
+            end = data.find(b"\n", at, at + lines.line_bytes_max + 1)
+            if end < 0:
+                lines.check_unfinished(data[at : at + lines.line_bytes_max + 1])
+                self._wait(at, lines.line_bytes_max + 1)
+                return None
+            lines.take(data[at:end])
+            at = end + 1
+            left -= 1
+        return lines.command, lines.headers, at
 
     # ---- frames that are too long
 
     def _pass_over(self, headers: Headers, end: int) -> ClientError:
         """Return the error for the next frame, which is too long, and skip it: it ends before ``end``, or with a NUL
         that has not come (_UNTIL_NUL)."""
+        self._lines = None
         message = "The maximum frame length was exceeded"
         limit = self.limits.frame_bytes_max
         detail = f"A frame may have {limit} bytes at most (wireFormat.maxFrameSize of the connector)."
@@ -334,67 +396,12 @@ class FrameParser:
     # ---- unfinished frames
 
     def _wait(self, start: int, wanted: int) -> None:
-        """Keep the frame that begins at ``start`` until there is a reason to parse it again."""
+        """Keep what begins at ``start`` until there is a reason to parse it (again)."""
         partial = bytearray(memoryview(self.data)[start:])
         self.data = b""
         self.offset = 0
         self.partial = partial
         self._wanted = wanted
-        if wanted == _UNTIL_HEAD_END:
-            self._lines = 0
-            self._line_start = 0
-            self._may_end_head(0)
-
-    def _may_end_head(self, searched: int) -> bool:
-        """Return whether the head in the partial frame is whole, of which ``searched`` bytes were searched before.
-
-        Counts its lines on the way: an endless head must not fill the memory before it is parsed.
-        """
-        partial = self.partial
-        for end in (b"\n\n", b"\n\r\n") if self.dialect.drops_cr else (b"\n\n",):
-            if partial.find(end, max(0, searched - len(end) + 1)) >= 0:
-                return True
-        if partial.find(b"\0", searched) >= 0:
-            raise _no_blank_line()
-        last_line_end = partial.rfind(b"\n", searched)
-        if last_line_end >= 0:
-            lines = partial[self._line_start : last_line_end].split(b"\n")
-            self._check_lengths(lines, is_start=self._lines == 0)
-            self._lines += len(lines)
-            self._line_start = last_line_end + 1
-            self._check_count(self._lines)
-            self._check_head(last_line_end)
-        self._check_lengths([memoryview(partial)[self._line_start :]], is_start=self._lines == 0)
-        return False
-
-    # ---- limits and mistakes
-
-    def _check_lengths(self, lines: Sequence[Sized], *, is_start: bool) -> None:
-        limits = self.limits
-        if is_start and len(lines[0]) > limits.command_bytes_max:
-            raise ClientError(
-                "The maximum command length was exceeded",
-                f"The first line of a frame may have {limits.command_bytes_max} bytes at most. Is this a STOMP client?",
-            )
-        if max(map(len, lines)) > limits.header_line_bytes_max:
-            raise ClientError(
-                "The maximum header length was exceeded",
-                f"A header line may have {limits.header_line_bytes_max} bytes at most (name, colon and value).",
-            )
-
-    def _check_head(self, size: int) -> None:
-        if size > self.limits.head_bytes_max:
-            raise ClientError(
-                "The maximum length of the headers was exceeded",
-                f"All headers of a frame together may have {self.limits.head_bytes_max} bytes at most.",
-            )
-
-    def _check_count(self, lines: int) -> None:
-        if lines > self.limits.headers_max + 1:
-            raise ClientError(
-                "The maximum number of headers was exceeded",
-                f"A frame may have {self.limits.headers_max} headers at most.",
-            )
 
     def _content_length(self, text: str, headers: Headers) -> int:
         if not (text.isascii() and text.isdigit()):
@@ -406,24 +413,9 @@ class FrameParser:
         # The digits are counted first, for Python refuses to make a number of very many.
         return int(text) if len(text) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
 
-    def _no_colon(self, lines: list[str]) -> ClientError:
-        line = next(line for line in lines[1:] if ":" not in line)
-        return ClientError(
-            f"A header line without a colon: {line[:80]!r}",
-            "Headers are lines of the form name:value; a blank line ends them.",
-        )
 
-
-_UNTIL_HEAD_END = -1
-_UNTIL_NUL = -2
+_UNTIL_NUL = -1  # no length is less than 0
 _LENGTH_DIGITS_MAX = 18
-
-
-def _no_blank_line() -> ClientError:
-    return ClientError(
-        "The frame ended before its headers did",
-        "A blank line must stand between the headers and the body, also when there is no body.",
-    )
 
 
 def missing(command: str, header: str) -> ClientError:

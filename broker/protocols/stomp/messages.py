@@ -16,7 +16,8 @@ from tandemmq.broker.core.numbers import property_text, whole_number
 from tandemmq.broker.protocols.stomp import maps
 from tandemmq.broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
-from tandemmq.broker.protocols.stomp.frames import Dialect, Headers
+from tandemmq.broker.protocols.stomp.dialects import Dialect
+from tandemmq.broker.protocols.stomp.frames import Headers
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
 from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue

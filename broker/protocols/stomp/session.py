@@ -35,18 +35,8 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
-from tandemmq.broker.protocols.stomp.frames import (
-    CONNECTING,
-    DIALECTS,
-    V10,
-    V12,
-    Dialect,
-    FrameParser,
-    FrameTooLong,
-    Headers,
-    Limits,
-    missing,
-)
+from tandemmq.broker.protocols.stomp.dialects import CONNECTING, DIALECTS, V10, V12, Dialect
+from tandemmq.broker.protocols.stomp.frames import FrameParser, FrameTooLong, Headers, Limits, missing
 from tandemmq.broker.protocols.stomp.messages import TakesLong, apply_headers, encode, encode_once
 from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
 from tandemmq.store.records.message import BodyKind, Message
@@ -180,7 +170,8 @@ class StompSession(Output):
                     append(ProtocolFailure(too_long, too_long.transaction))
                     continue
                 if frame is None:
-                    self.unfinished_bytes = len(parser.partial)
+                    self.unfinished_bytes = parser.unfinished_bytes
+                    self.has_more = bool(parser.data)  # of a long head
                     return commands
                 name, headers, body = frame
                 handler = self._handlers.get(name)

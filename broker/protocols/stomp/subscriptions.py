@@ -7,7 +7,8 @@ from dataclasses import InitVar, dataclass, field
 from tandemmq.broker.core.commands import AckMode, ClientError, Subscribe, refusal
 from tandemmq.broker.core.numbers import whole_number
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames
-from tandemmq.broker.protocols.stomp.frames import V10, Dialect, Headers, missing
+from tandemmq.broker.protocols.stomp.dialects import V10, Dialect
+from tandemmq.broker.protocols.stomp.frames import Headers, missing
 from tandemmq.store.records.message import Destination, DestinationKind
 
 # All properties that a STOMP client gives are texts: ActiveMQ's ProtocolConverter has numbers read in them.

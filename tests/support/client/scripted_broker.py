@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from tandemmq.broker.protocols.stomp.frames import V12, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.dialects import V12
+from tandemmq.broker.protocols.stomp.frames import FrameParser, Limits
 
 HOST = "127.0.0.1"
 PATIENCE_SECONDS = 10.0
@@ -41,6 +42,8 @@ class Peer:
     async def read(self) -> Frame:
         """The next frame. EOFError when the client hung up."""
         while (found := self._parser.next_frame()) is None:
+            if self._parser.data:
+                continue
             data = await asyncio.wait_for(self._reader.read(1 << 16), PATIENCE_SECONDS)
             if not data:
                 raise EOFError

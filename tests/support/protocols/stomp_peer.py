@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tandemmq.broker.core.commands import AckMode, Command, Connect
-from tandemmq.broker.protocols.stomp.frames import DIALECTS, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.dialects import DIALECTS
+from tandemmq.broker.protocols.stomp.frames import FrameParser, Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import Message
 from tests.support.protocols.commands import one
@@ -33,8 +34,9 @@ class StompPeer:
         parser.dialect = self._dialect
         parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
         found = []
-        while (frame := parser.next_frame()) is not None:
-            found.append(frame[1:])
+        while parser.data:
+            if (frame := parser.next_frame()) is not None:
+                found.append(frame[1:])
         return found
 
     def sees(self, message: Message, *, id: str = "0") -> tuple[dict[str, str], bytes]:

@@ -58,7 +58,9 @@ def test_a_flood_of_stomp_is_frames_within_the_limits(name: str) -> None:
     while (frame := parser.next_frame()) is not None:
         assert frame[0] in ("CONNECT", "SUBSCRIBE")
     parser.feed(flood.says(0))
-    frame = parser.next_frame()
+    frame = None
+    while frame is None and parser.data:
+        frame = parser.next_frame()
     assert (frame is None) == flood.is_held, "what is held is not whole"
     assert frame is None or frame[0] == "SEND"
 

@@ -57,6 +57,20 @@ async def test_many_frames_in_one_piece_are_all_seen() -> None:
             assert (await anext(messages)).body == BODY
 
 
+async def test_a_message_with_a_long_head_is_seen() -> None:
+    head = b"".join(b"h%d:%b\n" % (number, rb"\c" * 20_000) for number in range(10))
+
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        peer.write((await peer.expect("SUBSCRIBE")).receipt + MESSAGE.replace(b"colour:", head + b"colour:"))
+        peer.write((await peer.expect("DISCONNECT")).receipt)
+
+    async with ScriptedBroker(script) as broker, Client(broker.url()) as client:
+        message = await (await client.subscribe("/queue/a")).receive(5)
+        assert message is not None
+        assert (message.body, message.headers["h9"]) == (BODY, ":" * 20_000)
+
+
 @pytest.mark.parametrize(
     "garbage",
     [

@@ -14,7 +14,8 @@ from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED
 from tandemmq.broker.protocols.openwire.types import MessageId
 from tandemmq.broker.protocols.stomp.destinations import write_destination
-from tandemmq.broker.protocols.stomp.frames import V12, Limits
+from tandemmq.broker.protocols.stomp.dialects import V12
+from tandemmq.broker.protocols.stomp.frames import Limits
 from tandemmq.broker.protocols.stomp.messages import KEPT_BYTES_MAX, QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX, encode_once
 from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN
 from tandemmq.store.records.frames import QUICK_PROPERTIES_MAX, accept_frame

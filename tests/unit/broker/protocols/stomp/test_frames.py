@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import ClientError
-from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, Dialect, Frame, FrameParser, FrameTooLong, Limits
+from tandemmq.broker.protocols.stomp.dialects import V10, V11, V12, Dialect
+from tandemmq.broker.protocols.stomp.frames import (
+    HEAD_PIECE_BYTES,
+    HEAD_PIECE_LINES,
+    Frame,
+    FrameParser,
+    FrameTooLong,
+    Limits,
+)
 
 SMALL = Limits(command_bytes_max=16, header_line_bytes_max=32, headers_max=3, head_bytes_max=60, frame_bytes_max=200)
 
@@ -20,8 +30,9 @@ def parse(pieces: list[bytes], dialect: Dialect = V12, limits: Limits | None = N
     frames = []
     for piece in pieces:
         parser.feed(piece)
-        while (frame := parser.next_frame()) is not None:
-            frames.append(frame)
+        while parser.data:
+            if (frame := parser.next_frame()) is not None:
+                frames.append(frame)
     return frames
 
 
@@ -130,8 +141,7 @@ def test_a_frame_that_is_too_long_is_passed_over(cut, data: bytes) -> None:
     came: list[object] = []
     for piece in cut(data * 2 + b"\nA\n\n\0"):
         parser.feed(piece)
-        frame: object = ()
-        while frame is not None:
+        while parser.data:
             try:
                 frame = parser.next_frame()
                 came += [] if frame is None else [frame]
@@ -163,59 +173,21 @@ _header_text = {
 
 
 @pytest.mark.parametrize("dialect", [V10, V11, V12], ids=lambda dialect: dialect.version)
-@given(data=st.data())
-def test_any_headers_survive_the_wire(dialect: Dialect, data: st.DataObject) -> None:
+@given(data=st.data(), fillers=st.integers(0, 6), cuts=st.lists(st.integers(0, 70_000), max_size=6).map(sorted))
+def test_any_headers_survive_the_wire(dialect: Dialect, data: st.DataObject, fillers: int, cuts: list[int]) -> None:
+    """Also between lines so long that the head is read in pieces."""
     headers = data.draw(_header_text[dialect.version])
-    lines = "".join(f"{dialect.escape(name)}:{dialect.escape(value)}\n" for name, value in headers.items())
-    assert parse([f"X\n{lines}\n\0".encode()], dialect) == [("X", headers, b"")]
-
-
-def one_by_one(dialect: Dialect, text: str) -> str | None:
-    """What is escaped, as the specification says it; None: a sequence is undefined."""
-    known = {"\\": "\\", "n": "\n", "c": ":"} | ({"r": "\r"} if dialect is V12 else {})
-    found = ""
-    signs = iter(text)
-    for sign in signs:
-        if sign == "\\":
-            escaped = known.get(next(signs, ""))
-            if escaped is None:
-                return None
-            sign = escaped
-        found += sign
-    return found
-
-
-@pytest.mark.parametrize("dialect", [V11, V12], ids=lambda dialect: dialect.version)
-@given(text=st.text("\\ncr:x", max_size=12))
-def test_escapes_are_undone_from_left_to_right(dialect: Dialect, text: str) -> None:
-    expected = one_by_one(dialect, text)
-    if expected is not None:
-        assert dialect.unescape(text) == expected
-        return
-    with pytest.raises(ClientError, match="Undefined escape sequence"):
-        dialect.unescape(text)
-
-
-def test_very_many_escapes_are_undone_by_few_calls() -> None:
-    text = r"\n\c\\" * 10_000
-    calls = 0
-
-    def count(frame: object, event: str, what: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    sys.setprofile(count)
-    try:
-        V12.unescape(text)
-    finally:
-        sys.setprofile(None)
-    assert calls < 30
-
-
-@pytest.mark.parametrize("dialect", [V10, V11, V12], ids=lambda dialect: dialect.version)
-@given(value=st.text(max_size=20))
-def test_no_value_can_add_a_header_or_end_the_frame(dialect: Dialect, value: str) -> None:
-    assert not set(dialect.escape(value)) & {"\n", "\0"}
+    long = {f"long-{number}": "\\:\u20ac"[number % 3] * 3_000 for number in range(fillers)}
+    if dialect is V10:
+        long = {name: value.replace(":", "x") for name, value in long.items()}
+    items = [*headers.items()]
+    items[len(items) // 2 : len(items) // 2] = long.items()
+    lines = "".join(f"{dialect.escape(name)}:{dialect.escape(value)}\n" for name, value in items)
+    frame = f"SEND\n{lines}\nbody\0".encode()
+    expected = [("SEND", {**headers, **long}, b"body")]
+    assert parse([frame], dialect) == expected
+    assert parse([frame[start:end] for start, end in pairwise([0, *cuts, len(frame)])], dialect) == expected
+    assert list(parse([frame], dialect)[0][1]) == [name for name, _ in reversed(items)]
 
 
 @given(pieces=st.lists(st.binary(max_size=40) | st.sampled_from([b"SEND\n", b"a:b\n", b"\n", b"\0", b"\r\n"])))
@@ -231,10 +203,75 @@ def test_any_bytes_give_the_same_however_they_are_cut(pieces: list[bytes]) -> No
     assert whole == cut or (isinstance(whole, str) and isinstance(cut, str))
 
 
-@pytest.mark.parametrize("dialect", [V10, V11, V12], ids=lambda dialect: dialect.version)
+def pieces(data: bytes) -> Iterator[tuple[int, Frame | None]]:
+    """Each call's part of the bytes, and its frame."""
+    parser = FrameParser(Limits())
+    parser.dialect = V12
+    parser.feed(data)
+    while parser.data:
+        before = parser.offset
+        frame = parser.next_frame()
+        yield (parser.offset or len(data)) - before, frame
+
+
 @pytest.mark.parametrize(
-    "id", ["ID:a\\b\n:1", "ID:a:7", "ID:a:8", "7", ":7", "ID:a:", "ID:a:\0", "ID:a:1\r", "ID:a:\u0667", ""]
+    ("name", "value", "count"),
+    [("", r"\c" * 5_000, 104), (r"\c" * 5_000, "", 104), ("", r"\n", 999), ("", "x", 999), ("", "x" * 10_000, 104)],
+    ids=["escapes", "escaped names", "many", "many without escapes", "without escapes"],
 )
-def test_an_id_is_escaped_as_any_other_value(dialect: Dialect, id: str) -> None:
-    for _ in range(2):
-        assert dialect.message_id(id) == dialect.escape(id)
+def test_a_long_head_is_read_in_pieces(name: str, value: str, count: int) -> None:
+    lines = [f"{number}{name}:{value}\n".encode() for number in range(count)]
+    found = list(pieces(b"SEND\n" + b"".join(lines) + b"\nbody\0"))
+    longest = max(map(len, lines))
+    most = min(HEAD_PIECE_BYTES + longest, HEAD_PIECE_LINES * longest) + len("\nbody\0")
+    assert max(used for used, _ in found) <= most
+    assert [frame for _, frame in found[:-1]] == [None] * (len(found) - 1)
+    frame = found[-1][1]
+    assert frame is not None
+    assert frame[2] == b"body"
+    assert len(frame[1]) == count
+    assert frame[1]["0" + V12.unescape(name)] == V12.unescape(value)
+
+
+@pytest.mark.parametrize("letter", ["x", "\u20ac", "\U0001f600"])
+def test_the_headers_of_a_frame_that_is_not_whole_are_counted(letter: str) -> None:
+    parser = FrameParser(Limits())
+    parser.dialect = V12
+    value = letter * 2_000
+    held = []
+    for piece in [b"SEND\n", *(f"{number}:{value}\n".encode() for number in range(50)), b"\n", b"b" * 1_000]:
+        parser.feed(piece)
+        while parser.data:
+            assert parser.next_frame() is None
+        held.append(parser.unfinished_bytes)
+    assert held == sorted(held)
+    assert held[-3] >= 50 * sys.getsizeof(value)
+    assert held[-1] == held[-2] + 1_000
+    parser.feed(b"\0")
+    assert parser.next_frame() is not None
+    assert parser.unfinished_bytes == 0
+
+
+def test_nothing_is_lost_when_a_frame_is_asked_for_between_the_bytes() -> None:
+    parser = FrameParser(Limits())
+    parser.dialect = V12
+    frames = []
+    for byte in single_bytes(b"SEND\na:b\n\nbody\0SEND\ncontent-length:3\n\na\0b\0"):
+        parser.feed(byte)
+        frames += [parser.next_frame(), parser.next_frame()]
+    assert [frame for frame in frames if frame] == [
+        ("SEND", {"a": "b"}, b"body"),
+        ("SEND", {"content-length": "3"}, b"a\0b"),
+    ]
+
+
+def test_a_long_line_is_not_copied_for_each_byte_of_it() -> None:
+    parser = FrameParser(Limits())
+    parser.dialect = V12
+    parser.feed(b"SEND\n:")
+    assert parser.next_frame() is None
+    for _ in range(10_000):
+        parser.feed(b":")
+        assert not parser.data
+    parser.feed(b"\n\n\0")
+    assert parser.next_frame() == ("SEND", {"": ":" * 10_000}, b"")

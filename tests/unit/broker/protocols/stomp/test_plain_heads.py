@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tandemmq.broker.protocols.stomp.frames import V11, V12, Dialect, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.dialects import V11, V12, Dialect
+from tandemmq.broker.protocols.stomp.frames import FrameParser, Limits
 
 native = pytest.importorskip("tandemmq.broker.protocols.stomp.native", reason="native.c is not compiled")
 

@@ -26,7 +26,8 @@ from tandemmq.broker.core.commands import (
     Subscribe,
     Unsubscribe,
 )
-from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.dialects import V10, V11, V12
+from tandemmq.broker.protocols.stomp.frames import HEAD_PIECE_BYTES, FrameParser, Limits
 from tandemmq.broker.protocols.stomp.messages import QUICK_READ_BYTES_MAX
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
@@ -60,8 +61,9 @@ def frames_of(session: StompSession) -> list[tuple[str, dict[str, str], bytes]]:
     parser.dialect = {"1.0": V10, "1.1": V11, "1.2": V12}[session.version]
     parser.feed(session.take().replace(b"MESSAGE\n", b"SEND\n").replace(b"ERROR\n", b"SEND\n"))
     frames = []
-    while (frame := parser.next_frame()) is not None:
-        frames.append(frame)
+    while parser.data:
+        if (frame := parser.next_frame()) is not None:
+            frames.append(frame)
     return frames
 
 
@@ -846,4 +848,35 @@ def test_the_end_of_what_a_client_says_is_a_farewell() -> None:
 def test_long_frames_take_a_step_each() -> None:
     session = connected_session()
     said = b"SEND\ndestination:/queue/a\n" + b"".join(b"h%d:%s\n" % (n, b"x" * 9_000) for n in range(8)) + b"\n\0"
-    assert [len(session.receive(piece)) for piece in (3 * said, b"", b"", b"")] == [1, 1, 1, 0]
+    came = [len(session.receive(3 * said))]
+    while session.has_more:
+        came.append(len(session.receive(b"")))
+    assert max(came) == 1
+    assert sum(came) == 3
+    assert len(came) > 3 * len(said) // (HEAD_PIECE_BYTES + 10_000), "and long heads take several"
+
+
+def test_the_headers_of_a_frame_that_is_not_whole_are_counted() -> None:
+    session = connected_session()
+    session.receive(b"SEND\ndestination:/queue/a\n" + b"".join(b"h%d:%s\n" % (n, b"x" * 9_000) for n in range(8)))
+    while session.has_more:
+        assert session.receive(b"") == []
+    assert session.unfinished_bytes > 8 * 9_000
+    assert len(session.receive(b"\n\0")) == 1
+    assert session.unfinished_bytes == 0
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_a_long_head_is_a_message_however_it_is_cut(version: str) -> None:
+    head = b"".join(b"h%d:%s\n" % (n, b"\\c\\n" * 2_000) for n in range(8))
+    said = send(body=b"1") + b"SEND\ndestination:/queue/a\n%b\n2\0" % head + send(body=b"3")
+    for size in (len(said), 1_000, 1):
+        session = connected_session(version)
+        came = []
+        for start in range(0, len(said), size):
+            came += session.receive(said[start : start + size])
+            while session.has_more:
+                came += session.receive(b"")
+        assert [command.message.body for command in came] == [b"1", b"2", b"3"]
+        value = (came[1].message.properties or {})["h7"]
+        assert value == (r"\c\n" if version == "1.0" else ":\n") * 2_000
