@@ -1,6 +1,7 @@
 """Turns that go through the journal's CommitQueue: they come back in order, and no sooner or otherwise than others."""
 
 # proves: journal-end, reported-in-its-order, completion-is-as-old-as-its-check, halted-delivers-nothing
+# proves: lost-turn-ends-the-store, lost-writes-nothing-more
 # proves: unmatched-acks-take-the-inbox, native-interrupted-takes-no-more, native-proof-is-passed-on
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import random
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +152,40 @@ def test_without_proof_nothing_comes_back_and_the_store_is_lost(directory: str) 
     term.look()
     assert len(term.durable_operations) == before
     term.crash()
+
+
+class Tampered(list[AddMessage | RemoveMessage]):
+    """Parts that cannot be read any more once the store has accepted them."""
+
+    is_broken = False
+
+    def __iter__(self) -> Iterator[AddMessage | RemoveMessage]:
+        if self.is_broken:
+            raise RuntimeError("it cannot be read")
+        return super().__iter__()
+
+
+def test_a_turn_that_cannot_be_handed_over_ends_the_store(directory: str) -> None:
+    """It is in no queue and no inbox then: what follows it must not be confirmed."""
+    term = QueuedTerm.opened(directory)
+    before = len(term.durable_operations)
+    path = Path(JournalFiles(directory).path(1))
+    content = path.read_bytes()
+    parts = Tampered()
+    term.add()
+    term.store.append(Atomic(parts))
+    parts.is_broken = True
+    term.end_turn()
+    assert str(term.lost) == "it cannot be read"
+    term.add()
+    page(term)
+    with pytest.raises(RuntimeError, match="it cannot be read"):
+        term.store.close()
+    while not term.loop.empty():
+        term.loop.get()()
+    term.look()
+    assert len(term.durable_operations) == before
+    assert path.read_bytes() == content
 
 
 def wait_written(term: QueuedTerm) -> None:
