@@ -503,7 +503,7 @@ struct service {
     long long offset;     /* where the next batch begins */
     long long start;      /* of the last batch */
     uint32_t checksum;    /* of it */
-    Py_ssize_t batches, steps;
+    Py_ssize_t batches, steps, records;
     struct outcome out;   /* of the last step */
     int has_failed;
     struct batch *written;
@@ -594,6 +594,7 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
         }
         its->batches += batches;
         its->steps++;
+        its->records += records;
         self->done += batches;
         self->looked_at = its->out.looked_at; /* prove: native-proof-is-passed-on */
         note(&self->syncs, its->out.sync_seconds);
@@ -637,8 +638,8 @@ static PyObject *queue_serve(CommitQueue *self, PyObject *args)
     serve_without_lock(self, &its);
     Py_END_ALLOW_THREADS
     free_batches(its.written);
-    result = Py_BuildValue("(NiinnLLkdKK)", PyBool_FromLong(its.has_failed), its.out.step, its.out.error, its.batches, its.steps, its.offset,
-                           its.start, (unsigned long)its.checksum, its.out.looked_at,
+    result = Py_BuildValue("(NiinnnLLkdKK)", PyBool_FromLong(its.has_failed), its.out.step, its.out.error, its.batches, its.steps,
+                           its.records, its.offset, its.start, (unsigned long)its.checksum, its.out.looked_at,
                            (unsigned long long)its.out.device, (unsigned long long)its.out.inode);
 end:
     Py_XDECREF(successor);

@@ -145,6 +145,7 @@ class JournalEnd:
             self._note_fence_check(served.checked_at)  # prove: queued-batch-needs-proof
             self._state.position = Position(writer.file, writer.offset, served.start, writer.checksum)
             self._figures.batches += served.steps
+            self._figures.records += served.records
             self._figures.bytes_written += served.bytes_written
             self._space.note_written(served.bytes_written)
         return served.batches
