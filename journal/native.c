@@ -491,6 +491,14 @@ static PyObject *tell(CommitQueue *self, int *what)
 
 static PyObject *queue_interrupt(CommitQueue *self, PyObject *nothing) { return tell(self, &self->is_interrupted); }
 
+static PyObject *queue_clear(CommitQueue *self, PyObject *nothing)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->is_interrupted = 0;
+    pthread_mutex_unlock(&self->mutex);
+    Py_RETURN_NONE;
+}
+
 static PyObject *queue_halt(CommitQueue *self, PyObject *nothing) { return tell(self, &self->is_halted); }
 
 /* What a thread in ``serve`` is given, and what it found out. */
@@ -656,6 +664,7 @@ static PyMethodDef queue_methods[] = {
     {"completed", (PyCFunction)queue_completed, METH_NOARGS, NULL},
     {"measured", (PyCFunction)queue_measured, METH_NOARGS, NULL},
     {"interrupt", (PyCFunction)queue_interrupt, METH_NOARGS, NULL},
+    {"clear", (PyCFunction)queue_clear, METH_NOARGS, NULL},
     {"halt", (PyCFunction)queue_halt, METH_NOARGS, NULL},
     {"serve", (PyCFunction)queue_serve, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

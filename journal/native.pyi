@@ -53,6 +53,9 @@ class CommitQueue:
     def interrupt(self) -> None:
         """``serve``, or the next call of it, takes nothing more, and returns when what was submitted is done."""
 
+    def clear(self) -> None:
+        """Forget ``interrupt``, by the thread that serves: before it looks for what it was interrupted for."""
+
     def halt(self) -> None:
         """For good: no batch is begun any more."""
 

@@ -299,11 +299,15 @@ class StorageThread:
         must_stop = False
         operations: list[Operation | NewQueue] = []
         served = 0
+        item: _Item | None
         try:
             # prove: inbox-before-queue " and not self._has_more"
             if self._submissions is not None and not self._has_more and self._end.may_serve:
-                served = self._serve(self._submissions)
-                item = self._inbox.get_nowait()
+                self._submissions.queue.clear()  # prove: cleared-before-the-inbox order inbox-before-serving
+                item = self._waiting()  # prove: inbox-before-serving
+                if item is None:
+                    served = self._serve(self._submissions)
+                    item = self._inbox.get_nowait()
             else:
                 item = self._inbox.get(timeout=self._patience())
             while True:
@@ -336,6 +340,13 @@ class StorageThread:
             return False
         self._upkeep.work()
         return True
+
+    def _waiting(self) -> _Item | None:
+        """Return the next item of the inbox; None if it is empty."""
+        try:
+            return self._inbox.get_nowait()  # type: ignore[no-any-return]
+        except Empty:
+            return None
 
     def _serve(self, submissions: Submissions) -> int:
         """Write batches as the loop submits them, then apply them to the state; return their number."""

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
 
-# Maximum of batches in a row before the storage thread updates the state.
-SERVED_MAX = 64
+# Maximum of batches in a row before the storage thread updates the state: the queue is closed meanwhile.
+SERVED_MAX = 256
 
 
 class NoProof(Exception):

@@ -2,7 +2,8 @@
 
 # proves: journal-end, reported-in-its-order, completion-is-as-old-as-its-check, halted-delivers-nothing
 # proves: lost-turn-ends-the-store, lost-writes-nothing-more, nothing-to-write-takes-the-inbox
-# proves: copies-take-the-inbox, submitted-commit-is-written, submitted-has-its-place-in-the-commit
+# proves: cleared-before-the-inbox, copies-take-the-inbox, submitted-commit-is-written
+# proves: submitted-has-its-place-in-the-commit
 # proves: unmatched-acks-take-the-inbox, native-interrupted-takes-no-more, native-proof-is-passed-on
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import random
 import select
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty
+from typing import Any
 
 import pytest
 
@@ -23,7 +27,9 @@ from tandemmq.store.records.commands import encode_add, encode_commit, encode_re
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId
+from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
+from tandemmq.store.threads import OsInbox, OsThreads
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.journal import journal_native
 from tests.support.prove import SEED
@@ -242,6 +248,43 @@ def test_copies_of_a_message_for_one_queue_are_both_there(directory: str) -> Non
     term.crash()
     with Term(directory) as again:
         assert again.bodies().count(copy.message.body) == 2
+
+
+class LateInbox(OsInbox):
+    """Gets an item at the moment when its thread has found it empty; ``late`` puts it."""
+
+    def __init__(self) -> None:
+        self.late: list[Callable[[], object]] = []
+
+    def get_nowait(self) -> Any:
+        try:
+            return super().get_nowait()
+        except Empty:
+            if self.late:
+                self.late.pop()()
+            raise
+
+
+class LateThreads(OsThreads):
+    def inbox(self) -> LateInbox:
+        return LateInbox()
+
+
+def test_what_comes_between_the_inbox_and_the_queue_is_done_before_the_queue_opens(directory: str) -> None:
+    settings = replace(SMALL, fence_check_interval=3600.0, clock_mark_interval=3600.0)
+    threads = LateThreads()
+    term = QueuedTerm.of(Standby(directory, f"{directory}/index", "a", settings, threads=threads), threads)
+    term.wait_open()
+    answers: list[Future[int]] = []
+    inbox = term.store._storage._inbox
+    assert isinstance(inbox, LateInbox)
+    # The thread looks twice: behind what was served, and before it serves again.
+    inbox.late += [lambda: answers.append(term.store.ask(lambda state: 7)), lambda: None]
+    term.submissions.queue.interrupt()
+    while not answers:
+        time.sleep(0.001)
+    assert answers[0].result(timeout=30.0) == 7
+    term.close()
 
 
 class Tampered(list[AddMessage | RemoveMessage]):
