@@ -491,6 +491,14 @@ static PyObject *tell(CommitQueue *self, int *what)
 
 static PyObject *queue_interrupt(CommitQueue *self, PyObject *nothing) { return tell(self, &self->is_interrupted); }
 
+static PyObject *queue_clear(CommitQueue *self, PyObject *nothing)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->is_interrupted = 0;
+    pthread_mutex_unlock(&self->mutex);
+    Py_RETURN_NONE;
+}
+
 static PyObject *queue_halt(CommitQueue *self, PyObject *nothing) { return tell(self, &self->is_halted); }
 
 /* What a thread in ``serve`` is given, and what it found out. */
@@ -503,7 +511,7 @@ struct service {
     long long offset;     /* where the next batch begins */
     long long start;      /* of the last batch */
     uint32_t checksum;    /* of it */
-    Py_ssize_t batches, steps;
+    Py_ssize_t batches, steps, records;
     struct outcome out;   /* of the last step */
     int has_failed;
     struct batch *written;
@@ -594,6 +602,7 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
         }
         its->batches += batches;
         its->steps++;
+        its->records += records;
         self->done += batches;
         self->looked_at = its->out.looked_at; /* prove: native-proof-is-passed-on */
         note(&self->syncs, its->out.sync_seconds);
@@ -637,8 +646,8 @@ static PyObject *queue_serve(CommitQueue *self, PyObject *args)
     serve_without_lock(self, &its);
     Py_END_ALLOW_THREADS
     free_batches(its.written);
-    result = Py_BuildValue("(NiinnLLkdKK)", PyBool_FromLong(its.has_failed), its.out.step, its.out.error, its.batches, its.steps, its.offset,
-                           its.start, (unsigned long)its.checksum, its.out.looked_at,
+    result = Py_BuildValue("(NiinnnLLkdKK)", PyBool_FromLong(its.has_failed), its.out.step, its.out.error, its.batches, its.steps,
+                           its.records, its.offset, its.start, (unsigned long)its.checksum, its.out.looked_at,
                            (unsigned long long)its.out.device, (unsigned long long)its.out.inode);
 end:
     Py_XDECREF(successor);
@@ -655,6 +664,7 @@ static PyMethodDef queue_methods[] = {
     {"completed", (PyCFunction)queue_completed, METH_NOARGS, NULL},
     {"measured", (PyCFunction)queue_measured, METH_NOARGS, NULL},
     {"interrupt", (PyCFunction)queue_interrupt, METH_NOARGS, NULL},
+    {"clear", (PyCFunction)queue_clear, METH_NOARGS, NULL},
     {"halt", (PyCFunction)queue_halt, METH_NOARGS, NULL},
     {"serve", (PyCFunction)queue_serve, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

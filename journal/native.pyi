@@ -53,6 +53,9 @@ class CommitQueue:
     def interrupt(self) -> None:
         """``serve``, or the next call of it, takes nothing more, and returns when what was submitted is done."""
 
+    def clear(self) -> None:
+        """Forget ``interrupt``, by the thread that serves: before it looks for what it was interrupted for."""
+
     def halt(self) -> None:
         """For good: no batch is begun any more."""
 
@@ -70,12 +73,12 @@ class CommitQueue:
         device: int,
         inode: int,
         /,
-    ) -> tuple[bool, int, int, int, int, int, int, int, float, int, int]:
+    ) -> tuple[bool, int, int, int, int, int, int, int, int, float, int, int]:
         """Write what is submitted, from ``offset`` of a file whose location is ``origin``: until interrupted, for
         ``seconds`` at most, or until ``batches_max`` batches or ``bytes_max`` bytes were written. No batch is taken
         that would end at ``end_max`` or behind, or is longer than ``bytes_max``, as no step is.
 
         (whether a step failed, and then nothing of it counts; step that was not done, or DONE, errno, device and inode
-        at the end are of the last step as in ``commit``; batches that are done; steps; where the next batch begins;
-        where the last one does, and its checksum; when the last look began; device; inode).
+        at the end are of the last step as in ``commit``; batches that are done; steps; records; where the next batch
+        begins; where the last one does, and its checksum; when the last look began; device; inode).
         """

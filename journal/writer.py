@@ -53,11 +53,12 @@ QUEUED_END_MAX = FILE_LENGTH_LIMIT - 64
 
 
 class Served(NamedTuple):
-    """Result of ``serve``: numbers of batches and of steps of the disk, their bytes, the start of the last batch, and
-    when the last fence check began, by CLOCK_BOOTTIME."""
+    """Result of ``serve``: numbers of batches, of steps of the disk and of records, their bytes, the start of the last
+    batch, and when the last fence check began, by CLOCK_BOOTTIME."""
 
     batches: int
     steps: int
+    records: int
     bytes_written: int
     start: int
     checked_at: float
@@ -203,7 +204,7 @@ class JournalWriter:
         if self._failure is not None:
             self._refuse()
         was_dirty, self._is_dirty = self._is_dirty, True
-        failed, step, error, batches, steps, offset, start, checksum, checked_at, device, inode = queue.serve(
+        failed, step, error, batches, steps, records, offset, start, checksum, checked_at, device, inode = queue.serve(
             self._fd,
             self.offset,
             self._origin,
@@ -219,9 +220,9 @@ class JournalWriter:
             self._judge(step, error, (device, inode))
         self._is_dirty = was_dirty and not steps
         if not steps:
-            return Served(0, 0, 0, 0, 0.0)
+            return Served(0, 0, 0, 0, 0, 0.0)
         written, self.offset, self.checksum = offset - self.offset, offset, checksum
-        return Served(batches, steps, written, start, checked_at)
+        return Served(batches, steps, records, written, start, checked_at)
 
     def _judge(self, step: int, error: int, identity: Identity) -> None:
         """Raise the error of a step of the disk that was not done, or was done to another broker's file."""

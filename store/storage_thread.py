@@ -22,14 +22,14 @@ from tandemmq.journal.errors import JournalError, JournalMissing
 from tandemmq.store.authority import is_mended
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.maintenance.upkeep import CheckpointDone, Failed, Upkeep
-from tandemmq.store.operations import AddMessage, CountDeliveries, Operation, Page
+from tandemmq.store.operations import AddMessage, Atomic, CountDeliveries, Operation, Page
 from tandemmq.store.records.message_ids import broker_ids
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.promotion import Promoted
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS, Inbox, Threads
 from tandemmq.store.writer.background import Background
-from tandemmq.store.writer.batch import Batch, NewQueue, apply
+from tandemmq.store.writer.batch import Batch, NewQueue, Part, apply
 from tandemmq.store.writer.copying import count
 from tandemmq.store.writer.figures import BATCH_RECORDS, SYNC_SECONDS, Figures
 from tandemmq.store.writer.journal_end import JournalEnd
@@ -299,11 +299,15 @@ class StorageThread:
         must_stop = False
         operations: list[Operation | NewQueue] = []
         served = 0
+        item: _Item | None
         try:
             # prove: inbox-before-queue " and not self._has_more"
             if self._submissions is not None and not self._has_more and self._end.may_serve:
-                served = self._serve(self._submissions)
-                item = self._inbox.get_nowait()
+                self._submissions.queue.clear()  # prove: cleared-before-the-inbox order inbox-before-serving
+                item = self._waiting()  # prove: inbox-before-serving
+                if item is None:
+                    served = self._serve(self._submissions)
+                    item = self._inbox.get_nowait()
             else:
                 item = self._inbox.get(timeout=self._patience())
             while True:
@@ -337,19 +341,33 @@ class StorageThread:
         self._upkeep.work()
         return True
 
+    def _waiting(self) -> _Item | None:
+        """Return the next item of the inbox; None if it is empty."""
+        try:
+            return self._inbox.get_nowait()  # type: ignore[no-any-return]
+        except Empty:
+            return None
+
     def _serve(self, submissions: Submissions) -> int:
         """Write batches as the loop submits them, then apply them to the state; return their number."""
         batches = self._end.serve(submissions.queue, self._patience())
         if batches:
             operations = submissions.written(batches)
-            state, file = self._state, self._end.writer.file
+            file = self._end.writer.file
             for operation in operations:
-                if type(operation) is AddMessage and operation.is_audited:  # it was new: no look-up was made
-                    state.note_id(operation.owners, operation.message.message_id)  # prove: submitted-is-known
-                apply(state, operation, file)  # type: ignore[arg-type]
-            self.figures.records += len(operations)
+                if type(operation) is Atomic:
+                    for part in operation.operations:
+                        self._apply(part, file)
+                else:
+                    self._apply(operation, file)  # type: ignore[arg-type]
             self.figures.confirmed += len(operations)
         return batches
+
+    def _apply(self, part: Part, file: int) -> None:
+        """Apply what was submitted, and is durable."""
+        if type(part) is AddMessage and part.is_audited:  # it was new: no look-up was made
+            self._state.note_id(part.owners, part.message.message_id)  # prove: submitted-is-known
+        apply(self._state, part, file)
 
     def _patience(self) -> float:
         """Return the seconds to wait for work."""

@@ -17,7 +17,6 @@ from typing import Protocol, TypeVar
 
 from tandemmq.store.histogram import Histogram
 from tandemmq.store.maintenance.compaction import CompactionReport
-from tandemmq.store.maintenance.upkeep import Failed
 from tandemmq.store.operations import (
     AddMessage,
     Atomic,
@@ -79,8 +78,8 @@ class Store:
 
     ``call_soon`` runs a function on the loop, from any thread; ``call_later``, from the loop, after a number of seconds
     (0: at the end of this turn). ``on_lost(error)`` is called on the loop, once, when the store must not go on: a
-    failed write or sync, a foreign fence, no proof of ownership. ``chores`` are done in the background once it serves,
-    so that they do not prolong the outage.
+    failed write or sync, a foreign fence, no proof of ownership, operations that could not be handed over. ``chores``
+    are done in the background once it serves, so that they do not prolong the outage.
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class Store:
         self._on_lost = on_lost
         self._submissions: Submissions | None = None
         self._unwatch: Callable[[], object] | None = None
-        self._is_lost = False
+        self._lost: BaseException | None = None  # the error that is passed to on_lost
         self._storage = StorageThread(
             follower,
             promoted,
@@ -383,6 +382,8 @@ class Store:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        """Hand over the turn, or end the store: a turn that is neither submitted nor in the inbox is lost, and nothing
+        behind it may be confirmed."""
         self._is_turn_due = False
         turn, self._turn = self._turn, []
         if not turn:
@@ -397,20 +398,22 @@ class Store:
             or self.handed_over - self._came_back > self._settings.max_async_jobs
         ):
             self.is_congested = True
-        if self._submissions is None or not self._submissions.submit(turn):
-            self._storage.put(turn)
+        try:
+            if self._submissions is None or not self._submissions.submit(turn):
+                self._storage.put(turn)
+        except Exception as error:
+            self._lose(error)  # prove: lost-turn-ends-the-store
 
     def _completed(self) -> None:
         """Take submitted operations that are on the disk. Without proof there is no receipt, as for the storage
         thread's reports."""
         submissions = self._submissions
-        if submissions is None or self._is_lost:
+        if submissions is None or self._lost is not None:
             return
         operations, checked_at = submissions.completed()
         if checked_at:
             if not self._has_proof():  # prove: no-proof-no-completion
-                self._is_lost = True
-                self._storage.put(Failed(NoProof("the locker's last proof of ownership is too old")))
+                self._lose(NoProof("the locker's last proof of ownership is too old"))
                 return
             # The storage thread may have checked since.
             # prove: completion-is-as-old-as-its-check "checked_at)" -> "self._threads.boottime())"
@@ -419,8 +422,11 @@ class Store:
             self._delivered(operations)
 
     def _lose(self, error: BaseException) -> None:
-        self._is_lost = True  # prove: lost-reports-nothing-more
-        self._on_lost(error)
+        """Stop the store, and report ``error`` if it is the first. On the loop."""
+        if self._lost is None:
+            self._lost = error  # prove: lost-reports-nothing-more
+            self.halt()  # prove: lost-writes-nothing-more
+            self._on_lost(error)
 
     def _report(self, operations: list[Operation]) -> None:
         """Report operations that are durable. On the storage thread."""
@@ -470,8 +476,9 @@ class Store:
         self._storage.close()
         if self._unwatch is not None:
             self._call_soon(self._end_watching)
-        if self._storage.error is not None:
-            raise self._storage.error
+        error = self._storage.error or self._lost
+        if error is not None:
+            raise error
 
     def halt(self) -> None:
         """Report nothing as durable from now on, and begin nothing new. Any thread; returns at once."""

@@ -57,14 +57,29 @@ def is_plain(operation: Operation | NewQueue) -> bool:
     )
 
 
-def place(operation: Part, location: int) -> int:
-    """Note ``location`` in the plain ``operation``; return the location of the next record."""
+def place(operation: Part | Atomic, location: int) -> int:
+    """Note that the records of ``operation``, which needs no look-up, begin at ``location``. Return the location of the
+    next record."""
+    if isinstance(operation, Atomic):
+        return _place_together(operation, location)
     size = len(operation.payload) + RECORD_HEADER_BYTES
     if type(operation) is AddMessage:
         operation.location = location
         operation.order_key = location << 32
         operation.size = size
     return location + size
+
+
+def _place_together(atomic: Atomic, location: int) -> int:
+    """Do ``place``. The messages take effect at the commit, if there is one, in the order of the parts."""
+    for part in atomic.operations:
+        location = place(part, location)
+    if atomic.commit is None or not atomic.operations:
+        return location
+    for number, part in enumerate(atomic.operations):
+        if type(part) is AddMessage:
+            part.order_key = location << 32 | number  # prove: submitted-has-its-place-in-the-commit
+    return location + len(atomic.commit) + RECORD_HEADER_BYTES
 
 
 def apply(state: State, operation: Part, file: int) -> None:
@@ -218,7 +233,7 @@ class Batch:
                 self.duplicates += 1
             elif part.is_audited or self._keeps_its_id(part, named):
                 if part.is_audited:
-                    self._know(part)  # prove: id-of-a-part-is-known
+                    self._know_new(part)  # prove: id-of-a-part-is-known
                 more.append(part.payload)
                 more += part.unmatched_acks
             else:
@@ -259,10 +274,7 @@ class Batch:
         if add.is_duplicate:
             self.duplicates += 1
         else:
-            self._know(add)
-            if add.producer is not None:
-                message_id = add.message.message_id
-                add.is_newest = all(self._state.is_newest(owner, message_id) for owner in self._holders(add))
+            self._know_new(add)
         return add.is_duplicate
 
     def _came_before(self, add: AddMessage) -> bool:
@@ -290,6 +302,13 @@ class Batch:
         holders = self._state.holders(add.message.destination)
         # prove: all-holders-are-asked "*holders" -> "*()"
         return holders if holders == add.owners else (*add.owners, *holders)
+
+    def _know_new(self, add: AddMessage) -> None:
+        """Note the id of a client's message that did not come before, and answer what the loop asks with it."""
+        self._know(add)
+        if add.producer is not None:
+            message_id = add.message.message_id
+            add.is_newest = all(self._state.is_newest(owner, message_id) for owner in self._holders(add))
 
     def _know(self, add: AddMessage) -> None:
         know_id, message_id = self._state.know_id, add.message.message_id
@@ -388,21 +407,7 @@ class Batch:
                 part.location = locations[at]
                 part.order_key = part.location << 32 if commit is None else commit << 32 | place
                 part.size = len(self.payloads[at]) + RECORD_HEADER_BYTES
-                message = part.message
-                for owner in part.owners:
-                    state.add(
-                        owner,
-                        part.order_key,
-                        part.location,
-                        part.size,
-                        message.message_id,
-                        message.priority,
-                        is_shared=owner != part.owners[0],
-                        user=message.sender,
-                    )
-                _take(state, part)
-            else:
-                state.remove(part.owner, part.order_key, part.location, part.size, part.message_id, file)
+            apply(state, part, file)
             at += _records(part)
             place += _records(part)  # prove: place-counts-every-record "_records(part)" -> "1"
         return records

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
 
-# Maximum of batches in a row before the storage thread updates the state.
-SERVED_MAX = 64
+# Maximum of batches in a row before the storage thread updates the state: the queue is closed meanwhile.
+SERVED_MAX = 256
 
 
 class NoProof(Exception):
@@ -145,6 +145,7 @@ class JournalEnd:
             self._note_fence_check(served.checked_at)  # prove: queued-batch-needs-proof
             self._state.position = Position(writer.file, writer.offset, served.start, writer.checksum)
             self._figures.batches += served.steps
+            self._figures.records += served.records
             self._figures.bytes_written += served.bytes_written
             self._space.note_written(served.bytes_written)
         return served.batches

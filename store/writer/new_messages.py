@@ -23,7 +23,7 @@ KNOWN_MAX = 10_000
 
 
 class NewMessages:
-    """Sees all operations that are handed over, in order: by ``is_new`` or by ``note``."""
+    """Sees all operations that are handed over, in order: by ``is_new``, ``is_new_part`` or ``note``."""
 
     __slots__ = ("_count", "_producers")
 
@@ -60,8 +60,15 @@ class NewMessages:
             self._count = 0
         self._count += 1
 
+    def is_new_part(self, add: AddMessage) -> bool:
+        """Return whether a message of an atomic operation, audited or not, cannot have come before. As ``is_new``."""
+        if add.is_audited:
+            return self.is_new(add)
+        self._note_add(add)
+        return add.is_new  # prove: moved-parts-are-looked-up "add.is_new" -> "True"
+
     def note(self, operation: Operation | NewQueue) -> None:
-        """Note another operation, or one that always goes through the inbox."""
+        """Note an operation that goes through the inbox."""
         kind = type(operation)
         if kind is Atomic or kind is PrepareTransaction:
             for part in operation.operations:  # type: ignore[union-attr]
@@ -74,8 +81,16 @@ class NewMessages:
         if producer is not None and sequence > producer.highest:
             producer.highest = sequence  # prove: handed-over-together-is-noted
 
-    def answered(self, add: AddMessage) -> None:
-        """Use the answer in ``add``, which requested it and is durable now."""
+    def answered(self, operation: Operation) -> None:
+        """Use the answers in ``operation``, which is durable now."""
+        if type(operation) is AddMessage:
+            self._use_answer(operation)
+        elif type(operation) is Atomic:
+            for part in operation.operations:
+                if type(part) is AddMessage:
+                    self._use_answer(part)
+
+    def _use_answer(self, add: AddMessage) -> None:
         if add.is_newest and add.producer is not None:  # prove: only-the-newest-is-sure "add.is_newest and "
             self._have_room()
             add.producer.owners.add(add.owners[0])

@@ -3,9 +3,10 @@ journal's CommitQueue and is woken when they are durable, while the storage thre
 without the interpreter's lock. The storage thread applies their effects to the state afterwards, several at a time.
 
 Only messages that are added and removed without a look-up in the state go this way (``is_plain``, or new as far as the
-loop knows: store.writer.new_messages); the rest goes through the storage thread's inbox. In either direction all
-stays in order: items in the inbox close the queue until they are done (StorageThread.put), and the thread's reports
-contain the number of batches of the queue that come before.
+loop knows: store.writer.new_messages), alone or together in an atomic operation, which is whole within a batch; the
+rest goes through the storage thread's inbox. In either direction all stays in order: items in the inbox close the queue
+until they are done (StorageThread.put), and the thread's reports contain the number of batches of the queue that come
+before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tandemmq.store.operations import AddMessage, Operation
+from tandemmq.store.operations import AddMessage, Atomic, Operation
 from tandemmq.store.writer.batch import NewQueue, is_plain, place
 from tandemmq.store.writer.new_messages import NewMessages
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
 Turn = Sequence[Operation | NewQueue]
+
+# Maximum of operations that happen together, in the queue. Placing more of them would take the loop long.
+TOGETHER_MAX = 200
 
 
 class Submissions:
@@ -42,22 +46,23 @@ class Submissions:
     def submit(self, turn: Turn) -> bool:
         """Submit ``turn``; return whether it is on its way. Then its messages have their places; they count when
         ``completed`` has them."""
-        payloads = []
-        new_messages = self._new_messages
+        payloads: list[bytes] = []
         is_taken = True
         for operation in turn:  # to the end: every message must be noted
             if is_plain(operation):
                 payloads.append(operation.payload)  # type: ignore[union-attr]
             elif type(operation) is AddMessage and operation.is_audited:
-                # prove: unmatched-acks-take-the-inbox " and not operation.unmatched_acks"
-                if new_messages.is_new(operation) and not operation.unmatched_acks:
-                    payloads.append(operation.payload)
-                else:
+                # prove: unmatched-acks-take-the-inbox " or operation.unmatched_acks"
+                if not self._new_messages.is_new(operation) or operation.unmatched_acks:
                     is_taken = False
+                payloads.append(operation.payload)
+            elif type(operation) is Atomic and len(operation.operations) <= TOGETHER_MAX:
+                is_taken = self._takes_together(operation, payloads) and is_taken
             else:
-                new_messages.note(operation)
+                self._new_messages.note(operation)
                 is_taken = False
-        if not is_taken:
+        # prove: nothing-to-write-takes-the-inbox " or not payloads"
+        if not is_taken or not payloads:
             return False
         at = self.queue.reserve(payloads)
         if not at:
@@ -68,6 +73,25 @@ class Submissions:
         self._unapplied.append(turn)
         self.queue.submit()  # from here on the other thread may have it
         return True
+
+    def _takes_together(self, atomic: Atomic, payloads: list[bytes]) -> bool:
+        """Append the records of ``atomic`` to ``payloads``; return whether it needs no look-up. Copies of one message
+        need one: two of them may be for the same queue."""
+        is_taken = True
+        ids: set[str] = set()
+        for part in atomic.operations:  # to the end: every message must be noted
+            if type(part) is AddMessage:
+                message_id = part.message.message_id
+                # prove: copies-take-the-inbox " or message_id in ids"
+                if not self._new_messages.is_new_part(part) or message_id in ids:
+                    is_taken = False
+                if part.unmatched_acks:
+                    is_taken = False  # prove: unmatched-parts-take-the-inbox
+                ids.add(message_id)
+            payloads.append(part.payload)
+        if atomic.commit is not None and atomic.operations:
+            payloads.append(atomic.commit)  # prove: submitted-commit-is-written
+        return is_taken
 
     def completed(self) -> tuple[list[Operation], float]:
         """Return what came back since the last call, in order, submitted or reported, and the start of the last fence
@@ -85,8 +109,7 @@ class Submissions:
 
     def _answered(self, operations: list[Operation]) -> list[Operation]:
         for operation in operations:
-            if type(operation) is AddMessage and operation.producer is not None:
-                self._new_messages.answered(operation)
+            self._new_messages.answered(operation)
         return operations
 
     def report(self, operations: list[Operation]) -> None:

@@ -11,8 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.session import XA_RDONLY
 from tandemmq.cli import main
 from tandemmq.store.records.properties import encode_properties
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.openwire_wire import OpenWire, queue
@@ -172,6 +175,30 @@ async def test_messages_pass_between_stomp_and_openwire(broker: BrokerProcess) -
 
 
 @pytest.mark.promise("scheduled-in-time")
+async def test_a_transaction_of_nothing_is_answered(broker: BrokerProcess) -> None:
+    """Alone, and between messages of others. XA: it is read-only, or committed in one phase."""
+    assert broker.openwire is not None
+    wire = await Wire.open(broker.stomp)
+    jms = OpenWire(broker.openwire).connect()
+    for number in range(20):
+        wire.send("BEGIN", {"transaction": "t"})
+        wire.send("COMMIT", {"transaction": "t", "receipt": str(number)})
+        assert (await heard(wire)).headers.get("receipt-id") == str(number)
+        local = LocalTransactionId(jms.id, number)
+        jms.transact(schema.TransactionType.BEGIN, local)
+        jms.transact(schema.TransactionType.COMMIT_ONE_PHASE, local)
+        for end in (schema.TransactionType.PREPARE, schema.TransactionType.COMMIT_ONE_PHASE):
+            branch = XaTransactionId(1, b"nothing", b"%d-%d" % (number, end))
+            jms.transact(schema.TransactionType.BEGIN, branch)
+            jms.transact(schema.TransactionType.END, branch)
+            answer = jms.transact(end, branch)
+            if end is schema.TransactionType.PREPARE:
+                assert answer.result == XA_RDONLY
+        await store(wire, "/queue/of.nothing", f"m{number}")
+    jms.close()
+    wire.close()
+
+
 async def test_a_scheduled_message_comes_after_its_delay_also_after_a_kill(tmp_path: Path) -> None:
     with serving(BrokerProcess(tmp_path / "data", "a")) as (broker,):
         wire = await Wire.open(broker.stomp)

@@ -329,6 +329,9 @@ class PromisingTerm(QueuedTerm):
         """Some messages in, some out, in one local transaction; order keys are filled in when it is durable."""
         transaction = LocalTransactionId("ID:client", number)
         parts, effects = self._parts(transaction, added, removed)
+        for part in parts:
+            if isinstance(part, AddMessage):
+                part.is_new = True  # as what a client sends: so it may go through the queue
         operation = Atomic(parts, encode_commit(transaction))
         self.ask(operation, *effects)
         return operation

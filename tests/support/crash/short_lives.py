@@ -119,6 +119,31 @@ def turns_that_are_submitted(directory: str, disk: RecordingDisk) -> None:
     again.close()
 
 
+def commits_that_are_submitted(directory: str, disk: RecordingDisk) -> None:
+    """Transactions of several turns are written while a step of the disk is under way, beside single messages; the
+    master is killed with some of them unanswered."""
+    term = begin(directory, disk, settings=replace(QUEUED, journal_max_file_length=16 * KIB))
+    for done in term.store.checkpoint():  # while one is under way the queue is closed
+        done.result()
+    added = [term.add() for _ in range(4)]
+    term.add(OTHER)
+    term.wait_all()
+    for number, each in enumerate(added):
+        if number % 2 == 0 and term.is_watched:
+            term.wait_open()
+        term.transact(number, [(OTHER, ()), (Q, ())], [(each, term.queue(), None)])
+        term.add()
+        term.end_turn()
+    term.wait_all()
+    for number in range(4, 7):
+        term.transact(number, [(OTHER, ())], [])
+        term.end_turn()
+    term.crash()
+    again = begin(directory, disk, "b", settings=QUEUED)
+    round_of(again, 3, 1)
+    again.close()
+
+
 def a_message_that_stays(directory: str, disk: RecordingDisk) -> None:
     """It holds a file whose other messages were acknowledged in files that go, or must not."""
     term = begin(directory, disk)
@@ -438,6 +463,7 @@ def every_file_is_somewhere(directory: str) -> None:
 LIVES: dict[str, ShortLife] = {
     "adds and acks": ShortLife(adds_and_acks),
     "turns that are submitted": ShortLife(turns_that_are_submitted, QUEUED),
+    "commits that are submitted": ShortLife(commits_that_are_submitted, QUEUED),
     "a message that stays": ShortLife(a_message_that_stays),
     "a second master": ShortLife(a_second_master),
     "a deposed master writes on": ShortLife(a_deposed_master_writes_on),

@@ -23,11 +23,16 @@ class QueuedTerm(Term):
         term = cls(directory, settings=still)
         for done in term.store.checkpoint():
             done.result()
+        term.wait_open()
+        return term
+
+    def wait_open(self) -> None:
+        """Until a message has gone through the queue, and the next turn will, too."""
         for _ in range(1000):
-            before = term.served
-            term.add_durably(1)
-            if term.served > before:
-                return term
+            before = self.served
+            self.add_durably(1)
+            if self.served > before:
+                return
         raise AssertionError("nothing goes through the queue")
 
     @property

@@ -111,7 +111,13 @@ def test_the_loop_is_woken_by_what_is_done_and_by_that_alone(serving: Serving) -
 def test_nobody_gets_a_place_while_nobody_serves(serving: Serving) -> None:
     assert serving.queue.reserve([b"x"]) == 0
     serving.queue.interrupt()
-    assert serving.serve().result() == Served(0, 0, 0, 0, 0.0), "told before, it returns at once"
+    assert serving.serve().result() == Served(0, 0, 0, 0, 0, 0.0), "told before, it returns at once"
+    serving.queue.interrupt()
+    serving.queue.clear()
+    doing = serving.serve()
+    serving.submit(b"after an interrupt that is cleared")
+    serving.queue.interrupt()
+    assert doing.result().batches == 1
     assert serving.queue.reserve([b"x"]) == 0
     with pytest.raises(ValueError, match="nothing is reserved"):
         serving.queue.submit()

@@ -1,7 +1,7 @@
 """Messages with ids of their clients that go through the queue: they have the outcome that a look-up would give."""
 
 # proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-prepared
-# proves: newest-of-the-tails, submitted-is-known
+# proves: moved-parts-are-looked-up, unmatched-parts-take-the-inbox, newest-of-the-tails, submitted-is-known
 # proves: nothing-above-the-newest, outcome-before-what-asks, unmatched-acks-take-the-inbox
 
 from __future__ import annotations
@@ -157,11 +157,7 @@ def is_duplicate(term: Term, number: int, producer: str = "p") -> bool:
 
 def is_queued(term: QueuedTerm, number: int, producer: str = "p") -> bool:
     """Whether a message goes through the queue when it is open, as it soon is."""
-    for _ in range(1000):
-        before = term.served
-        term.add_durably(1)
-        if term.served > before:
-            break
+    term.wait_open()
     before = term.served
     assert not is_duplicate(term, number, producer)
     return term.served > before
@@ -187,6 +183,38 @@ class TestAStore:
             assert [is_duplicate(again, number) for number in (8, 7, 2)] == [True] * 3
             assert not is_queued(again, 9), "a new term asks anew"
             assert is_queued(again, 10)
+
+    def test_who_sends_in_transactions_alone_goes_through_the_queue(self, directory: str) -> None:
+        """The first commit asks; those that follow are known, and nothing of them is stored twice."""
+        term = QueuedTerm.opened(directory)
+        local = LocalTransactionId("ID:c", 1)
+
+        def commit(*numbers: int) -> list[AddMessage]:
+            parts = [message_of(term.store.queue(Q), number, transaction=local) for number in numbers]
+            append(term, Atomic(parts, encode_commit(local)))
+            return parts
+
+        assert [part.is_newest for part in commit(1, 2)] == [True, True]
+        served = term.served
+        while term.served == served:  # the queue is closed now and then
+            highest = term.sequence = term.sequence + 5
+            assert not any(part.is_duplicate for part in commit(highest, highest + 1))
+        assert [part.is_duplicate for part in commit(highest, highest + 2)] == [True, False]
+        assert is_duplicate(term, highest + 1)
+        term.crash()
+        with QueuedTerm.opened(directory) as again:
+            assert [is_duplicate(again, number) for number in (1, highest, highest + 2)] == [True] * 3
+
+    def test_a_message_that_is_moved_to_where_it_is_gets_another_id(self, directory: str) -> None:
+        """The broker moves it, alone in its turn and with the id that its client made."""
+        term = QueuedTerm.opened(directory)
+        held = send(term, 1)
+        term.wait_open()
+        append(term, Atomic((AddMessage(held.message, held.owners, held.payload),)))
+        assert term.bodies().count(held.message.body) == 2
+        term.crash()
+        with Term(directory) as again:
+            assert again.bodies().count(held.message.body) == 2
 
     def test_what_the_queue_took_is_known_when_it_was_consumed(self, directory: str) -> None:
         term = QueuedTerm.opened(directory)
@@ -274,7 +302,8 @@ class TestAStore:
             assert add.producer is not None
             assert not add.is_newest
 
-    def test_what_a_subscription_does_not_want_is_stored_with_its_removal(self, directory: str) -> None:
+    @pytest.mark.parametrize("is_part", [False, True])
+    def test_what_a_subscription_does_not_want_is_stored_with_its_removal(self, directory: str, is_part: bool) -> None:
         term = QueuedTerm.opened(directory)
         topic = Destination(DestinationKind.TOPIC, "T.A")
         wants, passes = (term.store.subscription("c", name, topic) for name in ("wants", "passes"))
@@ -284,7 +313,7 @@ class TestAStore:
             add = message_of(wants, number, destination=topic)
             key = subscription_key("c", "passes")
             add.unmatched_acks = (encode_remove(topic, add.message.message_id, None, key),)
-            append(term, add)
+            append(term, Atomic((add,)) if is_part else add)
         term.crash()
         with Term(directory) as again:
             assert {each.subscription_name: each.count for each in again.owners if each.client_id} == {

@@ -1,6 +1,9 @@
 """Turns that go through the journal's CommitQueue: they come back in order, and no sooner or otherwise than others."""
 
 # proves: journal-end, reported-in-its-order, completion-is-as-old-as-its-check, halted-delivers-nothing
+# proves: lost-turn-ends-the-store, lost-writes-nothing-more, nothing-to-write-takes-the-inbox
+# proves: cleared-before-the-inbox, copies-take-the-inbox, submitted-commit-is-written
+# proves: submitted-has-its-place-in-the-commit
 # proves: unmatched-acks-take-the-inbox, native-interrupted-takes-no-more, native-proof-is-passed-on
 
 from __future__ import annotations
@@ -8,18 +11,25 @@ from __future__ import annotations
 import random
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty
+from typing import Any
 
 import pytest
 
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
-from tandemmq.store.records.commands import encode_remove
+from tandemmq.store.records.commands import encode_add, encode_commit, encode_remove
 from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId
+from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
+from tandemmq.store.threads import OsInbox, OsThreads
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.journal import journal_native
 from tests.support.prove import SEED
@@ -29,14 +39,24 @@ from tests.support.store.store_harness import KIB, SMALL, Q, Term
 native = journal_native.native
 pytestmark = pytest.mark.usefixtures("native")
 
+LOCAL = LocalTransactionId("ID:c", 1)
 QUEUES = tuple(Destination(DestinationKind.QUEUE, f"Q.{number}") for number in range(3))
 
 
-def removal(term: Term, added: AddMessage) -> RemoveMessage:
+def removal(term: Term, added: AddMessage, transaction: TransactionId | None = None) -> RemoveMessage:
     message = added.message
-    payload = encode_remove(message.destination, message.message_id, None)
+    payload = encode_remove(message.destination, message.message_id, transaction)
     owner = term.store.queue(message.destination)
     return RemoveMessage(owner, added.order_key, added.location, message.message_id, payload, size=added.size)
+
+
+def sent(
+    term: Term, transaction: TransactionId | None = None, destination: Destination = Q, body: bytes = b"x"
+) -> AddMessage:
+    """Part of an atomic operation: what a client sends, with an id that the broker made for it."""
+    message = term.message(destination, body)
+    payload = encode_add(message, encode_message(message), transaction)
+    return AddMessage(message, (term.store.queue(destination),), payload, is_new=True)
 
 
 class Work:
@@ -46,6 +66,7 @@ class Work:
         self._term = term
         self._chance = chance
         self._held: list[AddMessage] = []
+        self._transactions = 0
         self.handed_over: list[Operation] = []
 
     def _add(self) -> None:
@@ -60,6 +81,19 @@ class Work:
         if self._held:
             self._append(Atomic([removal(self._term, self._held.pop())]))
 
+    def _commit(self) -> None:
+        """What is sent and acknowledged happens together, in a transaction or without; it may be nothing."""
+        self._transactions += 1
+        local = LocalTransactionId("ID:c", self._transactions) if self._chance.random() < 0.7 else None
+        parts: list[AddMessage | RemoveMessage] = []
+        for _ in range(self._chance.choice((0, 1, 1, 2, 5))):
+            if self._held and self._chance.random() < 0.5:
+                parts.append(removal(self._term, self._held.pop(), local))
+            else:
+                body = b"x" * self._chance.choice((1, 200))
+                parts.append(sent(self._term, local, self._chance.choice(QUEUES), body))
+        self._append(Atomic(parts, None if local is None else encode_commit(local)))
+
     def _page(self) -> None:
         self._append(Page(self._term.store.queue(self._chance.choice(QUEUES)), 0, 5, 1 << 20))
 
@@ -68,10 +102,10 @@ class Work:
         self.handed_over.append(operation)
 
     def turn(self) -> None:
-        """Three of four have nothing but messages that are added and removed."""
-        deeds = [self._add, self._add, self._add, self._remove, self._remove]
+        """Three of four have nothing but messages that are added and removed, alone or together."""
+        deeds = [self._add, self._add, self._add, self._remove, self._remove, self._commit, self._remove_at_once]
         if self._chance.random() < 0.25:
-            deeds += [self._remove_at_once, self._page]
+            deeds.append(self._page)
         for _ in range(self._chance.choice((1, 1, 1, 5, 80))):
             self._chance.choice(deeds)()
         self._term.end_turn()
@@ -80,7 +114,9 @@ class Work:
         before = len(self._term.durable_operations)
         self._term.wait(lambda: len(self._term.durable_operations) >= len(self.handed_over))
         came = self._term.durable_operations[before:]
-        self._held += [each for each in came if isinstance(each, AddMessage)]
+        for each in came:
+            parts = each.operations if isinstance(each, Atomic) else (each,)
+            self._held += [part for part in parts if isinstance(part, AddMessage)]
 
 
 def test_all_that_is_handed_over_comes_back_in_its_order_and_is_there_afterwards(directory: str) -> None:
@@ -151,6 +187,138 @@ def test_without_proof_nothing_comes_back_and_the_store_is_lost(directory: str) 
     term.look()
     assert len(term.durable_operations) == before
     term.crash()
+
+
+@pytest.mark.parametrize("commit", [None, encode_commit(LOCAL)])
+def test_an_empty_transaction_comes_back(directory: str, commit: bytes | None) -> None:
+    """Alone, and in a turn with a message. It writes nothing."""
+    term = QueuedTerm.opened(directory)
+    position = term.position
+    term.do(Atomic((), commit))
+    assert term.position == position
+    added = term.add()
+    term.do(Atomic((), commit))
+    assert added in term.durable_operations
+    term.close()
+    with Term(directory) as again:
+        assert again.bodies().count(added.message.body) == 1
+
+
+def queued(term: QueuedTerm, *operations: Operation) -> int:
+    """Hand them over in one turn when the queue is open; return how many batches of the queue it was."""
+    term.wait_open()
+    before = term.served
+    for each in operations:
+        term.store.append(each)
+    term.wait(lambda: operations[-1] in term.durable_operations)
+    return term.served - before
+
+
+@pytest.mark.parametrize("transaction", [None, LOCAL])
+def test_a_commit_is_one_batch_of_the_queue_and_has_the_places_that_a_replay_gives_it(
+    directory: str, transaction: LocalTransactionId | None
+) -> None:
+    term = QueuedTerm.opened(directory)
+    taken, left = term.add_durably(2)
+    records = term.store.figures.records
+    parts = [sent(term, transaction), removal(term, taken, transaction), sent(term, transaction)]
+    commit = None if transaction is None else encode_commit(transaction)
+    between = sent(term)
+    behind = sent(term)
+    assert queued(term, between, Atomic(parts, commit), behind) == 1
+    term.store.check_fence_soon()
+    placed = {each.order_key: each.message.message_id for each in (left, between, parts[0], parts[2], behind)}
+    page = term.page(term.store.queue(Q))
+    held = {each.order_key: each.message.message_id for each in page.messages}
+    assert held.items() >= placed.items()
+    assert taken.message.message_id not in held.values()
+    assert term.store.figures.records - records >= 5 + (commit is not None)
+    term.crash()
+    with Term(directory) as again:
+        page = again.page(again.store.queue(Q))
+        assert {each.order_key: each.message.message_id for each in page.messages} == held
+
+
+def test_copies_of_a_message_for_one_queue_are_both_there(directory: str) -> None:
+    """The second gets another id: a replay would take it for the first."""
+    term = QueuedTerm.opened(directory)
+    copy = sent(term)
+    other = AddMessage(copy.message, copy.owners, copy.payload, is_new=True)
+    assert queued(term, Atomic((copy, other))) == 0
+    term.crash()
+    with Term(directory) as again:
+        assert again.bodies().count(copy.message.body) == 2
+
+
+class LateInbox(OsInbox):
+    """Gets an item at the moment when its thread has found it empty; ``late`` puts it."""
+
+    def __init__(self) -> None:
+        self.late: list[Callable[[], object]] = []
+
+    def get_nowait(self) -> Any:
+        try:
+            return super().get_nowait()
+        except Empty:
+            if self.late:
+                self.late.pop()()
+            raise
+
+
+class LateThreads(OsThreads):
+    def inbox(self) -> LateInbox:
+        return LateInbox()
+
+
+def test_what_comes_between_the_inbox_and_the_queue_is_done_before_the_queue_opens(directory: str) -> None:
+    settings = replace(SMALL, fence_check_interval=3600.0, clock_mark_interval=3600.0)
+    threads = LateThreads()
+    term = QueuedTerm.of(Standby(directory, f"{directory}/index", "a", settings, threads=threads), threads)
+    term.wait_open()
+    answers: list[Future[int]] = []
+    inbox = term.store._storage._inbox
+    assert isinstance(inbox, LateInbox)
+    # The thread looks twice: behind what was served, and before it serves again.
+    inbox.late += [lambda: answers.append(term.store.ask(lambda state: 7)), lambda: None]
+    term.submissions.queue.interrupt()
+    while not answers:
+        time.sleep(0.001)
+    assert answers[0].result(timeout=30.0) == 7
+    term.close()
+
+
+class Tampered(list[AddMessage | RemoveMessage]):
+    """Parts that cannot be read any more once the store has accepted them."""
+
+    is_broken = False
+
+    def __iter__(self) -> Iterator[AddMessage | RemoveMessage]:
+        if self.is_broken:
+            raise RuntimeError("it cannot be read")
+        return super().__iter__()
+
+
+def test_a_turn_that_cannot_be_handed_over_ends_the_store(directory: str) -> None:
+    """It is in no queue and no inbox then: what follows it must not be confirmed."""
+    term = QueuedTerm.opened(directory)
+    before = len(term.durable_operations)
+    path = Path(JournalFiles(directory).path(1))
+    content = path.read_bytes()
+    parts = Tampered()
+    term.add()
+    term.store.append(Atomic(parts))
+    parts.is_broken = True
+    term.end_turn()
+    assert str(term.lost) == "it cannot be read"
+    term.add()
+    page(term)
+    with pytest.raises(RuntimeError, match="it cannot be read"):
+        term.store.close()
+    while not term.loop.empty():
+        term.loop.get()()
+    term.look()
+    assert len(term.durable_operations) == before
+    assert path.read_bytes() == content
 
 
 def wait_written(term: QueuedTerm) -> None:
