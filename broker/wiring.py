@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -27,7 +27,6 @@ from tandemmq.broker.admin.notify import Notifier
 from tandemmq.broker.admin.places import PLACES, Places
 from tandemmq.broker.admin.roles import Groups
 from tandemmq.broker.admin.server import AdminServer
-from tandemmq.broker.admin.several_store_pages import SeveralStorePages
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.admin.store_pages import StorePages
 from tandemmq.broker.admin.token import SUFFIX as TOKEN_SUFFIX
@@ -69,6 +68,7 @@ from tandemmq.store.several.standbys import SeveralStandbys
 from tandemmq.store.several.stores import SeveralStores
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
+from tandemmq.store.tools.why.explain import Place
 
 if TYPE_CHECKING:
     from tandemmq.broker.replication.replica import Replica
@@ -305,9 +305,10 @@ class Parts:
     def _pages(self, report: Report, mastership: Mastership, answers: Answers) -> list[web.RouteDef]:
         kind = self.settings.locker.type if self.replica is None else self.locker.kind
         choose = None if self.replica is None else self.replica.choose_successor
+        store_pages = StorePages(self._place, lambda: mastership.store, report.status, report.details, answers)
         ha_pages = HaPages(self.ring, report.status, self.locker, kind, lambda: mastership, choose, answers)
         return [
-            *self._store_pages(report, mastership, answers).routes(),
+            *store_pages.routes(),
             *ha_pages.routes(),
             *(LogPages(self.log).routes() if self.log is not None else ()),
             *self._replication_pages(mastership),
@@ -325,34 +326,17 @@ class Parts:
 
         return ReplicationPages(self.replica, rotate).routes()
 
-    def _store_pages(self, report: Report, mastership: Mastership, answers: Answers) -> SeveralStorePages:
+    def _place(self, name: str) -> Place:
+        """Return the paths of one of several stores, or with ROOT of the only one."""
         options = self.settings.store
-
-        def members() -> dict[str, Store] | None:
-            store = mastership.store
-            return store.members() if isinstance(store, SeveralStores) else None
-
-        def make(name: str, store: Callable[[], Store | None]) -> StorePages:
-            index_root = options.index_directory
-            if index_root is not None and name != ROOT:
-                index_root = os.path.join(index_root, name)
-            archive = None
-            if options.archive_data_logs:
-                archive = options.directory_archive or os.path.join(self.directory, name, DEFAULT_NAME)
-            return StorePages(
-                os.path.normpath(os.path.join(self.directory, name)),
-                options.journal_max_file_length,
-                store,
-                report.status,
-                report.details,
-                index_root=index_root,
-                archive=archive,
-                answers=answers,
-            )
-
-        # Of several stores, the whole is only used for a compaction.
-        whole = make(ROOT, lambda: cast("Store | None", mastership.store))
-        return SeveralStorePages(whole, members, make)
+        index_root = options.index_directory
+        if index_root is not None and name != ROOT:
+            index_root = os.path.join(index_root, name)
+        archive = None
+        if options.archive_data_logs:
+            archive = options.directory_archive or os.path.join(self.directory, name, DEFAULT_NAME)
+        files = JournalFiles(os.path.normpath(os.path.join(self.directory, name)))
+        return Place(files, options.journal_max_file_length, True, index_root, archive)
 
     def _open_standby(self) -> AnyStandby:
         self.make_directory()

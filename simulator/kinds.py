@@ -6,7 +6,7 @@ clock-step   a host's wall clock, or the database's, jumps by an hour
 disk-full    the volume fills up, or reaches a quota that its free bytes do not show
 partition    a host is cut off from volume, database, clients, or several of them
 kill         a process is killed, or stopped (SIGSTOP) and continued; a host dies; all lose power at once
-disk-error   a write, or a sync, fails once, and unsynced data is gone
+disk-error   a call of the disk fails once; a sync loses unsynced data
 handover     an operator requests a handover of the master
 promotion    a master goes, and up to three promotions after it die, fail, sleep or hang at a step (step_faults)
 hang         a host's volume, or its lock server, hangs from a step of a broker's life on (step_faults)
@@ -87,13 +87,15 @@ def clock_step(faults: Faults) -> None:
 
 
 def disk_full(faults: Faults) -> None:
-    server, chance = faults.site.server, faults.world.random
+    host, chance = faults.some_node().host, faults.world.random
+    server = host.server
     if chance.random() < 0.3:
         server.quota = server.used + chance.randint(0, 40_000)
-        faults.for_a_while("disk-full", "a quota is reached", lambda: setattr(server, "quota", None))
+        what, undo = "reaches a quota", lambda: setattr(server, "quota", None)
     else:
         server.filler = max(0, server.free - chance.randint(0, 100_000))
-        faults.for_a_while("disk-full", "the volume fills up", lambda: setattr(server, "filler", 0))
+        what, undo = "fills up", lambda: setattr(server, "filler", 0)
+    faults.for_a_while("disk-full", f"the volume of {host.name} {what}", undo)
 
 
 def partition(faults: Faults) -> None:
@@ -137,10 +139,15 @@ def kill(faults: Faults) -> None:
 def disk_error(faults: Faults) -> None:
     host = faults.some_node().host
     chance = faults.world.random
-    verb = chance.choice(("fsync", "pwrite", "fsync", "link", "stat", "open"))
+    verb = chance.choice(("fsync", "pwrite", "fsync", "link", "stat", "open", "unlink"))
     host.failing[verb] = chance.choice((errno.EIO, errno.EIO, errno.ESTALE))
-    host.on_failure = lambda: faults.happened("disk-error", f"a {verb} of {host.name} fails")
-    faults.until_mended(host.failing.clear)
+    undo = faults.until_mended(host.failing.clear)
+
+    def fails() -> None:
+        faults.happened("disk-error", f"a {verb} of {host.name} fails")
+        undo()
+
+    host.on_failure = fails
 
 
 def handover(faults: Faults) -> None:

@@ -1,7 +1,7 @@
 """The network between the members of a set: connections whose bytes arrive in order, and in time, late, or never.
 
-A simulated broker uses it instead of sockets (broker.replication.network.Network). Handshake and frames are the real
-ones. Each node has its own thread for it, as with real sockets.
+A simulated broker uses it instead of sockets (broker.replication.network.Network). Frames, handshakes and the table of
+links are the real ones. Each node has its own thread for it, as with real sockets.
 
 A cut way loses nothing: the kernel sends again until it gives up, after KEEPALIVE_SECONDS; then each end is notified by
 itself. The kernel ends the connections of a dead process; a dead host sends nothing.
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
 from queue import Empty
 from typing import Final
 
-from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX, Handshake
-from tandemmq.broker.replication.messages import FrameError, FrameReader, Hello, Message, Proof, Refused, encode
-from tandemmq.broker.replication.network import Listener, Member
+from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
+from tandemmq.broker.replication.link_table import Connection, LinkTable, Target
+from tandemmq.broker.replication.messages import FrameError, Message, encode
+from tandemmq.broker.replication.network import Listener
 from tandemmq.simulator.kernel import Process, World, call_all
 from tandemmq.simulator.threads import SimulatedThreads
 
@@ -33,7 +32,6 @@ CONNECT_SECONDS_MAX: Final = 1.5
 PAUSE_SECONDS: Final = (0.1, 1.0)
 #: Bytes that the kernels at both ends take before a sender must wait.
 KERNEL_BYTES: Final = 1 << 16
-NONCE_BYTES: Final = 32
 TOKEN: Final = b"simulated"
 
 
@@ -91,7 +89,7 @@ class Wires:
             del self.networks[network.address]
         for end in list(self._ends):
             if end.network is network and not end.is_over:
-                end.is_over = True
+                end.ended_by = "its process died"
                 if not with_host:
                     end.say_end()
 
@@ -113,40 +111,28 @@ class Wires:
                 end.ended("the other side is silent")
 
 
-class MemberLink:
+class MemberLink(Connection):
     """An end of a connection. What it sends waits in ``_under_way`` until it is at the other end."""
 
-    def __init__(self, network: MemberNetwork, *, is_ours: bool, target: str | None) -> None:
+    def __init__(self, network: MemberNetwork, target: str | None, peer: str) -> None:
+        super().__init__(target, peer)
         self.network = network
-        self.is_ours = is_ours
-        self.target = target  # the store that was dialed
         self.other: MemberLink | None = None
-        self.is_over = False
-        self.is_up = False
         self.is_fin = False  # the other end will learn that this one is over
         self.silent_since: float | None = None
-        self.reader = FrameReader()
-        self.handshake: Handshake | None = None
-        self.up_at = 0.0
-        self._member: Member | None = None
         self._under_way: deque[tuple[float, bytes | None]] = deque()  # when it arrives; None: the end
         self._unsent = 0
         self._last_due = 0.0
         self._waiting: list[Callable[[], object]] = []
 
     @property
-    def member(self) -> Member:
-        assert self._member is not None, "the handshake is over"
-        return self._member
+    def is_over(self) -> bool:
+        return self.ended_by is not None
 
     @property
     def is_done(self) -> bool:
         """Return whether both ends are over, and nothing is under way."""
         return self.is_over and self.other is not None and self.other.is_over
-
-    def met(self, member: Member) -> None:
-        self._member = member
-        self.is_up = True
 
     # ---- any thread
 
@@ -215,48 +201,23 @@ class MemberLink:
     def ended(self, reason: str) -> None:
         """End this side, and notify its network."""
         if not self.is_over:
-            self.is_over = True
+            self.ended_by = reason
             call_all(self._waiting)
             self.network.call(lambda: self.network.finished(self, reason))
 
 
-@dataclass(slots=True, eq=False)
-class _Target:
-    """A store to connect to; one attempt at a time."""
-
-    address: str
-    link: MemberLink | None = None
-    attempt: MemberLink | None = None
-    failures: int = 0
-    next_at: float = 0.0
-
-    @property
-    def is_due(self) -> bool:
-        """Return whether a connection is due, from ``next_at`` on."""
-        return self.link is None and self.attempt is None
-
-
-@dataclass(eq=False)
-class MemberNetwork:
+class MemberNetwork(LinkTable[MemberLink]):
     """Network of one life of one broker; ``name`` is its host's. An address belongs to one name of the broker."""
 
-    wires: Wires
-    process: Process
-    threads: SimulatedThreads
-    name: str
-    port: int
-    address: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.address = f"{self.name}:{self.port}"
-        self._inbox = self.threads.inbox()
-        self._thread = self.threads.thread(self._run, "tandemmq-replication")
-        self._targets: dict[str, _Target] = {}
-        self._links: dict[MemberLink, None] = {}
-        self._up: dict[tuple[str, bool], MemberLink] = {}
-        self._listener: Listener | None = None
+    def __init__(self, wires: Wires, process: Process, threads: SimulatedThreads, name: str, port: int) -> None:
+        super().__init__(threads.monotonic, TOKEN, PAUSE_SECONDS, wires.world.random)
+        self.wires = wires
+        self.process = process
+        self.name = name
+        self.address = f"{name}:{port}"
+        self._inbox = threads.inbox()
+        self._thread = threads.thread(self._run, "tandemmq-replication")
         self._is_ending = False
-        self._due_at: float | None = None  # when to connect to the next target; None: no target
 
     # ---- any thread
 
@@ -271,44 +232,26 @@ class MemberNetwork:
         self.call(lambda: self._dial(wanted))
 
     def end(self) -> None:
-        self.call(self._end)
+        self.call(self._stop)
         self._thread.join()
 
     def call(self, act: Callable[[], object]) -> None:
         """Call ``act`` on the network's thread, soon."""
         self._inbox.put(act)
 
-    @property
-    def _listens(self) -> Listener:
-        assert self._listener is not None, "it was started"
-        return self._listener
-
     # ---- the thread
 
     def _run(self) -> None:
         while not self._is_ending:
+            next_at = self._next_at()
             try:
-                self._inbox.get(timeout=self._patience())()
+                self._inbox.get(timeout=None if next_at is None else max(0.0, next_at - self._now()))()
             except Empty:
                 pass
-            if self._due_at is None:
-                continue
-            now = self.threads.monotonic()
-            if now < self._due_at:
-                continue
-            for store, target in list(self._targets.items()):
-                if target.is_due and target.next_at <= now:
-                    self._connect(store, target)
-            self._due_at = min((each.next_at for each in self._targets.values() if each.is_due), default=None)
+            for target in self._due():
+                self._connect(target)
 
-    def _patience(self) -> float | None:
-        return None if self._due_at is None else max(0.0, self._due_at - self.threads.monotonic())
-
-    def _look_again(self) -> None:
-        """Check the targets soon: a connection may be due."""
-        self._due_at = 0.0
-
-    def _end(self) -> None:
+    def _stop(self) -> None:
         self._is_ending = True
         if self.wires.networks.get(self.address) is self:
             del self.wires.networks[self.address]
@@ -316,20 +259,8 @@ class MemberNetwork:
             link.close("this node ends its network")
             self.finished(link, "this node ends its network")
 
-    def _dial(self, addresses: dict[str, str]) -> None:
-        for store in [store for store in self._targets if store not in addresses]:
-            target = self._targets.pop(store)
-            for link in (target.attempt, target.link):
-                if link is not None:
-                    link.close("it is not to be dialed any more")
-        for store, address in addresses.items():
-            former = self._targets.get(store)
-            if former is None or former.address != address:
-                self._targets[store] = _Target(address, None if former is None else former.link)
-        self._look_again()
-
-    def _connect(self, store: str, target: _Target) -> None:
-        link = target.attempt = MemberLink(self, is_ours=True, target=store)
+    def _connect(self, target: Target[MemberLink]) -> None:
+        link = target.attempt = MemberLink(self, target.store, target.address)
         self._links[link] = None
         world, wires = self.wires.world, self.wires
         there = target.address.partition(":")[0]
@@ -347,7 +278,7 @@ class MemberNetwork:
             if other is None:
                 world.after(wires.latency(there, self.name), lambda: link.ended("connection refused"))
                 return
-            theirs = MemberLink(other, is_ours=False, target=None)
+            theirs = MemberLink(other, None, self.name)
             wires.connected(link, theirs)
             other.call(lambda: other.greet(theirs))
             self.call(lambda: self.greet(link))
@@ -359,27 +290,13 @@ class MemberNetwork:
         if link.is_over:
             return
         self._links[link] = None
-        world = self.wires.world
-        hello = replace(self._listens.hello(), nonce=world.random.randbytes(NONCE_BYTES).hex(), as_sent=None)
-        link.handshake = Handshake(hello, TOKEN, link.is_ours, partial(self._admits, link))
-        for message in link.handshake.start():
-            link.send(message)
+        self._greet(link)
 
         def give_up() -> None:
             if not link.is_up:
                 link.close("no handshake in time")
 
-        world.after(HANDSHAKE_SECONDS_MAX, give_up)
-
-    def _admits(self, link: MemberLink, hello: Hello, is_proved: bool) -> str | None:
-        if link.target not in (None, hello.store):
-            return f"store {link.target} was dialed, and this is {hello.store}"
-        if (refusal := self._listens.admits(hello, is_proved)) is not None:
-            return refusal
-        for other in self._up.values():
-            if other.member.store == hello.store and other.member.life > hello.life:
-                return f"life {other.member.life} of store {hello.store} is connected; this is life {hello.life}"
-        return None
+        self.wires.world.after(HANDSHAKE_SECONDS_MAX, give_up)
 
     def read(self, link: MemberLink, data: bytes) -> None:
         """Take bytes that arrived."""
@@ -387,58 +304,17 @@ class MemberNetwork:
             return
         link.reader.feed(data)
         try:
-            while not link.is_over and (message := link.reader.next_message()) is not None:
-                self._take(link, message)
+            self._take_messages(link)
         except FrameError as error:
             self.wires.world.bugs.append(f"{self.name}: {error}")
             link.close(str(error))
 
-    def _take(self, link: MemberLink, message: Message) -> None:
-        if link.is_up:
-            if isinstance(message, Refused):
-                link.close(f"refused by the other side: {message.reason}")
-            else:
-                assert not isinstance(message, Hello | Proof), "the handshake is over"
-                self._listens.received(link, message)
-            return
-        handshake = link.handshake
-        assert handshake is not None, "who greets has one"
-        for answer in handshake.receive(message):
-            link.send(answer)
-        if handshake.refused is not None:
-            link.close(handshake.refused)
-        elif handshake.peer is not None:
-            self._come_up(link, handshake.peer)
-
-    def _come_up(self, link: MemberLink, hello: Hello) -> None:
-        older = [other for other in self._up.values() if other.member.store == hello.store]
-        link.met(Member(hello.store, hello.node, hello.life, hello.set, hello.address))
-        link.up_at = self.threads.monotonic()
-        self._up[hello.store, link.is_ours] = link
-        target = self._targets.get(link.target or "")
-        if target is not None and target.attempt is link:
-            target.link, target.attempt = link, None
-        for other in older:
-            if other.is_ours == link.is_ours or other.member.life < hello.life:
-                other.close("a newer link takes its place")
-        self._listens.link_up(link)
+    def _finish(self, link: MemberLink, reason: str) -> None:
+        link.close(reason)
 
     def finished(self, link: MemberLink, reason: str) -> None:
         """Note the end of a link."""
-        if link not in self._links:
-            return
-        del self._links[link]
-        target = self._targets.get(link.target or "")
-        if target is not None and link in (target.attempt, target.link):
-            if target.link is link and self.threads.monotonic() - link.up_at >= PAUSE_SECONDS[1]:
-                target.failures = 0
-            target.attempt = None if target.attempt is link else target.attempt
-            target.link = None if target.link is link else target.link
-            pause = min(PAUSE_SECONDS[1], PAUSE_SECONDS[0] * 2.0 ** min(target.failures, 30))
-            target.failures += 1
-            target.next_at = self.threads.monotonic() + pause * (0.5 + self.wires.world.random.random() / 2)
-            self._look_again()
-        if link.is_up:
-            if self._up.get((link.member.store, link.is_ours)) is link:
-                del self._up[link.member.store, link.is_ours]
-            self._listens.link_down(link, reason)
+        if link in self._links:
+            self._remove(link, reason)
+            if link.is_up:
+                self._listener.link_down(link, reason)

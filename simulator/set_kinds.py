@@ -3,7 +3,7 @@
 kill               a process is killed, or stopped (SIGSTOP) and continued
 power              one host dies with its unsynced data, or all of them at once
 disk-error         a sync, write, link, stat or open of one host fails, and unsynced data is gone
-disk-full          a disk fills up
+disk-full          a disk fills up, or reaches a quota
 disk-hang          all calls of one disk hang for a while
 partition          a host, or a pair of hosts, is cut off: both ways, or one way only
 links              connections are reset, ways become slow
@@ -18,12 +18,12 @@ vote               a node that voted is killed and comes back, perhaps with an o
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, cast
 
 from tandemmq.simulator.faults import Begin, Faults, Site
+from tandemmq.simulator.kinds import disk_error, disk_full, handover
 from tandemmq.simulator.member_directory import Registry
 from tandemmq.simulator.member_network import Wires
 from tandemmq.simulator.node import Node
@@ -107,27 +107,6 @@ def _as_member(node: Node) -> SetNode:
     return cast("SetNode", node)
 
 
-def disk_error(faults: Faults) -> None:
-    host = _node(faults).host
-    chance = faults.world.random
-    verb = chance.choice(("fsync", "pwrite", "fsync", "link", "stat", "open", "unlink"))
-    host.failing[verb] = errno.EIO
-    undo = faults.until_mended(host.failing.clear)
-
-    def fails() -> None:
-        faults.happened("disk-error", f"a {verb} of {host.name} fails")
-        undo()
-
-    host.on_failure = fails
-
-
-def disk_full(faults: Faults) -> None:
-    node = _node(faults)
-    server = node.host.server
-    server.filler = max(0, server.free - faults.world.random.randint(0, 100_000))
-    faults.for_a_while("disk-full", f"the disk of {node.host.name} fills up", lambda: setattr(server, "filler", 0))
-
-
 def disk_hang(faults: Faults) -> None:
     host = _node(faults).host
     host.cut()
@@ -202,13 +181,6 @@ def directory(faults: Faults) -> None:
         # The restored state is as old as the moment at which it was chosen.
         faults.happened("directory", f"the directory is to be {how}")
         faults.world.after(0.0 if how == "emptied" else 5 * chance.random(), lambda: registry.restart(then))
-
-
-def handover(faults: Faults) -> None:
-    node = _node(faults)
-    if node.is_master:
-        faults.happened("handover", f"{node.name} gets a request to hand over")
-        node.hand_over()
 
 
 def renamed(faults: Faults) -> None:

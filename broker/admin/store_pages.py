@@ -2,6 +2,9 @@
 
 Only a master answers; another broker answers 409 with its own name and, as far as it knows, the master. Data is read
 from the disk on a separate thread, so a slow volume delays only the page.
+
+Of several stores ``?store=NAME`` names one, as in ``stores`` of ``GET /status``. Each numbers its own files, so
+``/store/why`` requires a name; ``/store/compact`` without a name means all stores.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from aiohttp import web
 from tandemmq.broker.admin.answers import answer, not_master
 from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.core.slices import Work
+from tandemmq.broker.ha.service import AnyStore
 from tandemmq.journal.errors import JournalError
-from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.several.layout import ROOT
 from tandemmq.store.state.state import State
 from tandemmq.store.store import Store
 from tandemmq.store.tools.inspect import read_headers
@@ -41,27 +45,23 @@ class _Ended(Exception):
 
 
 class StorePages:
-    """Pages of a store. ``store`` returns the store while this broker is master, otherwise None; ``status`` and
-    ``details`` are those of ``GET /status``."""
+    """Pages of the store, or of several stores. ``place`` returns the paths of a store by its name; ``store`` returns
+    the store while this broker is master, otherwise None; ``status`` and ``details`` are those of ``GET /status``."""
 
     def __init__(
         self,
-        directory: str,
-        file_length: int,
-        store: Callable[[], Store | None],
+        place: Callable[[str], Place],
+        store: Callable[[], AnyStore | None],
         status: Callable[[], Status],
         details: Callable[[], Work[Status]],
-        *,
-        index_root: str | None = None,
-        archive: str | None = None,
         answers: Answers | None = None,
     ) -> None:
-        self._place = Place(JournalFiles(directory), file_length, True, index_root, archive)
+        self._place = place
         self._store = store
         self._status = status
         self._details = details
         self._answers = answers or Answers()
-        self._compaction: asyncio.Future[CompactionReport] | None = None
+        self._compactions: dict[AnyStore, asyncio.Future[CompactionReport]] = {}
         self._questions = 0
 
     def routes(self) -> list[web.RouteDef]:
@@ -70,11 +70,24 @@ class StorePages:
             web.post("/store/compact", self._post_compact),
         ]
 
-    async def _get_why(self, request: web.Request) -> web.Response:
-        """Explain all files, or those in ``?file=db-87``."""
-        store = self._store()
+    def _chosen(self, request: web.Request) -> tuple[str, AnyStore] | web.Response:
+        """Return the requested store with its name, which is ROOT for all of them; or a refusal."""
+        store, name = self._store(), request.query.get("store")
         if store is None:
             return self._no_master()
+        if isinstance(store, Store) or name is None:
+            return ROOT, store
+        members = store.members()
+        return (name, members[name]) if name in members else _which(f"there is no store {name!r}", members)
+
+    async def _get_why(self, request: web.Request) -> web.Response:
+        """Explain all files, or those in ``?file=db-87``."""
+        chosen = self._chosen(request)
+        if isinstance(chosen, web.Response):
+            return chosen
+        name, store = chosen
+        if not isinstance(store, Store):
+            return _which("there are several stores", store.members())
         text = request.query.get("file")
         only = None if text is None else file_named(text)
         if text is not None and only is None:
@@ -83,11 +96,11 @@ class StorePages:
             return answer({"error": f"{QUESTIONS_MAX} such requests are being answered: try again"}, 503)
         self._questions += 1
         try:
-            return await self._why(store, only)
+            return await self._why(store, self._place(name), only)
         finally:
             self._questions -= 1
 
-    async def _why(self, store: Store, only: int | None) -> web.Response:
+    async def _why(self, store: Store, place: Place, only: int | None) -> web.Response:
         consumers = _consumers(await self._answers.run(self._details()))
 
         def ask(function: Callable[[State], T]) -> T:
@@ -101,8 +114,8 @@ class StorePages:
                 lambda: dataclasses.asdict(
                     explain(
                         ask,
-                        self._place,
-                        read_headers(self._place.files),
+                        place,
+                        read_headers(place.files),
                         int(time.time() * 1000),
                         consumers=consumers,
                         only=only,
@@ -125,15 +138,18 @@ class StorePages:
         # A page of a foreign site cannot send this type without permission, and this server gives none.
         if request.content_type != "application/json":
             return answer({"error": "compaction requires Content-Type: application/json"}, 415)
-        store = self._store()
-        if store is None:
-            return self._no_master()
-        if self._compaction is None or self._compaction.done():
-            self._compaction = asyncio.wrap_future(store.compact())
+        chosen = self._chosen(request)
+        if isinstance(chosen, web.Response):
+            return chosen
+        _, store = chosen
+        compaction = self._compactions.get(store)
+        if compaction is None or compaction.done():
+            self._compactions = {each: one for each, one in self._compactions.items() if not one.done()}
+            compaction = self._compactions[store] = asyncio.wrap_future(store.compact())
         try:
-            report = await asyncio.shield(self._compaction)
+            report = await asyncio.shield(compaction)
         except asyncio.CancelledError:
-            if not self._compaction.cancelled():
+            if not compaction.cancelled():
                 raise  # this request was given up, the compaction goes on
             return self._no_master()
         except (OSError, JournalError) as error:
@@ -143,6 +159,11 @@ class StorePages:
     def _no_master(self) -> web.Response:
         status = self._status()
         return not_master(status, f"{status['name']} is not master but {status['role']}")
+
+
+def _which(what: str, members: Mapping[str, Store]) -> web.Response:
+    names = sorted(members)
+    return answer({"error": f"{what}: add ?store= with one of {', '.join(names)}", "stores": names}, 400)
 
 
 def _consumers(details: Mapping[str, Any]) -> dict[str, int]:

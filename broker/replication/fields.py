@@ -1,6 +1,7 @@
 """Permitted JSON values from a peer or a file: every number, text and list has a bound. Pure.
 
 A check takes the parsed value and returns it in the form that the code uses (lists as tuples), or raises FieldError.
+Messages and promises declare their fields with the types below; ``checks_of`` returns the checks of such a dataclass.
 """
 
 from __future__ import annotations
@@ -8,9 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import fields
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from tandemmq.broker.replication.quorum import Founding, Lineage, Position, Voters, is_lineage
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Check = Callable[[Any], Any]
 
@@ -197,3 +203,37 @@ def founding_as_json(value: Founding) -> Mapping[str, Any]:
 
 def _short(value: Any) -> str:
     return repr(value)[:60]
+
+
+# ---- types of fields
+
+Number = Annotated[int, number]
+Signed = Annotated[int, signed]
+FileNumber = Annotated[int, file_number]
+Text = Annotated[str, text]
+NodeName = Annotated[str, node]
+Reason = Annotated[str, reason]
+Identity = Annotated[str, identity]
+Ascending = Annotated[Lineage, lineage]
+
+_BY_CLASS: Final[Mapping[Any, Check]] = {bool: boolean, Mapping: mapping, Position: position, Founding: founding}
+
+
+def checks_of(kind: type[DataclassInstance]) -> dict[str, Check]:
+    """Return the check of each field of a dataclass that is compared, by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: _check_of(hints[field.name]) for field in fields(kind) if field.compare}
+
+
+def _check_of(hint: Any) -> Check:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        check: Check = args[1]
+        return check
+    if origin is Literal:
+        return one_of(*args)
+    if origin is tuple:
+        return list_of(_check_of(args[0])) if args[-1] is ... else row_of(*map(_check_of, args))
+    if NoneType in args:
+        return or_null(_check_of(args[0]))
+    return _BY_CLASS[origin or hint]

@@ -2,8 +2,9 @@
 
     | length of what follows the CRC u32 | CRC-32 of what follows u32 | type u8 | content |
 
-The content is JSON in UTF-8; only BYTES has a head of fixed fields, and the unchanged bytes of the journal. All numbers
-are big-endian. docs/formats/replication.md defines the meaning and the effect of each message.
+The content is JSON in UTF-8, with a key for each field; only BYTES has a head of fixed fields, and the unchanged bytes
+of the journal. All numbers are big-endian. docs/formats/replication.md defines the meaning and the effect of each
+message.
 """
 
 from __future__ import annotations
@@ -13,35 +14,27 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from tandemmq.broker.replication.fields import (
     FILE_MAX,
     NUMBER_MAX,
     REASON_CHARACTERS_MAX,
-    Check,
+    Ascending,
     FieldError,
-    boolean,
-    file_number,
-    founding,
+    FileNumber,
+    Identity,
+    NodeName,
+    Number,
+    Reason,
+    Signed,
+    Text,
+    checks_of,
     founding_as_json,
     hex_of,
-    identity,
-    lineage,
-    list_of,
-    mapping,
-    node,
-    number,
-    one_of,
-    or_null,
     parse_object,
-    position,
-    reason,
-    row_of,
-    signed,
-    text,
 )
-from tandemmq.broker.replication.quorum import Founding, Lineage, Position
+from tandemmq.broker.replication.quorum import Founding, Position
 
 PROTOCOL: Final = 1
 FRAME_BYTES_MAX: Final = 4 << 20
@@ -64,62 +57,65 @@ class FrameError(Exception):
     """A peer sent an invalid frame; the message says why. The stream cannot be used from there on."""
 
 
+Nonce = Annotated[str, hex_of(NONCE_BYTES)]
+
+
 @dataclass(frozen=True, slots=True)
 class Hello:
     """Identity of the sender, and a number drawn for this connection alone. ``as_sent``: the content of the frame, if
     it was read."""
 
-    broker: str
-    set: str | None
-    node: str
-    store: str
-    life: int
-    address: str
-    nonce: str
-    protocol: int = PROTOCOL
+    protocol: Number = field(default=PROTOCOL, kw_only=True)
+    broker: Text
+    set: Identity | None
+    node: NodeName
+    store: Identity
+    life: Number
+    address: Text
+    nonce: Nonce
     as_sent: bytes | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    hmac: str
+    hmac: Annotated[str, hex_of(HMAC_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Refusal; the link ends."""
 
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
     """A number drawn for this connection alone, before any name is sent."""
 
-    nonce: str
+    nonce: Nonce
 
 
 @dataclass(frozen=True, slots=True)
 class Would:
     """Question whether the receiver would promise. Nothing is written."""
 
-    id: int
-    set: str
-    epoch: int
+    id: Number
+    set: Identity
+    epoch: Number
     position: Position
-    weight: int
+    weight: Signed
 
 
 @dataclass(frozen=True, slots=True)
 class WouldAnswer:
     """Answer to WOULD. ``epoch``: the highest number that the sender knows of promises, epochs and files."""
 
-    id: int
+    id: Number
     yes: bool
-    reason: str
-    epoch: int
+    reason: Reason
+    epoch: Number
     position: Position
-    weight: int
+    weight: Signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +123,23 @@ class Promise:
     """Request to promise this epoch to the sender, and for ``milliseconds`` no epoch to another node. ``founding``: of
     a set to be founded, which has no ``set`` yet."""
 
-    id: int
-    set: str | None
-    epoch: int
+    id: Number
+    set: Identity | None
+    epoch: Number
     position: Position
     founding: Founding | None
-    milliseconds: int
+    milliseconds: Number
 
 
 @dataclass(frozen=True, slots=True)
 class PromiseAnswer:
     """Answer to PROMISE. ``promised``: the epoch in the promise file of the sender."""
 
-    id: int
-    epoch: int
+    id: Number
+    epoch: Number
     granted: bool
-    reason: str
-    promised: int
+    reason: Reason
+    promised: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +147,11 @@ class Follow:
     """Question whether the receiver is the master, and request to begin from this lineage. ``files``: those of the
     sender."""
 
-    id: int
-    epoch: int  # the promised one
-    set: str | None
-    lineage: Lineage
-    files: tuple[int, ...]
+    id: Number
+    epoch: Number  # the promised one
+    set: Identity | None
+    lineage: Ascending
+    files: tuple[FileNumber, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,22 +162,22 @@ class Begin:
     written. ``wants_disk``: the master waits for the receiver's syncs. ``acknowledged``: place up to which the
     receiver's store reported on former links that its disk has all."""
 
-    follow: int
-    epoch: int
-    set: str
-    common: tuple[int, int]
-    files: tuple[int, ...]
-    needed: tuple[int, ...]
-    lacking: tuple[int, ...]
-    end: tuple[int, int]
-    final: tuple[int, int]
+    follow: Number
+    epoch: Number
+    set: Identity
+    common: tuple[FileNumber, Number]
+    files: tuple[FileNumber, ...]
+    needed: tuple[FileNumber, ...]
+    lacking: tuple[FileNumber, ...]
+    end: tuple[FileNumber, Number]
+    final: tuple[FileNumber, Number]
     wants_disk: bool
-    acknowledged: tuple[int, int] = (0, 0)
+    acknowledged: tuple[FileNumber, Number] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class NotLeading:
-    epoch: int  # the promised one
+    epoch: Number  # the promised one
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,71 +199,71 @@ class Bytes:
 class Sealed:
     """Notice that the whole file was sent."""
 
-    epoch: int
-    file: int
-    end: int
+    epoch: Number
+    file: FileNumber
+    end: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """Notice that the file was given up meanwhile."""
 
-    epoch: int
-    file: int
+    epoch: Number
+    file: FileNumber
 
 
 @dataclass(frozen=True, slots=True)
 class FinalUpTo:
     """Place up to which the journal is final."""
 
-    epoch: int
-    file: int
-    end: int
+    epoch: Number
+    file: FileNumber
+    end: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
     """Heartbeat of the master. A node that answers promises nothing to another node for ``milliseconds``."""
 
-    epoch: int
-    number: int
-    milliseconds: int
+    epoch: Number
+    number: Number
+    milliseconds: Number
 
 
 @dataclass(frozen=True, slots=True)
 class AliveAnswer:
-    epoch: int
-    number: int
+    epoch: Number
+    number: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Have:
     """Notice that the sender has everything of the master's files up to there. ``free``: free bytes of its volume."""
 
-    epoch: int
-    file: int
-    end: int
+    epoch: Number
+    file: FileNumber
+    end: Number
     on: Literal["memory", "disk"]
-    free: int
+    free: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
     """Notice that the sender no longer leads, and that a node should stand at once. ``to``: the node meant."""
 
-    epoch: int
-    to: str | None
+    epoch: Number
+    to: Identity | None
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """Request for the batch that begins there: the sender's is damaged. ``lineage``: of the sender's journal."""
 
-    id: int
-    set: str
-    lineage: Lineage
-    file: int
-    offset: int
+    id: Number
+    set: Identity
+    lineage: Ascending
+    file: FileNumber
+    offset: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,129 +319,46 @@ Message = (
     | StatusAnswer
 )
 
-_pair: Final = row_of(file_number, number)
-
 _BYTES: Final = 23
 _PIECE: Final = 32
-# Type, name on the wire, and check of each key. Other keys are ignored: a later version may send more.
-_TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
-    (
-        1,
-        "HELLO",
-        Hello,
-        {
-            "protocol": number,
-            "broker": text,
-            "set": or_null(identity),
-            "node": node,
-            "store": identity,
-            "life": number,
-            "address": text,
-            "nonce": hex_of(NONCE_BYTES),
-        },
-    ),
-    (2, "PROOF", Proof, {"hmac": hex_of(HMAC_BYTES)}),
-    (3, "REFUSED", Refused, {"reason": reason}),
-    (CHALLENGE_TYPE, "CHALLENGE", Challenge, {"nonce": hex_of(NONCE_BYTES)}),
-    (
-        10,
-        "WOULD",
-        Would,
-        {"id": number, "set": identity, "epoch": number, "position": position, "weight": signed},
-    ),
-    (
-        11,
-        "WOULD_ANSWER",
-        WouldAnswer,
-        {"id": number, "yes": boolean, "reason": reason, "epoch": number, "position": position, "weight": signed},
-    ),
-    (
-        12,
-        "PROMISE",
-        Promise,
-        {
-            "id": number,
-            "set": or_null(identity),
-            "epoch": number,
-            "position": position,
-            "founding": or_null(founding),
-            "milliseconds": number,
-        },
-    ),
-    (
-        13,
-        "PROMISE_ANSWER",
-        PromiseAnswer,
-        {"id": number, "epoch": number, "granted": boolean, "reason": reason, "promised": number},
-    ),
-    (
-        20,
-        "FOLLOW",
-        Follow,
-        {
-            "id": number,
-            "epoch": number,
-            "set": or_null(identity),
-            "lineage": lineage,
-            "files": list_of(file_number),
-        },
-    ),
-    (
-        21,
-        "BEGIN",
-        Begin,
-        {
-            "follow": number,
-            "epoch": number,
-            "set": identity,
-            "common": _pair,
-            "files": list_of(file_number),
-            "needed": list_of(file_number),
-            "lacking": list_of(file_number),
-            "end": _pair,
-            "final": _pair,
-            "wants_disk": boolean,
-            "acknowledged": _pair,
-        },
-    ),
-    (22, "NOT_LEADING", NotLeading, {"epoch": number}),
-    (_BYTES, "BYTES", Bytes, {}),
-    (24, "SEALED", Sealed, {"epoch": number, "file": file_number, "end": number}),
-    (25, "SKIPPED", Skipped, {"epoch": number, "file": file_number}),
-    (26, "FINAL", FinalUpTo, {"epoch": number, "file": file_number, "end": number}),
-    (27, "ALIVE", Alive, {"epoch": number, "number": number, "milliseconds": number}),
-    (28, "ALIVE_ANSWER", AliveAnswer, {"epoch": number, "number": number}),
-    (
-        29,
-        "HAVE",
-        Have,
-        {"epoch": number, "file": file_number, "end": number, "on": one_of("memory", "disk"), "free": number},
-    ),
-    (30, "RESIGN", Resign, {"epoch": number, "to": or_null(identity)}),
-    (
-        31,
-        "FETCH",
-        Fetch,
-        {"id": number, "set": identity, "lineage": lineage, "file": file_number, "offset": number},
-    ),
-    (_PIECE, "PIECE", Piece, {}),
-    (40, "STATUS", Status, {}),
-    (41, "STATUS_ANSWER", StatusAnswer, {"status": mapping}),
+# Type and name on the wire. The keys are the fields. Other keys are ignored: a later version may send more.
+_TABLE: Final[tuple[tuple[int, str, type[Message]], ...]] = (
+    (1, "HELLO", Hello),
+    (2, "PROOF", Proof),
+    (3, "REFUSED", Refused),
+    (CHALLENGE_TYPE, "CHALLENGE", Challenge),
+    (10, "WOULD", Would),
+    (11, "WOULD_ANSWER", WouldAnswer),
+    (12, "PROMISE", Promise),
+    (13, "PROMISE_ANSWER", PromiseAnswer),
+    (20, "FOLLOW", Follow),
+    (21, "BEGIN", Begin),
+    (22, "NOT_LEADING", NotLeading),
+    (_BYTES, "BYTES", Bytes),
+    (24, "SEALED", Sealed),
+    (25, "SKIPPED", Skipped),
+    (26, "FINAL", FinalUpTo),
+    (27, "ALIVE", Alive),
+    (28, "ALIVE_ANSWER", AliveAnswer),
+    (29, "HAVE", Have),
+    (30, "RESIGN", Resign),
+    (31, "FETCH", Fetch),
+    (_PIECE, "PIECE", Piece),
+    (40, "STATUS", Status),
+    (41, "STATUS_ANSWER", StatusAnswer),
 )
-#: Values of keys that an older version does not send.
-_UNSAID: Final = {"acknowledged": [0, 0]}
-_BY_TYPE: Final = {code: (name, kind, tuple(keys.items())) for code, name, kind, keys in _TABLE}
-_BY_CLASS: Final[dict[type[Message], tuple[int, tuple[str, ...]]]] = {
-    kind: (code, tuple(keys)) for code, _, kind, keys in _TABLE
-}
 #: Types with a head of fixed fields before the bytes of the journal.
 _WITH_DATA: Final[dict[int, type[Bytes] | type[Piece]]] = {_BYTES: Bytes, _PIECE: Piece}
-_NAMES: Final = {kind: name for _, name, kind, _ in _TABLE}
+#: Values of keys that an older version does not send.
+_UNSAID: Final = {"acknowledged": [0, 0]}
+_BY_TYPE: Final = {code: (name, kind) for code, name, kind in _TABLE}
+_BY_CLASS: Final = {kind: (code, name) for code, name, kind in _TABLE}
+_CHECKS: Final = {kind: checks_of(kind) for code, _, kind in _TABLE if code not in _WITH_DATA}
 
 
 def name_of(message: Message) -> str:
     """Return the name of the message in the protocol's table, for logs."""
-    return _NAMES[type(message)]
+    return _BY_CLASS[type(message)][1]
 
 
 # ---- messages to bytes
@@ -465,11 +378,11 @@ def encode_parts(message: Message) -> tuple[bytes, bytes | bytearray | memoryvie
     """
     if isinstance(message, Bytes | Piece):
         return message._head or _encode_head(message), message.data
-    code, keys = _BY_CLASS[type(message)]
-    content = {key: getattr(message, key) for key in keys}
+    kind = type(message)
+    content = {key: getattr(message, key) for key in _CHECKS[kind]}
     if "reason" in content:  # it may hold an error text of the operating system, and a path
         content["reason"] = content["reason"][:REASON_CHARACTERS_MAX]
-    body = b"%c%b" % (code, _encode_json(content).encode())
+    body = b"%c%b" % (_BY_CLASS[kind][0], _encode_json(content).encode())
     assert len(body) <= FRAME_BYTES_MAX, f"{name_of(message)} of {len(body)} bytes"
     return _PREFIX.pack(len(body), zlib.crc32(body)) + body, b""
 
@@ -624,13 +537,13 @@ def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
         raise FrameError(f"a message of type {code}, which is unknown")
     if code in _WITH_DATA:
         return _decode_bytes(body, _WITH_DATA[code], is_own)
-    name, kind, checks = _BY_TYPE[code]
+    name, kind = _BY_TYPE[code]
     content = body[_TYPE_BYTES:]
     key = ""
     try:
         said = parse_object(content)
         values = {}
-        for key, check in checks:
+        for key, check in _CHECKS[kind].items():
             values[key] = check(said[key] if key in said else _UNSAID[key])
     except KeyError:
         raise FrameError(f"{name} without {key}") from None
@@ -644,7 +557,7 @@ def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
 
 def _decode_bytes(body: memoryview, kind: type[Bytes] | type[Piece], is_own: bool) -> Bytes | Piece:
     begin = _TYPE_BYTES + _BYTES_HEAD.size
-    name = _NAMES[kind]
+    name = _BY_CLASS[kind][1]
     if len(body) < begin:
         raise FrameError(f"{name} of {len(body)} bytes, less than its head")
     first, file, offset, end, length = _BYTES_HEAD.unpack_from(body, _TYPE_BYTES)

@@ -28,20 +28,19 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from tandemmq.broker.replication.fields import (
     ID_BYTES,
-    Check,
     FieldError,
-    boolean,
-    founding,
+    Identity,
+    NodeName,
+    Number,
+    checks_of,
     founding_as_json,
     identity,
     mapping,
-    node,
     number,
-    or_null,
     parse_object,
     text,
 )
@@ -80,22 +79,35 @@ class PromiseLost(Exception):
     """A write or sync failed before: the content of the disk is unknown. The file must be opened again."""
 
 
+def _lives(value: Any) -> dict[str, int]:
+    return {identity(store): number(life) for store, life in mapping(value).items()}
+
+
+def _boot(value: Any) -> str:
+    """Check the id of a boot of the host; "" if it is unknown."""
+    return "" if value == "" else text(value)
+
+
+Lives = Annotated[Mapping[str, int], _lives]
+Boot = Annotated[str, _boot]
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """Content of a slot."""
 
-    set: str | None  # None until a header of a set stands in this node's journal
-    store: str
-    node: str  # its display name now; it decides nothing
-    life: int  # of this store: see ``next_life``
-    epoch: int  # promised: no older master is followed, no older candidate is elected with this store's vote
-    candidate: str | None  # holder of the promise; None: the node that leads the epoch
+    set: Identity | None  # None until a header of a set stands in this node's journal
+    store: Identity
+    node: NodeName  # its display name now; it decides nothing
+    life: Number  # of this store: see ``next_life``
+    epoch: Number  # promised: no older master is followed, no older candidate is elected with this store's vote
+    candidate: Identity | None  # holder of the promise; None: the node that leads the epoch
     founding: Founding | None  # of the set that this store promised to found
-    lives: Mapping[str, int]  # the highest seen of other stores
-    boot: str = ""  # of the host, when this store ran last
+    lives: Lives  # the highest seen of other stores
+    boot: Boot = ""  # of the host, when this store ran last
     is_whole: bool = True  # False: its journal lacks something that it once had, and it promises nothing
     is_met: bool = False  # True: another member may have seen this life
-    was: str | None = None  # the name before ``node``; None: it had no other
+    was: NodeName | None = None  # the name before ``node``; None: it had no other
 
     def saw(self, store: str, life: int) -> Promise:
         """Return the promise with the life of another store that was heard of now; unchanged if there is nothing to
@@ -287,12 +299,10 @@ def decode_slot(data: bytes) -> tuple[int, Promise] | None:
     sequence, length = _HEAD.unpack_from(data, _CHECKED_AT)
     key = ""
     try:
-        said = parse_object(data[_JSON_AT : _JSON_AT + length])
+        said = {"was": None, **parse_object(data[_JSON_AT : _JSON_AT + length])}  # absent in promises of older versions
         values = {}
-        for key, check in _KEYS.items():
+        for key, check in _CHECKS.items():
             values[key] = check(said[key])
-        key = "was"
-        values[key] = or_null(node)(said.get(key))  # absent in promises of older versions
     except KeyError:
         raise PromiseUnknown(f"a promise without {key}") from None
     except FieldError as error:
@@ -300,25 +310,4 @@ def decode_slot(data: bytes) -> tuple[int, Promise] | None:
     return sequence, Promise(**values)
 
 
-def _lives(value: Any) -> dict[str, int]:
-    return {identity(store): number(life) for store, life in mapping(value).items()}
-
-
-def boot(value: Any) -> str:
-    """Check the id of a boot of the host; "" if it is unknown."""
-    return "" if value == "" else text(value)
-
-
-_KEYS: Final[Mapping[str, Check]] = {
-    "set": or_null(identity),
-    "store": identity,
-    "node": node,
-    "life": number,
-    "epoch": number,
-    "candidate": or_null(identity),
-    "founding": or_null(founding),
-    "lives": _lives,
-    "boot": boot,
-    "is_whole": boolean,
-    "is_met": boolean,
-}
+_CHECKS: Final = checks_of(Promise)

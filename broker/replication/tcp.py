@@ -4,8 +4,7 @@ It accepts connections, dials the given addresses again and again, and carries o
 up, and hands their messages to the listener. Nothing on this thread waits: names are resolved on threads of their own,
 and sockets do not block.
 
-For each store at most one link of each direction is up. A newer link replaces an older one, since a peer that lost its
-power leaves a connection that looks alive.
+Which links there are is decided in ``link_table``.
 """
 
 from __future__ import annotations
@@ -19,23 +18,14 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX, Handshake, Introduction
-from tandemmq.broker.replication.messages import (
-    FRAME_BYTES_MAX,
-    NONCE_BYTES,
-    Challenge,
-    FrameError,
-    Hello,
-    Message,
-    Proof,
-    Refused,
-    name_of,
-)
-from tandemmq.broker.replication.network import Listener, Member
+from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
+from tandemmq.broker.replication.link_table import LinkTable, Target
+from tandemmq.broker.replication.messages import FrameError, Refused
+from tandemmq.broker.replication.network import Listener
 from tandemmq.broker.replication.tcp_link import Stage, TcpLink
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.threads import OS_THREADS, Thread, Threads
@@ -79,48 +69,21 @@ class TcpSettings:
     pause_seconds_max: float = 1.0
 
 
-class _Target:
-    """A store to connect to; one attempt at a time."""
-
-    def __init__(self, store: str, address: str) -> None:
-        self.store = store
-        self.address = address
-        self.link: TcpLink | None = None  # up
-        self.linked_address = ""  # at which it was dialed
-        self.attempt: TcpLink | None = None
-        self.is_resolving = False
-        self.failures = 0
-        self.next_at = 0.0
-        self.trouble = ""  # last logged reason
-        self.is_former = False  # it refused CHALLENGE: the next attempt begins with HELLO
-
-    def is_due(self, now: float) -> bool:
-        return self.needs_link and self.next_at <= now
-
-    @property
-    def needs_link(self) -> bool:
-        is_there = self.link is not None and self.linked_address == self.address
-        return not is_there and self.attempt is None and not self.is_resolving
-
-
-class TcpNetwork:
+class TcpNetwork(LinkTable[TcpLink]):
     """Network over TCP; see ``network.Network``."""
 
     def __init__(self, settings: TcpSettings, threads: Threads = OS_THREADS) -> None:
+        pauses = settings.pause_seconds_min, settings.pause_seconds_max
+        super().__init__(threads.monotonic, settings.token, pauses, random.SystemRandom())
         self._settings = settings
         self._threads = threads
-        self._now = threads.monotonic
         self._selector = selectors.DefaultSelector()
         self._calls: deque[Callable[[], object]] = deque()
         self._wakes, self._waker = socket.socketpair()
         self._is_woken = False
         self._is_ending = False
         self._accepts_at: float | None = None  # None: it accepts now
-        self._links: dict[TcpLink, None] = {}  # all, by age
-        self._up: dict[tuple[str, bool], TcpLink] = {}  # by store and direction
-        self._targets: dict[str, _Target] = {}
         self._limited = LimitedLog(logger)  # for events that any host can cause
-        self._listener: Listener
         self._server: socket.socket | None = None
         self._thread: Thread | None = None
         for end in (self._wakes, self._waker):
@@ -183,18 +146,15 @@ class TcpNetwork:
 
     def _patience(self) -> float | None:
         times = [link.deadline for link in self._links if link.deadline is not None]
-        times += [target.next_at for target in self._targets.values() if target.needs_link]
-        if self._accepts_at is not None:
-            times.append(self._accepts_at)
+        times += [at for at in (self._next_at(), self._accepts_at) if at is not None]
         return max(0.0, min(times) - self._now()) if times else None
 
     def _look_at_the_clock(self) -> None:
         now = self._now()
         for link in [link for link in self._links if link.deadline is not None and link.deadline <= now]:
             self._finish(link, f"no {'connection' if link.stage is Stage.CONNECTING else 'handshake'} in time")
-        for target in list(self._targets.values()):
-            if target.is_due(now):
-                self._resolve(target)
+        for target in self._due():
+            self._resolve(target)
         if self._accepts_at is not None and self._accepts_at <= now and self._server is not None:
             self._accepts_at = None
             self._selector.register(self._server, selectors.EVENT_READ, self._accept)
@@ -226,23 +186,7 @@ class TcpNetwork:
 
     # ---- outgoing connections
 
-    def _dial(self, addresses: dict[str, str]) -> None:
-        for store in self._targets.keys() - addresses.keys():
-            target = self._targets.pop(store)
-            for link in (target.attempt, target.link):
-                if link is not None:
-                    self._finish(link, "it is not to be dialed any more")
-        for store, address in addresses.items():
-            former = self._targets.get(store)
-            if former is not None and former.address == address:
-                continue
-            target = self._targets[store] = _Target(store, address)
-            if former is not None:  # its link stays until there is another one: it may be the only working one
-                target.link, target.linked_address = former.link, former.linked_address
-                if former.attempt is not None:
-                    self._finish(former.attempt, "its address has changed")
-
-    def _resolve(self, target: _Target) -> None:
+    def _resolve(self, target: Target[TcpLink]) -> None:
         """Resolve the name on another thread, since a name server may not answer for long."""
         try:
             host, port = split_address(target.address)
@@ -260,7 +204,7 @@ class TcpNetwork:
 
         self._threads.thread(resolve, f"{THREAD_NAME}-names").start()
 
-    def _resolved(self, target: _Target, found: list[Any] | str) -> None:
+    def _resolved(self, target: Target[TcpLink], found: list[Any] | str) -> None:
         target.is_resolving = False
         if self._targets.get(target.store) is not target:
             return  # meanwhile its address changed, or it is no longer dialed
@@ -284,16 +228,6 @@ class TcpNetwork:
             self._selector.modify(sock, selectors.EVENT_WRITE, partial(self._ready, link))
         else:
             self._finish(link, os.strerror(number))
-
-    def _failed(self, target: _Target, why: str) -> None:
-        target.failures += 1
-        longest = self._settings.pause_seconds_max
-        pause = min(longest, self._settings.pause_seconds_min * 2.0 ** min(target.failures - 1, 30))
-        # nosec B311: two that dial at the same time shall not do so for ever; nothing is secret in it
-        target.next_at = self._now() + pause * (0.5 + random.random() / 2)  # nosec B311
-        if why != target.trouble:
-            target.trouble = why
-            logger.info("store %s at %s cannot be reached: %s", target.store, target.address, why)
 
     # ---- one link
 
@@ -388,43 +322,7 @@ class TcpNetwork:
 
     def _greet(self, link: TcpLink) -> None:
         link.stage = Stage.GREETING
-        hello = replace(self._listener.hello(), nonce=os.urandom(NONCE_BYTES).hex(), as_sent=None)
-        token, target = self._settings.token, self._targets.get(link.target or "")
-        link.handshake = Introduction(
-            Handshake(hello, token, link.is_ours, partial(self._admits, link)),
-            os.urandom(NONCE_BYTES).hex(),
-            token,
-            link.is_ours,
-            begins_plain=target is not None and target.is_former,
-            may_be_plain=self._may_be_plain,
-        )
-        for message in link.handshake.start():
-            link.send(message)
-
-    def _may_be_plain(self, store: str) -> bool:
-        """Return whether a node of that store may be of an older version, which begins with HELLO. Without a token any
-        node may join, and learns names anyway."""
-        if not self._settings.token:
-            return True
-        return self._listener.knows(store) and not self._is_introduced(store)
-
-    def _is_introduced(self, store: str) -> bool:
-        """Return whether a link to the store is up that began with an introduction: it runs this version, or a later
-        one."""
-        links = (self._up.get((store, is_ours)) for is_ours in (True, False))
-        return any(each is not None and each.handshake is not None and each.handshake.is_introduced for each in links)
-
-    def _admits(self, link: TcpLink, hello: Hello, is_proved: bool) -> str | None:
-        if link.target not in (None, hello.store):
-            return f"store {link.target} was dialed, and this is {hello.store}"
-        life = max((other.member.life for other in self._up.values() if other.member.store == hello.store), default=0)
-        # The listener hears an older life, too, or it would not know that two processes are alive.
-        # prove: an-older-life-is-heard order later-life-is-linked
-        if (refusal := self._listener.admits(hello, is_proved)) is not None:
-            return refusal
-        if life > hello.life:  # prove: later-life-is-linked "life > hello.life" -> "False"
-            return f"life {life} of store {hello.store} is connected; this is life {hello.life}"
-        return None
+        super()._greet(link)
 
     def _read(self, link: TcpLink) -> None:
         received = link.receive()
@@ -433,62 +331,16 @@ class TcpNetwork:
         if not received:
             self._finish(link, "the other side ended the connection")
             return
-        while link.ended_by is None and (message := link.reader.next_message()) is not None:
-            if link.stage is Stage.GREETING:
-                self._shake_hands(link, message)
-            elif isinstance(message, Refused):
-                self._finish(link, f"refused by the other side: {message.reason}")
-            elif isinstance(message, Challenge | Hello | Proof):
-                raise FrameError(f"{name_of(message)} after the handshake")
-            else:
-                self._listener.received(link, message)
-
-    def _shake_hands(self, link: TcpLink, message: Message) -> None:
-        handshake = link.handshake
-        assert handshake is not None, "who greets has one"
-        for answer in handshake.receive(message):
-            link.send(answer)
-        if handshake.refused is not None:
-            self._finish(link, handshake.refused)
-        elif handshake.peer is not None:
-            self._come_up(link, handshake.peer)
-
-    def _come_up(self, link: TcpLink, hello: Hello) -> None:
-        older = [other for other in self._up.values() if other.member.store == hello.store]
-        link.member = Member(hello.store, hello.node, hello.life, hello.set, hello.address)
-        link.stage, link.deadline, link.up_at = Stage.UP, None, self._now()
-        link.reader.bytes_max = FRAME_BYTES_MAX
-        self._up[hello.store, link.is_ours] = link
-        target = self._targets.get(hello.store)
-        if link.is_ours and target is not None:
-            target.link, target.linked_address, target.attempt, target.trouble = link, link.peer, None, ""
-        for other in older:
-            if other.is_ours == link.is_ours or other.member.life < hello.life:
-                self._finish(other, "a newer link takes its place")
-        self._listener.link_up(link)
+        self._take_messages(link)
 
     def _finish(self, link: TcpLink, reason: str) -> None:
         if link.stage is Stage.DOWN:
             return
-        was_up = link.stage is Stage.UP
+        was_up = link.is_up
         self._selector.unregister(link.sock)
+        self._remove(link, reason)
         link.shut(reason)
-        del self._links[link]
-        target = self._targets.get(link.target or "")
-        if target is not None and link in (target.attempt, target.link):
-            is_former = link.handshake is not None and link.handshake.is_former
-            target.is_former = is_former and not self._is_introduced(target.store)
-        if target is not None and target.attempt is link:
-            target.attempt = None
-            self._failed(target, reason)
-        elif target is not None and target.link is link:
-            target.link = None
-            if self._now() - link.up_at >= self._settings.pause_seconds_max:
-                target.failures = 0
-            self._failed(target, reason)
         if was_up:
-            if self._up.get((link.member.store, link.is_ours)) is link:
-                del self._up[link.member.store, link.is_ours]
             try:
                 self._listener.link_down(link, link.ended_by or reason)
             except Exception:

@@ -18,8 +18,8 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Final
 
-from tandemmq.broker.replication.handshake import Introduction
-from tandemmq.broker.replication.messages import HANDSHAKE_BYTES_MAX, FrameReader, Message, encode_parts
+from tandemmq.broker.replication.link_table import Connection
+from tandemmq.broker.replication.messages import Message, encode_parts
 from tandemmq.broker.replication.network import Member
 
 RECEIVED_BYTES_MAX: Final = 256 << 10  # in one call
@@ -36,27 +36,16 @@ class Stage(Enum):
     DOWN = auto()
 
 
-class TcpLink:
-    """A connection to a member. ``attend`` makes the network's thread look at this link; from any thread.
-
-    ``member`` is set when the link is up. Other modules than the network use only what is in ``network.Link``; the rest
-    is used on the network's thread.
-    """
-
-    member: Member
+class TcpLink(Connection):
+    """A connection to a member. ``attend`` makes the network's thread look at this link; from any thread."""
 
     def __init__(
         self, sock: socket.socket, *, target: str | None, peer: str, attend: Callable[[TcpLink], object]
     ) -> None:
+        super().__init__(target, peer)
         self.sock = sock
-        self.target = target  # the store that was dialed; None: the peer dialed us
-        self.peer = peer  # address of the peer, for logs
         self.stage = Stage.CONNECTING
         self.deadline: float | None = None  # time by which the link must be up
-        self.up_at = 0.0
-        self.handshake: Introduction | None = None
-        self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
-        self.ended_by: str | None = None  # reason: a close, or a failure of the socket
         self._attend = attend
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -66,11 +55,7 @@ class TcpLink:
         self._must_read_first = False
 
     def __str__(self) -> str:
-        return f"{self.member.node} at {self.peer}" if self.stage is Stage.UP else self.peer
-
-    @property
-    def is_ours(self) -> bool:
-        return self.target is not None
+        return f"{self.member.node} at {self.peer}" if self.is_up else self.peer
 
     # ---- any thread
 
@@ -114,6 +99,10 @@ class TcpLink:
         self._attend(self)
 
     # ---- the network's thread
+
+    def come_up(self, member: Member, now: float) -> None:
+        super().come_up(member, now)
+        self.stage, self.deadline = Stage.UP, None
 
     @property
     def wants_to_write(self) -> bool:

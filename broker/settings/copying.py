@@ -105,14 +105,6 @@ class SettingsCopy(Generic[Source, Target]):
         copied = {name: one.converted(getattr(values, one.key)) for name, one in self._copied.items()}
         return self.target(**copied, **computed)
 
-    def defaults(self) -> dict[str, object]:
-        """Return the values of the copied fields when the operator sets nothing."""
-        keys = self.section.model_fields
-        return {
-            name: one.converted(keys[one.key].get_default(call_default_factory=True))
-            for name, one in self._copied.items()
-        }
-
 
 class _Copied(NamedTuple):
     """Copy rule of one value. ``unlimited``: the number that means "no such bound", which becomes ``no_bound``."""

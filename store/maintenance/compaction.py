@@ -45,6 +45,16 @@ STEP_BYTES = 256 << 10
 STEP_RECORDS = 500
 
 
+def bound_bytes(live_bytes: int, file_length: int) -> int:
+    """Return the largest size of a journal that compaction accepts."""
+    return int(FACTOR * live_bytes) + FILES_BEYOND * file_length
+
+
+def is_sparse(live_bytes: int, size: int) -> bool:
+    """Return whether a requested compaction empties a file of that size."""
+    return live_bytes < DENSE_SHARE * size
+
+
 class CompactionReport(NamedTuple):
     """Result of a compaction. ``files`` were emptied; the next checkpoint removes them."""
 
@@ -71,7 +81,7 @@ def plan(
     """
     disk = sum(sizes.values())
     live = sum(min(held.live_bytes, sizes.get(file, 0)) for file, held in files.items())
-    bound = FACTOR * live + FILES_BEYOND * file_length
+    bound = bound_bytes(live, file_length)
     if disk <= bound:
         return ()
     by_share = sorted((files[file].live_bytes / max(size, 1), file) for file, size in sizes.items() if file < before)
@@ -105,7 +115,7 @@ def sparse(
         file
         for file in sorted(sizes)
         if file < before
-        and files[file].live_bytes < DENSE_SHARE * sizes[file]
+        and is_sparse(files[file].live_bytes, sizes[file])
         and (files[file].live > 0 or file in held_by_records)
     )
 

@@ -19,7 +19,7 @@ from tandemmq.journal.errors import JournalError, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import offset_of
 from tandemmq.journal.reader import JournalReader
-from tandemmq.store.maintenance.compaction import FACTOR, FILES_BEYOND
+from tandemmq.store.maintenance.compaction import bound_bytes
 from tandemmq.store.records.commands import added, decode
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.headers import EpochHistory
@@ -82,7 +82,7 @@ def explain(
         raise NoSuchFile(only, place.files.directory)
     graph = Graph(facts, epoch_history)
     live_bytes = sum(min(known.live_bytes, known.size) for known in facts.files.values())
-    bound = int(FACTOR * live_bytes) + FILES_BEYOND * place.file_length
+    bound = bound_bytes(live_bytes, place.file_length)
     holders_max = HOLDERS_MAX if only is None else HOLDERS_OF_ONE_FILE_MAX
     described = []
     with closing(JournalReader(place.files)) as reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandemmq.store.maintenance.compaction import DENSE_SHARE
+from tandemmq.store.maintenance.compaction import is_sparse
 from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.tools.why.facts import Facts
 from tandemmq.store.tools.why.graph import Graph
@@ -33,15 +33,12 @@ def verdict(facts: Facts, graph: Graph, epoch_history: EpochHistory, file: int) 
         why.roots = sorted(graph.roots[file])
         why.moves = sum(facts.files[root].live_bytes for root in why.roots)
         why.frees = sum(facts.files[gone].size for gone in graph.freed_with(set(why.roots)))
-        why.may_compact = bool(why.roots) and all(_is_sparse(facts, root) for root in why.roots)
+        why.may_compact = bool(why.roots) and all(
+            root < facts.tail and is_sparse(facts.files[root].live_bytes, facts.files[root].size) for root in why.roots
+        )
     elif why.state == RECLAIMABLE:
         why.frees = known.size
     return why
-
-
-def _is_sparse(facts: Facts, file: int) -> bool:
-    """Return whether a requested compaction empties it."""
-    return file < facts.tail and facts.files[file].live_bytes < DENSE_SHARE * facts.files[file].size
 
 
 def _state_of(facts: Facts, file: int) -> str:

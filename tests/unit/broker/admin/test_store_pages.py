@@ -14,6 +14,7 @@ from tandemmq.broker.admin.journal_figures import OTHERS, OWNERS_MAX, journal_fi
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.store_pages import StorePages
 from tandemmq.broker.core.slices import Work, at_once
+from tandemmq.journal.files import JournalFiles
 from tandemmq.store.operations import AddMessage, Operation, RemoveMessage
 from tandemmq.store.records.commands import encode_add, encode_remove
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
@@ -22,6 +23,7 @@ from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tandemmq.store.tools.check import check
+from tandemmq.store.tools.why.explain import Place
 from tests.support.store.store_harness import KIB, Q, Term
 
 FILE_BYTES = 64 * KIB
@@ -109,7 +111,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 @pytest.fixture
 async def client(broker: Broker) -> AsyncIterator[aiohttp.ClientSession]:
-    pages = StorePages(broker.directory, FILE_BYTES, lambda: broker.store, lambda: broker.status, broker.details)
+    place = Place(JournalFiles(broker.directory), FILE_BYTES, True)
+    pages = StorePages(lambda name: place, lambda: broker.store, lambda: broker.status, broker.details)
     server = AdminServer("127.0.0.1", 0, lambda: broker.status, pages.routes())
     await server.start()
     async with aiohttp.ClientSession(server.url, trust_env=False) as client:

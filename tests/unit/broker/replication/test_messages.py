@@ -75,7 +75,7 @@ BY_KIND: dict[tuple[Any, str], st.SearchStrategy[Any]] = {
     (m.Fetch, "set"): ids,
     (m.Begin, "end"): pairs,
 }
-KINDS = [kind for _, _, kind, _ in m._TABLE]
+KINDS = [kind for _, _, kind in m._TABLE]
 
 
 def of_kind(kind: Any) -> st.SearchStrategy[Message]:
@@ -334,5 +334,5 @@ def test_the_names_are_those_of_the_document() -> None:
     with open("docs/formats/replication.md", encoding="utf-8") as page:
         rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in page if line.startswith("| ")]
     said = {(int(number), name) for number, name in rows if number.isdigit()}
-    assert said == {(code, name) for code, name, _, _ in m._TABLE}
+    assert said == {(code, name) for code, name, _ in m._TABLE}
     assert m.name_of(m.Status()) == "STATUS"

@@ -25,7 +25,9 @@ OTHER_DEFAULTS = {
 def test_where_a_default_stands_twice_both_are_the_same(copy: SettingsCopy[Any, Any]) -> None:
     usual = {field.name: field.default for field in dataclasses.fields(copy.target)}
     others = {name for target, name in OTHER_DEFAULTS if target == copy.target.__name__}
-    for name, value in copy.defaults().items():
+    keys = copy.section.model_fields
+    for name, one in copy._copied.items():
+        value = one.converted(keys[one.key].get_default(call_default_factory=True))
         if usual[name] is not dataclasses.MISSING:
             assert (value == usual[name]) == (name not in others), f"{copy.target.__name__}.{name}"
             assert type(value) is type(usual[name]), f"{copy.target.__name__}.{name}"
