@@ -195,12 +195,8 @@ GROUPS: Final = {
     "redeliveryPolicy (`[destinations.redelivery]`)": REDELIVERY,
     "slowConsumerStrategy (`[destinations.slow_consumer_strategy]`)": SLOW_CONSUMER,
     "pendingMessageLimitStrategy (`[destinations.pending_message_limit_strategy]`)": PENDING_LIMIT,
-    "messageEvictionStrategy (`[destinations.message_eviction_strategy]`)": properties(
-        f"{PREFIX}.message_eviction_strategy", _EVICTION
-    ),
-    "subscriptionRecoveryPolicy (`[destinations.subscription_recovery_policy]`)": properties(
-        f"{PREFIX}.subscription_recovery_policy", _RECOVERY
-    ),
+    "messageEvictionStrategy (`[destinations.message_eviction_strategy]`)": EVICTION,
+    "subscriptionRecoveryPolicy (`[destinations.subscription_recovery_policy]`)": RECOVERY,
 }
 ALL: Final = tuple(found for group in GROUPS.values() for found in group)
 #: Attributes that are not plain settings here, by key.

@@ -1,4 +1,4 @@
-"""The links of a node: which stores it dials, whom it greets and admits, and which links are up.
+"""The links of a node: which stores it dials, which nodes it admits, and which links are up.
 
 For each store at most one link of each direction is up. A newer link replaces an older one, since a peer that lost its
 power leaves a connection that looks alive. A subclass carries the bytes: over TCP (``tcp``), or in the simulator.

@@ -58,7 +58,7 @@ class SettingsCopy(Generic[Source, Target]):
 
     ``computed``: fields of the target that the caller gives, with the reason why the section's value alone is not
     enough. ``constant``: fields of the target that no setting changes: they keep their default. ``elsewhere``: keys of
-    the section that the target does not use, with the module that reads them.
+    the section that the target does not use, with the module that reads them. ``copied``: the rule of each other field.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SettingsCopy(Generic[Source, Target]):
         hints = get_type_hints(target)
         kinds = {field.name: _kinds(hints[field.name]) for field in fields(target)}
         self._computed: Final = {name: kinds[name] for name in computed if name in kinds}
-        self._copied: Final[dict[str, _Copied]] = {}
+        self.copied: Final[dict[str, _Copied]] = {}
 
         key_of = {name: name if name in keys else name.removesuffix(SECONDS) for name in kinds if name not in constant}
         taken = {*key_of.values(), *elsewhere}
@@ -93,7 +93,7 @@ class SettingsCopy(Generic[Source, Target]):
             if copied is None:
                 wrong.append(f"{section.__name__}.{key} has another type than {target.__name__}.{name}")
             else:
-                self._copied[name] = copied
+                self.copied[name] = copied
         if wrong:
             raise SettingsMismatch("; ".join(wrong))
 
@@ -102,7 +102,7 @@ class SettingsCopy(Generic[Source, Target]):
         assert computed.keys() == self._computed.keys(), f"computed: {list(self._computed)}, not {list(computed)}"
         for name, value in computed.items():
             assert isinstance(value, tuple(self._computed[name])), f"{name} cannot be {value!r}"
-        copied = {name: one.converted(getattr(values, one.key)) for name, one in self._copied.items()}
+        copied = {name: one.converted(getattr(values, one.key)) for name, one in self.copied.items()}
         return self.target(**copied, **computed)
 
 

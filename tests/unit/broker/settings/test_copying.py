@@ -26,7 +26,7 @@ def test_where_a_default_stands_twice_both_are_the_same(copy: SettingsCopy[Any, 
     usual = {field.name: field.default for field in dataclasses.fields(copy.target)}
     others = {name for target, name in OTHER_DEFAULTS if target == copy.target.__name__}
     keys = copy.section.model_fields
-    for name, one in copy._copied.items():
+    for name, one in copy.copied.items():
         value = one.converted(keys[one.key].get_default(call_default_factory=True))
         if usual[name] is not dataclasses.MISSING:
             assert (value == usual[name]) == (name not in others), f"{copy.target.__name__}.{name}"
