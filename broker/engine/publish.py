@@ -455,8 +455,8 @@ def _is_wide(target: Target) -> TypeGuard[Topic]:
 
 
 def _is_for_later(message: Message, target: Target, transaction: TransactionId | None) -> bool:
-    """Return whether the store keeps a message that nobody takes now: one of a branch that is prepared, which its
-    outcome gives to the durable subscriptions of that moment, also under another master."""
+    """Return whether the store keeps a message without a holder: one of a branch that is being prepared. The commit
+    gives it to the durable subscriptions of that moment, also under another master."""
     is_kept = message.persistent and target.destination.kind is DestinationKind.TOPIC
     return is_kept and isinstance(transaction, XaTransactionId)  # prove: prepared-for-later-subscriptions
 

@@ -248,7 +248,7 @@ class Prepared:
     transaction: XaTransactionId
     on_commit: tuple[Effect, ...]
     on_rollback: tuple[Effect, ...]
-    unclaimed: tuple[str, ...]
+    unclaimed: tuple[str, ...] = ()
 
 
 class PromisingTerm(QueuedTerm):

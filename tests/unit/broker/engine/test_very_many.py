@@ -757,6 +757,7 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness
     harness.turn()
     owners, looked = harness.store.owners(), []
     harness.store.owners = lambda: (looked.append(each) or each for each in owners)  # type: ignore[assignment, func-returns-value]
+    harness.store.prepared = lambda: []  # type: ignore[method-assign]  # it looks through the owners
     taken: list[Destinations] = []
 
     def take_over() -> Work[None]:
@@ -765,7 +766,6 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness
     harness.works.append(take_over())
     assert harness.most(lambda: len(looked)) == STEP
     assert len(looked) == 2 * MANY, "queues and durable subscriptions"
-    harness.store.prepared = lambda: []  # type: ignore[method-assign]
     (destinations,) = taken
     engine = Engine(harness.store, harness.settings, Loop(lambda: 0), destinations=destinations)
     assert (len(looked), engine._destinations, engine.memory) == (2 * MANY, destinations, destinations.memory)
