@@ -238,6 +238,64 @@ def test_a_turn_ends_however_many_wait() -> None:
     assert world.turns.waiting == 50
 
 
+class Sender:
+    """Sends one message. Its receipt takes three more steps of the loop: it is handed to the store, the store reports
+    it, and the output is written."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.began = world.now
+        self.waited: float | None = None
+        self.left = 3
+
+    def go_on(self, until: float) -> None:
+        self.world.loop.call_soon(self.step)
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left:
+            self.world.loop.call_soon(self.step)
+        else:
+            self.waited = self.world.now - self.began
+
+
+def test_a_receipt_does_not_wait_at_each_step_for_those_who_had_their_slice() -> None:
+    world = World()
+    for _ in range(50):
+        Worker(world, "x", 1.0).begin()
+    for _ in range(100):
+        world.turn()
+    for turn in range(30):
+        for _ in range(turn % 3):
+            world.turn()
+        sender = Sender(world)
+        world.turns.wait(sender, has_spent=False)
+        while sender.waited is None:
+            world.turn()
+        # The rest of the turn in which it is served, and the turn in which the store has it.
+        assert sender.waited <= 2 * TURN_SECONDS + 1e-6
+
+
+def test_an_error_in_a_turn_does_not_end_the_turns() -> None:
+    class Failing:
+        def go_on(self, until: float) -> None:
+            raise RuntimeError
+
+    world = World()
+    Worker(world, "x", 1.0).begin()
+    world.turns.wait(Failing(), has_spent=False)
+    world.turns.wait(Failing(), has_spent=True)
+    errors = 0
+    for _ in range(30):
+        try:
+            world.turn()
+        except RuntimeError:
+            errors += 1
+    assert errors == 2
+    assert world.turns.waiting == 1
+    assert "x" in [name for _ in range(3) for name in world.turn()]
+
+
 def test_an_idle_loop_is_left_alone() -> None:
     world = World()
     Worker(world, "x", 2 * TURN_SECONDS).begin()
