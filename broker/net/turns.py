@@ -5,9 +5,9 @@ A connection parses its input for ``SLICE_SECONDS`` at most, and ``TURN_BYTES_MA
 meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
 the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
 
-Between these two parts of a turn the loop carries out all that is ready: what the first part gave to the store is
-handed over, and receipts for what it stored are written. So a client that sends little waits for the second part about
-once for its receipt, and not at each step of the loop that leads to it.
+Before the next turn of connections that wait, the loop carries out all that is ready: it takes in what the store
+reports, and writes the receipts. So a client that sends little does not wait for the others at each step to its
+receipt.
 """
 
 from __future__ import annotations
@@ -104,39 +104,32 @@ class Turns:
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin the next turn: those that found no time. The others follow, behind all that is ready."""
+        """Begin the next turn."""
         self._is_called = False
         self._ends = 0.0
         self.number += 1
         if not self._fresh and not self._spent:
             return
-        has_spent = self._is_called = bool(self._spent)  # they end this turn, and request the next one
+        self._is_called = True
         self.begin()
         try:
+            spent = len(self._spent)
             for _ in range(len(self._fresh)):
                 until = self.begin()
                 if not until:
                     break
                 self._fresh.popleft().go_on(until)
-        finally:
-            if has_spent:
-                self._loop.call_soon(self._give_way)
-
-    def _give_way(self) -> None:
-        """Let that come first which became ready meanwhile, such as the output of a report."""
-        self._loop.call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        """Go on with those that had a slice. One of them has its turn, however many found no time: none waits for
-        ever."""
-        spent = len(self._spent)
-        try:
-            self._spent.popleft().go_on(self.clock() + SPENT_SECONDS)
+            # One of the others has its turn, however many found no time: none waits for ever.
+            if spent:
+                self._spent.popleft().go_on(self.clock() + SPENT_SECONDS)
             for _ in range(spent - 1):
                 until = self.begin()
                 if not until:
                     break
                 self._spent.popleft().go_on(min(until, self.clock() + SPENT_SECONDS))
-        finally:  # behind the reports of the store that came meanwhile
-            self._is_called = False
-            self._call()
+        finally:
+            self._loop.call_soon(self._give_way)
+
+    def _give_way(self) -> None:
+        """Request the next turn behind what the ready reports of the store request: writing their receipts."""
+        self._loop.call_soon(self._next)

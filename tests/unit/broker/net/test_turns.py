@@ -259,7 +259,7 @@ class Sender:
             self.waited = self.world.now - self.began
 
 
-def test_a_receipt_waits_once_for_those_who_had_their_slice_and_not_at_each_step() -> None:
+def test_a_receipt_does_not_wait_at_each_step_for_those_who_had_their_slice() -> None:
     world = World()
     for _ in range(50):
         Worker(world, "x", 1.0).begin()
@@ -272,7 +272,7 @@ def test_a_receipt_waits_once_for_those_who_had_their_slice_and_not_at_each_step
         world.turns.wait(sender, has_spent=False)
         while sender.waited is None:
             world.turn()
-        # The part of a turn in which it comes, and the one after it.
+        # The rest of the turn in which it is served, and the turn in which the store has it.
         assert sender.waited <= 2 * TURN_SECONDS + 1e-6
 
 
