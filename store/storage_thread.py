@@ -113,7 +113,6 @@ class StorageThread:
         if queue is not None:
             state.number_ids()
         self._submissions = None if queue is None else Submissions(queue, NewMessages())
-        self._has_more = False  # items were left in the inbox
         self._background = background = Background(threads)
         self._end = JournalEnd(
             promoted.writer,
@@ -301,11 +300,10 @@ class StorageThread:
         served = 0
         item: _Item | None
         try:
-            # prove: inbox-before-queue " and not self._has_more"
-            if self._submissions is not None and not self._has_more and self._end.may_serve:
+            if self._submissions is not None and self._end.may_serve:
                 self._submissions.queue.clear()  # prove: cleared-before-the-inbox order inbox-before-serving
                 item = self._waiting()  # prove: inbox-before-serving
-                if item is None:
+                if item is None:  # prove: inbox-before-queue
                     served = self._serve(self._submissions)
                     item = self._inbox.get_nowait()
             else:
@@ -322,11 +320,10 @@ class StorageThread:
                 else:
                     must_stop = True
                 if len(operations) > self._settings.max_async_jobs:
-                    self._has_more = True
                     break
                 item = self._inbox.get_nowait()
         except Empty:
-            self._has_more = False
+            pass
         self.figures.last_seen_alive = self._clock()
         if self._is_dropped:
             return False

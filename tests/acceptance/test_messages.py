@@ -174,7 +174,6 @@ async def test_messages_pass_between_stomp_and_openwire(broker: BrokerProcess) -
     jms.close()
 
 
-@pytest.mark.promise("scheduled-in-time")
 async def test_a_transaction_of_nothing_is_answered(broker: BrokerProcess) -> None:
     """Alone, and between messages of others. XA: it is read-only, or committed in one phase."""
     assert broker.openwire is not None
@@ -199,6 +198,7 @@ async def test_a_transaction_of_nothing_is_answered(broker: BrokerProcess) -> No
     wire.close()
 
 
+@pytest.mark.promise("scheduled-in-time")
 async def test_a_scheduled_message_comes_after_its_delay_also_after_a_kill(tmp_path: Path) -> None:
     with serving(BrokerProcess(tmp_path / "data", "a")) as (broker,):
         wire = await Wire.open(broker.stomp)

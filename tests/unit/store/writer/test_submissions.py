@@ -251,15 +251,18 @@ def test_copies_of_a_message_for_one_queue_are_both_there(directory: str) -> Non
 
 
 class LateInbox(OsInbox):
-    """Gets an item at the moment when its thread has found it empty; ``late`` puts it."""
+    """Gets an item at the moment when its thread has found it empty; ``late`` puts it. ``empties``: how often it was
+    found empty."""
 
     def __init__(self) -> None:
         self.late: list[Callable[[], object]] = []
+        self.empties = 0
 
     def get_nowait(self) -> Any:
         try:
             return super().get_nowait()
         except Empty:
+            self.empties += 1
             if self.late:
                 self.late.pop()()
             raise
@@ -270,21 +273,42 @@ class LateThreads(OsThreads):
         return LateInbox()
 
 
-def test_what_comes_between_the_inbox_and_the_queue_is_done_before_the_queue_opens(directory: str) -> None:
+@pytest.fixture
+def late(directory: str) -> Iterator[tuple[QueuedTerm, LateInbox]]:
+    """A term whose storage thread is in the queue, and its inbox."""
     settings = replace(SMALL, fence_check_interval=3600.0, clock_mark_interval=3600.0)
     threads = LateThreads()
     term = QueuedTerm.of(Standby(directory, f"{directory}/index", "a", settings, threads=threads), threads)
     term.wait_open()
-    answers: list[Future[int]] = []
     inbox = term.store._storage._inbox
     assert isinstance(inbox, LateInbox)
+    yield term, inbox
+    term.close()
+
+
+def test_what_comes_between_the_inbox_and_the_queue_is_done_before_the_queue_opens(
+    late: tuple[QueuedTerm, LateInbox],
+) -> None:
+    term, inbox = late
+    answers: list[Future[int]] = []
     # The thread looks twice: behind what was served, and before it serves again.
     inbox.late += [lambda: answers.append(term.store.ask(lambda state: 7)), lambda: None]
     term.submissions.queue.interrupt()
     while not answers:
         time.sleep(0.001)
     assert answers[0].result(timeout=30.0) == 7
-    term.close()
+
+
+def test_an_interrupt_is_over_when_its_item_was_taken(late: tuple[QueuedTerm, LateInbox]) -> None:
+    """It came while the thread was not in the queue: the thread goes there without another round."""
+    term, inbox = late
+    before = inbox.empties
+    term.store.ask(lambda state: term.store.ask(lambda state: None)).result(30.0).result(30.0)
+    added = sent(term)
+    while not term.submissions.submit([added]):  # until the queue is open
+        time.sleep(0.001)
+    assert inbox.empties == before + 2
+    term.wait(lambda: added in term.durable_operations)
 
 
 class Tampered(list[AddMessage | RemoveMessage]):
