@@ -70,12 +70,15 @@ OPERATIONS_PER_REPORT_MAX = 500
 BEAT_PART = 0.8
 # More than the bytes of one read.
 _NO_TLS = 1 << 62
+# A shorter read is the last one of its connection in a turn of the loop: its socket had no more.
+LONG_READ_BYTES_MIN = 64 * 1024
 # Reasons why a connection is not read.
 _CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
 _NOT_TO_READ = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
 # Other rare states: input is left for a later turn; the session requested a turn; the socket is not read; the peer does
-# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun.
-_LEFT, _WOKEN, _RESTING, _BEHIND, _DISCONNECT, _NEW = 32, 64, 128, 256, 512, 1024
+# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun; more was read
+# in this turn than a turn's bytes.
+_LEFT, _WOKEN, _RESTING, _BEHIND, _DISCONNECT, _NEW, _SPENT = 32, 64, 128, 256, 512, 1024, 2048
 
 
 class Store(Protocol):
@@ -239,6 +242,7 @@ class Connection:
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
     _tls_read_max: int = field(default=_NO_TLS, init=False)  # the longest that came by TLS
+    _read_bytes_max: int = field(default=LONG_READ_BYTES_MIN, init=False)  # a longer read is noted
     _is_output_counted: bool = field(default=False, init=False)
     _uncounted: int = field(default=0, init=False)  # bytes written since the socket's buffer was looked at
     _unread_bytes: int = field(default=0, init=False)
@@ -361,7 +365,7 @@ class Connection:
         self._engine.opened(self)
         if transport.get_extra_info("ssl_object") is not None:
             self.holder.add(Kind.STATE, TLS_BYTES)
-            self._tls_read_max = 0
+            self._tls_read_max = self._read_bytes_max = 0
         if self.session.pending_bytes:  # some protocols greet first
             self.touch()
 
@@ -372,14 +376,8 @@ class Connection:
         until = turns.begin()
         self._last_received = turns.began
         length = len(data)
-        if self._turn_number == turns.number:
-            self._turn_bytes += length
-        else:
-            self._turn_number = turns.number
-            self._turn_bytes = length
-        if length > self._tls_read_max:
-            self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
-            self._tls_read_max = length
+        if length > self._read_bytes_max:
+            self._note_long_read(length)
         if self._states and not self._is_ready_for(data):
             return
         holder = self.holder
@@ -389,6 +387,19 @@ class Connection:
         else:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
+
+    def _note_long_read(self, length: int) -> None:
+        """Count the buffers of TLS, and the bytes of this turn: only long reads can be more than a turn's."""
+        if length > self._tls_read_max:
+            self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
+            self._tls_read_max = length
+            self._read_bytes_max = min(length, LONG_READ_BYTES_MIN)
+        if self._turn_number != self._turns.number:
+            self._turn_number = self._turns.number
+            self._turn_bytes = 0
+        self._turn_bytes += length
+        if self._turn_bytes > TURN_BYTES_MAX:
+            self._states |= _SPENT
 
     def _is_ready_for(self, data: bytes) -> bool:
         """Return whether ``data`` may be parsed at once. If not, it is kept, or the connection is over."""
@@ -431,8 +442,8 @@ class Connection:
         states = self._states
         if self.is_closing or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
             return
-        self._states = states & ~_WOKEN
-        self._turn_number, self._turn_bytes = self._turns.number, 0
+        self._states = states & ~(_WOKEN | _SPENT)
+        self._turn_number = -1
         try:
             self._understand(b"", self._turns.clock(), until)
         except Exception:
@@ -443,55 +454,55 @@ class Connection:
         """Carry out the commands in ``data``, behind the input that waited; until the clock shows ``until``, then wait.
         It shows ``began`` now."""
         self._is_understanding = True
-        engine, session, rest = self._engine, self.session, self._rest
-        handle, store, clock = engine.handle, engine.store, self._turns.clock
-        apart = CLOCK.apart
+        engine, session = self._engine, self.session
+        store = engine.store
         handed_over = store.handed_over
         fed_bytes = len(data)
         while True:
+            apart = CLOCK.apart
             commands = session.receive(data)
             for command in commands:
-                handle(self, command)
+                engine.handle(self, command)
                 if self.is_closing:
                     return
-            ended = clock()
+            ended = self._turns.clock()
             took = ended - began
             self.holder.busy += took - CLOCK.apart + apart
             if took >= OVERLONG_SECONDS:  # the condition of ``took``, without a call for each piece
                 self._turns.took(took, self, commands)
-            has_more = session.has_more or rest is not None
+            has_more = session.has_more or self._rest is not None
             if not has_more or ended >= until or self._states & _NOT_TO_READ:
                 break
             began = ended
-            apart = CLOCK.apart
             data = b""
-            if rest is not None and not session.has_more:
-                data = rest.popleft()
+            if not session.has_more:
+                data = self._next_of_rest()
                 fed_bytes = len(data)
-                self.holder.add(Kind.INPUT, -fed_bytes)
-                if not rest:
-                    self._rest = rest = None
         if session.pending_bytes and not self._is_dirty:
             self.touch()  # answers of the session itself
-        if session.has_more or self._fed_bytes:
-            self._note_fed(fed_bytes)
-        if not session.has_more and not self.is_closing:
-            unfinished_bytes = session.unfinished_bytes
-            if unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes:
-                self._unfinished.note(self, unfinished_bytes)
+        if has_more or self._fed_bytes or session.unfinished_bytes or self._unfinished.bytes:
+            self._note_input(fed_bytes)
         # It has its share of the store's work; beyond that it waits for the next report, which its own work brings.
-        used = store.handed_over - handed_over
-        if self._share_report == engine.reports:
-            used += self._share_used
-        else:
+        if self._share_report != engine.reports:
             self._share_report = engine.reports
-        self._share_used = used
+            self._share_used = 0
+        self._share_used = used = self._share_used + store.handed_over - handed_over
         if (used > OPERATIONS_PER_REPORT_MAX or engine.is_congested) and not self._states & _CONGESTION:
             self._states |= _CONGESTION
             self._outbox.hold(self)
-        if self._states or has_more or self._turn_bytes > TURN_BYTES_MAX:
+        if has_more or self._states:
             self._end_turn(has_more)
         self._is_understanding = False
+
+    def _next_of_rest(self) -> bytes:
+        """Return the first piece that was kept, and keep it no more."""
+        rest = self._rest
+        assert rest is not None, "there are pieces"
+        data = rest.popleft()
+        self.holder.add(Kind.INPUT, -len(data))
+        if not rest:
+            self._rest = None
+        return data
 
     def _end_turn(self, has_more: bool) -> None:
         """End a turn that leaves input (``has_more``), or that ends in a rare state."""
@@ -502,19 +513,24 @@ class Connection:
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
             has_more = self.session.has_more
-        if has_more or self._turn_bytes > TURN_BYTES_MAX:
-            self._states |= _LEFT
+        if has_more or self._states & _SPENT:
+            self._states = self._states & ~_SPENT | _LEFT
         else:
             self._states &= ~_LEFT
         self._settle(has_spent=True)
 
-    def _note_fed(self, count: int) -> None:
-        """Count ``count`` bytes, which the session got last; 0: nothing more since."""
+    def _note_input(self, count: int) -> None:
+        """Count the session's input: ``count`` bytes, which it got last (0: nothing more since), while some of them are
+        not parsed; else those of a frame that is not whole."""
         if self.is_closing:
             return
-        count = (count or self._fed_bytes) if self.session.has_more else 0
-        self.holder.add(Kind.INPUT, count - self._fed_bytes)
-        self._fed_bytes = count
+        session = self.session
+        if session.has_more or self._fed_bytes:
+            count = (count or self._fed_bytes) if session.has_more else 0
+            self.holder.add(Kind.INPUT, count - self._fed_bytes)
+            self._fed_bytes = count
+        if not session.has_more and (session.unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes):
+            self._unfinished.note(self, session.unfinished_bytes)
 
     def _settle(self, *, has_spent: bool) -> None:
         """Wait for a turn if input is left, and read if none is, as far as the engine lets it."""
@@ -606,13 +622,23 @@ class Connection:
         return written
 
     def _write(self, now: float) -> int:
-        session, transport = self.session, self._transport
-        count = session.pending_bytes
+        transport = self._transport
+        count = self.session.pending_bytes
         if not count or transport is None:
             return 0
+        self._last_sent = now
+        self._uncounted += count
+        if self._uncounted < COUNTED_BYTES_MIN and not self._is_output_counted and not self._states & _BEHIND:
+            transport.write(self.session.take())
+        else:
+            self._write_counted(transport, count)
+        return count
+
+    def _write_counted(self, transport: asyncio.Transport, count: int) -> None:
+        """Write the session's output of ``count`` bytes, and count what the socket does not take."""
+        session = self.session
         was_behind = self._states & _BEHIND
         is_uncounted = False
-        self._uncounted += count
         if self._uncounted >= COUNTED_BYTES_MIN:
             self._uncounted = 0
             is_uncounted = transport.get_write_buffer_size() > 0
@@ -624,7 +650,6 @@ class Connection:
             self._write_parts(transport, session.take_parts())
         if is_uncounted or self._is_output_counted:
             self.note_output()
-        self._last_sent = now
         if was_behind:
             self._unread_bytes += count
             if self._unread_bytes > self._limits.unread_bytes_max:
@@ -635,7 +660,6 @@ class Connection:
                     extra=log_events.CLIENT_DOES_NOT_READ,
                 )
                 self.abort()
-        return count
 
     def _write_parts(self, transport: asyncio.Transport, parts: Sequence[bytes | memoryview]) -> None:
         if transport.get_extra_info("sslcontext") is not None:  # encrypted bytes are not shared
