@@ -34,6 +34,8 @@ UNREADABLE = LimitedLog(logging.getLogger(__name__))
 _SIZE = struct.Struct(">i")
 # size, type; no command id and no required response instead of the producer's
 _HEAD = struct.Struct(">iBxxxxx")
+_TYPE_END: int = loose.FRAME_SIZE
+_NO_COMMAND = bytes(PRODUCER_AT - _TYPE_END)
 
 
 # Maximum of brokers in the path or cluster of a client's message: ActiveMQ's networks have some.
@@ -240,21 +242,27 @@ def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> A
     data = frame if isinstance(frame, bytes) else frame.getvalue()
     try:
         marks, stop, producer_id = read_fields(message, data, OPENWIRE_VERSION, PATH_MAX)
-        _, transaction_at, original_at, _, sequence_at, group_at, _, content_at = marks[:8]
-        properties_at, _, counter_at, arrival_at, in_time_at = marks[8:]
+        (
+            _, transaction_at, original_at, _, sequence_at, group_at, _, content_at, properties_at, _, counter_at,
+            arrival_at, in_time_at,
+        ) = marks  # fmt: skip
         transaction: TransactionId | None = None
-        if data[transaction_at]:
-            transaction, _ = loose.read_transaction_id(data, transaction_at)
-        command_id, is_response_required = _COMMAND.unpack_from(data, loose.FRAME_SIZE)
+        command_id, is_response_required = _COMMAND.unpack_from(data, _TYPE_END)
         removed = original_at - transaction_at + group_at - sequence_at - 10
         time = loose.I64.pack(now_ms)
-        head = (
-            _HEAD.pack(len(data) - 4 - removed, data[4]),
-            data[PRODUCER_AT:transaction_at],
-            loose.NULL,
-            data[original_at:sequence_at],
-            _SEQUENCE.pack(broker_sequence),
-        )
+        head: tuple[bytes, ...]
+        if not removed:  # neither of the transaction ids
+            head = data[:_TYPE_END], _NO_COMMAND, data[PRODUCER_AT:sequence_at], _SEQUENCE.pack(broker_sequence)
+        else:
+            if data[transaction_at]:
+                transaction, _ = loose.read_transaction_id(data, transaction_at)
+            head = (
+                _HEAD.pack(len(data) - 4 - removed, data[4]),
+                data[PRODUCER_AT:transaction_at],
+                loose.NULL,
+                data[original_at:sequence_at],
+                _SEQUENCE.pack(broker_sequence),
+            )
         if isinstance(frame, bytes):
             # With the body. A slice of a long frame is a view: else three copies would exist for a moment.
             content: bytes | memoryview = data if arrival_at < VIEWED_BYTES_MIN else memoryview(data)

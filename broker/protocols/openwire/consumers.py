@@ -112,11 +112,12 @@ class Consumer:
 
     def acknowledge(self, message_id: str) -> int | None:
         """Forget the delivery of that message, and return its tag; None if it needs the full check."""
-        tag = self._tags.get(message_id)
-        if tag is not None and not self.is_lenient and len(self._tags) == len(self._unacked):
-            self._forget(tag)
-            return tag
-        return None
+        tags, unacked = self._tags, self._unacked
+        tag = tags.get(message_id)
+        if tag is None or self.is_lenient or len(tags) != len(unacked):
+            return None
+        del tags[message_id], unacked[tag]
+        return tag
 
     def count(self, first: int, last: int) -> int:
         """Return how many deliveries from ``first`` (0: the oldest) to ``last`` wait for an acknowledgement."""

@@ -344,13 +344,14 @@ class Conversation:
         """Read a MessageAck of the usual form like ``commands_of``, without the way through the schema; None: see
         there."""
         single = read_single_ack(frame)
-        consumer = None if single is None else self._by_wire_id.get(single.consumer)
-        if single is None or consumer is None:
+        if single is None:
             return None
-        tag = consumer.acknowledge(single.message_id)
-        if tag is None:
+        wire_id, message_id, receipt = single
+        consumer = self._by_wire_id.get(wire_id)
+        if consumer is None:
             return None
-        return Ack(consumer.id, tag, None, single.command_id if single.is_response_required else None)
+        tag = consumer.acknowledge(message_id)
+        return None if tag is None else Ack(consumer.id, tag, None, receipt)
 
     def _pull(self, command: schema.MessagePull, receipt: int | None) -> list[Command]:
         consumer = self._consumer(command.consumer_id)
