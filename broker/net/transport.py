@@ -13,14 +13,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import SHARE, TLS_BUFFERS, TLS_BYTES, Holder, Kind, Memory
 from tandemmq.broker.core.slices import CLOCK
-from tandemmq.broker.net.turns import OVERLONG_SECONDS, TURN_BYTES_MAX, Turns
+from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
 from tandemmq.broker.protocols.output import asleep
@@ -56,29 +56,40 @@ class TransportLimits(NamedTuple):
     look_seconds: float = 10.0
 
 
-DEFAULT_LIMITS = TransportLimits()
+DEFAULT_LIMITS: Final = TransportLimits()
 # So much is written in the pieces that it is made of, which are not copied: other connections may write the same ones.
-LONG_BYTES_MIN = 512 * 1024
+LONG_BYTES_MIN: Final = 512 * 1024
 # So much is written in one turn of the loop, plus the output of one connection. The kernel takes 1 to 5 ms for it.
-FLUSH_BYTES_MAX = 1 << 20
+FLUSH_BYTES_MAX: Final = 1 << 20
 # A connection that has more to write than this comes behind those that have less.
-SHORT_BYTES_MAX = 64 * 1024
+SHORT_BYTES_MAX: Final = 64 * 1024
 # So much one connection may give the store to do between two of its reports: commands of others wait behind it.
 # While one batch is on its way to the disk the next is made, so twice as much is under way of one that never pauses.
-OPERATIONS_PER_REPORT_MAX = 500
+OPERATIONS_PER_REPORT_MAX: Final = 500
 # A heart-beat is sent after such a part of its interval: it comes in time also over a slow network.
-BEAT_PART = 0.8
-# More than the bytes of one read.
-_NO_TLS = 1 << 62
+BEAT_PART: Final = 0.8
+# More than the bytes of any read or output.
+_UNBOUNDED: Final = 1 << 62
 # A shorter read is the last one of its connection in a turn of the loop: its socket had no more.
-LONG_READ_BYTES_MIN = 64 * 1024
+LONG_READ_BYTES_MIN: Final = 64 * 1024
 # Reasons why a connection is not read.
-_CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
-_NOT_TO_READ = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
+_CONGESTION: Final = 1
+_STOPPED: Final = 2
+_UNFINISHED: Final = 4
+_UNREAD: Final = 8
+_ENDED: Final = 16
+_NOT_TO_READ: Final = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
 # Other rare states: input is left for a later turn; the session requested a turn; the socket is not read; the peer does
 # not read; the command for the end of the input is not carried out yet; the heart-beats have not begun; more was read
-# in this turn than a turn's bytes.
-_LEFT, _WOKEN, _RESTING, _BEHIND, _DISCONNECT, _NEW, _SPENT = 32, 64, 128, 256, 512, 1024, 2048
+# in this turn than a turn's bytes; UnfinishedInput counts a frame that is not whole.
+_LEFT: Final = 32
+_WOKEN: Final = 64
+_RESTING: Final = 128
+_BEHIND: Final = 256
+_DISCONNECT: Final = 512
+_NEW: Final = 1024
+_SPENT: Final = 2048
+_PARTIAL: Final = 4096
 
 
 class Store(Protocol):
@@ -86,6 +97,9 @@ class Store(Protocol):
 
     # Number of operations that it got so far, of all connections.
     handed_over: int
+
+    @property
+    def is_congested(self) -> bool: ...
 
     def may_speak(self) -> bool:
         """Return whether this broker may write to its clients: called once a turn (``Store.may_speak``)."""
@@ -103,9 +117,9 @@ class Engine(Protocol):
     @property
     def memory(self) -> Memory: ...
 
-    @property
-    def is_congested(self) -> bool:
-        """True if connections should stop reading until ``Outbox.resume_reading`` is called."""
+    # Where the engine is behind with reports of the store, or the store is congested, connections stop reading until
+    # ``Outbox.resume_reading`` is called.
+    is_behind: bool
 
     @property
     def reports(self) -> int:
@@ -129,8 +143,8 @@ class Outbox:
     _loop: asyncio.AbstractEventLoop
     _engine: Engine
     _dirty: list[Connection] = field(default_factory=list, init=False)
-    # Of the dirty ones, those that have much output.
-    _long: deque[Connection] = field(default_factory=deque, init=False)
+    # Of the dirty ones, those that have much output: ``Connection.flush`` puts them here.
+    long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
     _paused: set[Connection] = field(default_factory=set, init=False)
     limited: LimitedLog = field(init=False)
@@ -161,16 +175,14 @@ class Outbox:
         self._is_called = False
         dirty = self._dirty
         self._dirty = []
-        long = self._long
+        long = self.long
         now = self._loop.time()
         left = FLUSH_BYTES_MAX
-        for number, connection in enumerate(dirty):
-            if connection.session.pending_bytes > SHORT_BYTES_MAX:
-                long.append(connection)
-                continue
-            left -= connection.flush(now)
+        rest = iter(dirty)
+        for connection in rest:
+            left -= connection.flush(now, SHORT_BYTES_MAX)
             if left <= 0:
-                self._dirty = dirty[number + 1 :] + self._dirty
+                self._dirty = [*rest, *self._dirty]
                 break
         while long:
             left -= long.popleft().flush(now)
@@ -241,7 +253,7 @@ class Connection:
     _last_received: float = field(default=0.0, init=False)
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
-    _tls_read_max: int = field(default=_NO_TLS, init=False)  # the longest that came by TLS
+    _tls_read_max: int = field(default=_UNBOUNDED, init=False)  # the longest that came by TLS
     _read_bytes_max: int = field(default=LONG_READ_BYTES_MIN, init=False)  # a longer read is noted
     _is_output_counted: bool = field(default=False, init=False)
     _uncounted: int = field(default=0, init=False)  # bytes written since the socket's buffer was looked at
@@ -373,7 +385,9 @@ class Connection:
         if self.is_closing:
             return
         turns = self._turns
-        until = turns.begin()
+        now = turns.clock()
+        if not turns.ends:
+            turns.begin_turn(now)
         self._last_received = turns.began
         length = len(data)
         if length > self._read_bytes_max:
@@ -381,9 +395,10 @@ class Connection:
         if self._states and not self._is_ready_for(data):
             return
         holder = self.holder
-        is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(until or turns.clock())
-        if until and not is_beyond_share:
-            self._understand(data, turns.now, until)
+        is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(now)
+        if now < turns.ends and not is_beyond_share:
+            until = now + SLICE_SECONDS
+            self._understand(data, now, until if until < turns.ends else turns.ends)
         else:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
@@ -457,7 +472,7 @@ class Connection:
         engine, session = self._engine, self.session
         store = engine.store
         handed_over = store.handed_over
-        fed_bytes = len(data)
+        fed = data
         while True:
             apart = CLOCK.apart
             commands = session.receive(data)
@@ -476,23 +491,25 @@ class Connection:
             began = ended
             data = b""
             if not session.has_more:
-                data = self._next_of_rest()
-                fed_bytes = len(data)
+                data = fed = self._next_of_rest()
         if session.pending_bytes and not self._is_dirty:
             self.touch()  # answers of the session itself
-        if has_more or self._fed_bytes or session.unfinished_bytes or self._unfinished.bytes:
-            self._note_input(fed_bytes)
         # It has its share of the store's work; beyond that it waits for the next report, which its own work brings.
         if self._share_report != engine.reports:
             self._share_report = engine.reports
             self._share_used = 0
         self._share_used = used = self._share_used + store.handed_over - handed_over
-        if (used > OPERATIONS_PER_REPORT_MAX or engine.is_congested) and not self._states & _CONGESTION:
+        if used > OPERATIONS_PER_REPORT_MAX or store.is_congested or engine.is_behind:
+            self._hold()
+        if has_more or self._states or session.unfinished_bytes >= COUNTED_BYTES_MIN:
+            self._end_turn(has_more, len(fed))
+        self._is_understanding = False
+
+    def _hold(self) -> None:
+        """Read no more until ``let_go``."""
+        if not self._states & _CONGESTION:
             self._states |= _CONGESTION
             self._outbox.hold(self)
-        if has_more or self._states:
-            self._end_turn(has_more)
-        self._is_understanding = False
 
     def _next_of_rest(self) -> bytes:
         """Return the first piece that was kept, and keep it no more."""
@@ -504,8 +521,10 @@ class Connection:
             self._rest = None
         return data
 
-    def _end_turn(self, has_more: bool) -> None:
-        """End a turn that leaves input (``has_more``), or that ends in a rare state."""
+    def _end_turn(self, has_more: bool, fed_bytes: int) -> None:
+        """End a turn that leaves input (``has_more``), or that ends in a rare state. ``fed_bytes``: those that the
+        session got last; 0: nothing more since the turn before."""
+        self._note_input(fed_bytes)
         if self._states & _NEW and self.session.is_connected:
             self._start_heart_beats()
         if self._states & _BEHIND and self.holder.is_held_back:
@@ -520,8 +539,8 @@ class Connection:
         self._settle(has_spent=True)
 
     def _note_input(self, count: int) -> None:
-        """Count the session's input: ``count`` bytes, which it got last (0: nothing more since), while some of them are
-        not parsed; else those of a frame that is not whole."""
+        """Count the session's input: all ``count`` bytes that it got last while some of them are not parsed (0: it got
+        nothing more); else those of a frame that is not whole."""
         if self.is_closing:
             return
         session = self.session
@@ -529,8 +548,14 @@ class Connection:
             count = (count or self._fed_bytes) if session.has_more else 0
             self.holder.add(Kind.INPUT, count - self._fed_bytes)
             self._fed_bytes = count
-        if not session.has_more and (session.unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes):
+        if session.has_more:
+            return
+        if session.unfinished_bytes >= COUNTED_BYTES_MIN:
+            self._states |= _PARTIAL
             self._unfinished.note(self, session.unfinished_bytes)
+        elif self._states & _PARTIAL:
+            self._states &= ~_PARTIAL
+            self._unfinished.forget(self)
 
     def _settle(self, *, has_spent: bool) -> None:
         """Wait for a turn if input is left, and read if none is, as far as the engine lets it."""
@@ -602,43 +627,47 @@ class Connection:
 
     # ---- what the server and its outbox call
 
-    def flush(self, now: float) -> int:
+    def flush(self, now: float, bytes_max: int = _UNBOUNDED) -> int:
         """Write the session's output, and return its number of bytes; a connection where that leads to an error hangs
-        up. ``now`` is the loop's time."""
+        up. If there are more than ``bytes_max``, wait behind those with less. ``now`` is the loop's time."""
+        session, transport = self.session, self._transport
+        count = session.pending_bytes
+        if count > bytes_max:
+            self._outbox.long.append(self)
+            return 0
         self._is_dirty = False
         try:
             if self._must_close:
                 self.close()
-            if self.is_closing:
                 return 0
-            written = self._write(now)
-            if written >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
+            if self.is_closing or transport is None or not count:
+                return 0
+            uncounted = self._uncounted + count
+            if uncounted < COUNTED_BYTES_MIN and not self._is_output_counted and not self._states & _BEHIND:
+                self._uncounted = uncounted
+                self._last_sent = now
+                transport.write(session.take())
+            else:
+                self._write(now)
+            if count >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
                 # is_writable was false for the session's output, which the socket took; or the engine held more for it.
                 self._engine.writable(self)
         except Exception:
             log.exception("%s: hung up, for what it should get %s", self, ERROR_OF_BROKER)
             self.abort()
             return 0
-        return written
-
-    def _write(self, now: float) -> int:
-        transport = self._transport
-        count = self.session.pending_bytes
-        if not count or transport is None:
-            return 0
-        self._last_sent = now
-        self._uncounted += count
-        if self._uncounted < COUNTED_BYTES_MIN and not self._is_output_counted and not self._states & _BEHIND:
-            transport.write(self.session.take())
-        else:
-            self._write_counted(transport, count)
         return count
 
-    def _write_counted(self, transport: asyncio.Transport, count: int) -> None:
-        """Write the session's output of ``count`` bytes, and count what the socket does not take."""
-        session = self.session
+    def _write(self, now: float) -> None:
+        """Write the session's output, and count what the socket does not take."""
+        session, transport = self.session, self._transport
+        count = session.pending_bytes
+        if not count or transport is None:
+            return
+        self._last_sent = now
         was_behind = self._states & _BEHIND
         is_uncounted = False
+        self._uncounted += count
         if self._uncounted >= COUNTED_BYTES_MIN:
             self._uncounted = 0
             is_uncounted = transport.get_write_buffer_size() > 0
@@ -795,9 +824,9 @@ class Connection:
 
 
 # The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
-_TLS_HELLO = b"\x16\x03"
+_TLS_HELLO: Final = b"\x16\x03"
 # Time between two checks whether output that is withheld may be sent; a fence check takes less than a millisecond on a
 # healthy volume.
-_WITHHELD_SECONDS = 0.005
+_WITHHELD_SECONDS: Final = 0.005
 # A heart-beat below twice this is not worth a timer.
-_LOOK_SECONDS_MIN = 0.02
+_LOOK_SECONDS_MIN: Final = 0.02
