@@ -15,43 +15,44 @@ Most messages leave most fields out, and the rest has one layout: two structures
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from tandemmq.store.records import loose
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import BodyKind, Destination, Message
 from tandemmq.store.records.remembered import remember
 
-PRODUCER_AT: int = loose.FRAME_SIZE + 5  # command id, response required
-RAW_VERSIONS = range(10, 13)  # those whose messages have the layout of version 11
+PRODUCER_AT: Final[int] = loose.FRAME_SIZE + 5  # command id, response required
+RAW_VERSIONS: Final = range(10, 13)  # those whose messages have the layout of version 11
 
 # Beginnings of: destination, transaction id, original destination, message id, its broker sequence, group id,
 # persistent, content, properties, data structure, redelivery counter, arrival, broker in time. Some fields end where
 # the next begins: the transaction id at the original destination, for example.
 Marks = tuple[int, ...]
 
-_KINDS = {int(kind): kind for kind in BodyKind}
-_DELIVERY = struct.Struct(">?qb")
+_KINDS: Final = {int(kind): kind for kind in BodyKind}
+_DELIVERY: Final = struct.Struct(">?qb")
 # from the original transaction id to the type, without any object or string
-_PLAIN_MIDDLE = struct.Struct(">BBiB?qbBqB")
-_PLAIN_MIDDLE_BYTES: int = _PLAIN_MIDDLE.size
-_PLAIN_MIDDLE_PERSISTENT = 7
+_PLAIN_MIDDLE: Final = struct.Struct(">BBiB?qbBqB")
+_PLAIN_MIDDLE_BYTES: Final[int] = _PLAIN_MIDDLE.size
+_PLAIN_MIDDLE_PERSISTENT: Final = 7
 # from the data structure to the end, in the same way
-_PLAIN_END = struct.Struct(">BBBiBqBBBBqqB")
-_PLAIN_END_BYTES: int = _PLAIN_END.size
-_PLAIN_END_COUNTER = 3
-_PLAIN_END_ARRIVAL = 8
-_PLAIN_END_IN_TIME = 20
+_PLAIN_END: Final = struct.Struct(">BBBiBqBBBBqqB")
+_PLAIN_END_BYTES: Final[int] = _PLAIN_END.size
+_PLAIN_END_COUNTER: Final = 3
+_PLAIN_END_ARRIVAL: Final = 8
+_PLAIN_END_IN_TIME: Final = 20
 # The first version of OpenWire whose messages contain the broker's time of acceptance.
-BROKER_IN_SINCE = 3
-_MESSAGE_ID_HEAD = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
-_MESSAGE_ID_HEAD_BYTES = len(_MESSAGE_ID_HEAD)
-_PRODUCER_HEAD = bytes((1, loose.PRODUCER_ID, 1))  # an object, with a text
-_PRODUCER_BYTES: int = 5 + loose.PAIR.size  # of the object, without the text
+BROKER_IN_SINCE: Final = 3
+_MESSAGE_ID_HEAD: Final = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
+_MESSAGE_ID_HEAD_BYTES: Final = len(_MESSAGE_ID_HEAD)
+_PRODUCER_HEAD: Final = bytes((1, loose.PRODUCER_ID, 1))  # an object, with a text
+_PRODUCER_BYTES: Final[int] = 5 + loose.PAIR.size  # of the object, without the text
 # The bytes from a producer id to the same producer in the message id, in a message of a client in no transaction ->
 # destination, producer id
-_heads: dict[bytes, tuple[Destination, str]] = {}
+_heads: Final[dict[bytes, tuple[Destination, str]]] = {}
 # Capacity of an array in a frame: stored messages are read without a lower limit.
-_OBJECTS_MAX = 0xFFFF
+_OBJECTS_MAX: Final = 0xFFFF
 
 
 def read_fields(

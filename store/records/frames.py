@@ -10,6 +10,7 @@ import logging
 import struct
 from functools import lru_cache
 from io import BytesIO
+from typing import Final
 
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.records import loose
@@ -29,23 +30,23 @@ from tandemmq.store.records.transactions import TransactionId
 from tandemmq.store.records.utf import is_quick, is_quickly_written, is_utf8, utf8_of_modified
 
 # Any client can send a message of which only the header is valid.
-UNREADABLE = LimitedLog(logging.getLogger(__name__))
+UNREADABLE: Final = LimitedLog(logging.getLogger(__name__))
 
-_SIZE = struct.Struct(">i")
+_SIZE: Final = struct.Struct(">i")
 # size, type; no command id and no required response instead of the producer's
-_HEAD = struct.Struct(">iBxxxxx")
-_TYPE_END: int = loose.FRAME_SIZE
-_NO_COMMAND = bytes(PRODUCER_AT - _TYPE_END)
+_HEAD: Final = struct.Struct(">iBxxxxx")
+_TYPE_END: Final[int] = loose.FRAME_SIZE
+_NO_COMMAND: Final = bytes(PRODUCER_AT - _TYPE_END)
 
 
 # Maximum of brokers in the path or cluster of a client's message: ActiveMQ's networks have some.
-PATH_MAX = 1_000
+PATH_MAX: Final = 1_000
 # Properties that are decoded in some milliseconds: this number, with the values in lists and maps, and texts of the
 # length that ``utf.is_quick`` permits. Fewer bytes than _QUICK_BYTES cannot hold more.
-QUICK_PROPERTIES_MAX = 1_000
+QUICK_PROPERTIES_MAX: Final = 1_000
 # A frame of at least this size is not copied slice by slice.
-VIEWED_BYTES_MIN = 64 * 1024
-_QUICK_BYTES = 1024
+VIEWED_BYTES_MIN: Final = 64 * 1024
+_QUICK_BYTES: Final = 1024
 
 
 class OpenedMessage(Message):
@@ -292,8 +293,8 @@ def _changed(frame: BytesIO, head: bytes, group_at: int, arrival_at: int, in_tim
     return frame.getvalue()
 
 
-_COMMAND = struct.Struct(">i?")
-_SEQUENCE = struct.Struct(">qx")  # and no original transaction id
+_COMMAND: Final = struct.Struct(">i?")
+_SEQUENCE: Final = struct.Struct(">qx")  # and no original transaction id
 
 
 def _open(message: OpenedMessage, raw: bytes, content_at: int, properties_at: int, counter_at: int, stop: int) -> None:
@@ -341,4 +342,4 @@ def frame_of(message: Message) -> bytes:
     return message.raw or _made(message)
 
 
-_made = lru_cache(maxsize=1)(encode_message)
+_made: Final = lru_cache(maxsize=1)(encode_message)

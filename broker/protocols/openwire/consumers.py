@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
+from typing import Final
 
 from tandemmq.broker.protocols.openwire.types import ConsumerId
 from tandemmq.store.records import loose
 from tandemmq.store.records.message import BodyKind, Destination, Message
 
 # RemoveInfo.LAST_DELIVERED_UNKNOWN: it is unknown which messages the application saw.
-LAST_DELIVERED_UNKNOWN = -2
+LAST_DELIVERED_UNKNOWN: Final = -2
 
 # Groups of a consumer that are remembered; a group that was forgotten gets a second first message.
-GROUPS_MAX = 10_000
+GROUPS_MAX: Final = 10_000
 
 # MessageDispatch: data type, command id 0, no response wanted.
-_DISPATCH = bytes((21, 0, 0, 0, 0, 0))
+_DISPATCH: Final = bytes((21, 0, 0, 0, 0, 0))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -178,7 +179,7 @@ class Consumer:
 
 
 # Suffix that loose.producer_key adds to an id without numbers.
-_FOREIGN = ":0:0:0"
+_FOREIGN: Final = ":0:0:0"
 
 
 def _sequence(message: Message) -> int:

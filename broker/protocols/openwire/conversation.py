@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tandemmq.broker.core.commands import (
     Ack,
@@ -46,16 +46,16 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.message_ids import is_of_broker
 
 # Limit of one connection's sessions; for consumers the engine has a bound.
-SESSIONS_MAX = 10_000
-PRODUCERS_MAX = 10_000
+SESSIONS_MAX: Final = 10_000
+PRODUCERS_MAX: Final = 10_000
 # Consumers that the broker ended, and their client has not closed yet; of more, closing them is an error to it.
-ENDED_MAX = 1_000
+ENDED_MAX: Final = 1_000
 # Transactions whose acknowledgements are remembered, the oldest forgotten first: so many are open only if their
 # ends come on other connections.
-TRANSACTIONS_MAX = 10_000
+TRANSACTIONS_MAX: Final = 10_000
 
 # Each connection has it without opening it: advisory consumers use it (ActiveMQConnection).
-CONNECTION_SESSION = -1
+CONNECTION_SESSION: Final = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -421,7 +421,7 @@ class Conversation:
 
 Handler = Callable[[Conversation, Any, int | None], list[Command]]
 
-_HANDLERS: dict[type[schema.Command], Handler] = {
+_HANDLERS: Final[dict[type[schema.Command], Handler]] = {
     schema.MessageAck: Conversation._acknowledge,
     schema.MessagePull: Conversation._pull,
     schema.TransactionInfo: Conversation._transact,

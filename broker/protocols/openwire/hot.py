@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from tandemmq.broker.protocols.openwire.schema import (
     Command,
@@ -27,7 +27,7 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.remembered import remember
 
 # data type -> length of what follows the name in a structure of one name and fixed numbers
-ID_TAILS: dict[int, int] = {
+ID_TAILS: Final[dict[int, int]] = {
     **{loose.DESTINATION_BASE + kind: 0 for kind in range(4)},
     loose.CONNECTION_ID: 0,
     loose.BROKER_ID: 0,
@@ -35,20 +35,20 @@ ID_TAILS: dict[int, int] = {
     loose.CONSUMER_ID: 16,
     loose.PRODUCER_ID: 16,
 }
-STRING_HEAD = 3  # present, length
+STRING_HEAD: Final = 3  # present, length
 # such structures as they stand, data type first -> their values
-KNOWN_IDS: dict[bytes, Any] = {}
+KNOWN_IDS: Final[dict[bytes, Any]] = {}
 
-_HEAD = struct.Struct(">xxxxxi?")
-_HEAD_BYTES: int = _HEAD.size
-_END = struct.Struct(">i?")
-_MESSAGE_ID = bytes((1, loose.MESSAGE_ID, 0, 1, loose.PRODUCER_ID))  # no text, a producer
-_PRODUCER = 3  # where in it the producer begins
-_SINGLE_END = _END.pack(1, False)
+_HEAD: Final = struct.Struct(">xxxxxi?")
+_HEAD_BYTES: Final[int] = _HEAD.size
+_END: Final = struct.Struct(">i?")
+_MESSAGE_ID: Final = bytes((1, loose.MESSAGE_ID, 0, 1, loose.PRODUCER_ID))  # no text, a producer
+_PRODUCER: Final = 3  # where in it the producer begins
+_SINGLE_END: Final = _END.pack(1, False)
 # The bytes of a single ack from its destination to the producer of its first message id -> its consumer, as in the
 # frame, and that producer
-_ack_heads: dict[bytes, tuple[bytes, str]] = {}
-STANDARD = int(AckType.STANDARD)
+_ack_heads: Final[dict[bytes, tuple[bytes, str]]] = {}
+STANDARD: Final = int(AckType.STANDARD)
 
 
 def read_message_ack(data: bytes) -> MessageAck | None:
@@ -132,10 +132,10 @@ def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
 
 # ---- writing
 
-_PLAIN = struct.Struct(">iBi?")
-_RESPONSE = struct.Struct(">iBi?i")
-_INTEGER = struct.Struct(">iBi?ii")
-_producers: dict[ProducerId, bytes] = {}
+_PLAIN: Final = struct.Struct(">iBi?")
+_RESPONSE: Final = struct.Struct(">iBi?i")
+_INTEGER: Final = struct.Struct(">iBi?ii")
+_producers: Final[dict[ProducerId, bytes]] = {}
 
 
 def _write_keep_alive(command: KeepAliveInfo) -> bytes:
@@ -164,7 +164,7 @@ def _write_producer_ack(command: ProducerAck) -> bytes:
 
 
 # class -> its writer; they raise struct.error and Unencodable where the interpreter does
-WRITERS: dict[type[Command], Callable[[Any], bytes]] = {
+WRITERS: Final[dict[type[Command], Callable[[Any], bytes]]] = {
     KeepAliveInfo: _write_keep_alive,
     Response: _write_response,
     IntegerResponse: _write_integer,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence, Sized
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.protocols.stomp.destinations import write_destination
@@ -24,8 +24,8 @@ try:
 except ImportError:  # not compiled
     native = None  # type: ignore[assignment]
 
-LF = 0x0A
-CR = 0x0D
+LF: Final = 0x0A
+CR: Final = 0x0D
 
 
 class Limits(NamedTuple):
@@ -116,23 +116,23 @@ class Dialect:
         return plain.replace("\0", "\\")
 
 
-_LINE_ENDS = re.compile(rb"[\r\n]*")
-_ESCAPE = re.compile(r"\\.?", re.DOTALL)
+_LINE_ENDS: Final = re.compile(rb"[\r\n]*")
+_ESCAPE: Final = re.compile(r"\\.?", re.DOTALL)
 
-V10 = Dialect("1.0", {}, drops_cr=True, trims=True)
+V10: Final = Dialect("1.0", {}, drops_cr=True, trims=True)
 # Of CONNECT: read before it is known whether blanks count, so they are kept.
-CONNECTING = Dialect("1.0", {}, drops_cr=True, trims=False)
-V11 = Dialect("1.1", {"\\": "\\\\", "\n": "\\n", ":": "\\c"}, drops_cr=False, trims=False)
-V12 = Dialect("1.2", {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}, drops_cr=True, trims=False)
+CONNECTING: Final = Dialect("1.0", {}, drops_cr=True, trims=False)
+V11: Final = Dialect("1.1", {"\\": "\\\\", "\n": "\\n", ":": "\\c"}, drops_cr=False, trims=False)
+V12: Final = Dialect("1.2", {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}, drops_cr=True, trims=False)
 # CONNECT and CONNECTED are never escaped (STOMP 1.2, Value Encoding), and read before the version is known.
-DIALECTS = {dialect.version: dialect for dialect in (V10, V11, V12)}
+DIALECTS: Final = {dialect.version: dialect for dialect in (V10, V11, V12)}
 
 Headers = dict[str, str]
 Frame = tuple[str, Headers, bytes]
 Head = tuple[str, Headers, int]  # and where the body begins
-SEND_ALONE = frozenset(("SEND",))
+SEND_ALONE: Final = frozenset(("SEND",))
 # A frame that is too long is passed over, unless its content-length says that it is longer than this.
-PASSED_OVER_BYTES_MAX = 1 << 31
+PASSED_OVER_BYTES_MAX: Final = 1 << 31
 
 
 class FrameTooLong(ClientError):
@@ -414,9 +414,9 @@ class FrameParser:
         )
 
 
-_UNTIL_HEAD_END = -1
-_UNTIL_NUL = -2
-_LENGTH_DIGITS_MAX = 18
+_UNTIL_HEAD_END: Final = -1
+_UNTIL_NUL: Final = -2
+_LENGTH_DIGITS_MAX: Final = 18
 
 
 def _no_blank_line() -> ClientError:
