@@ -21,7 +21,7 @@ from tandemmq.store.records.message import Message
 # ActiveMQ's cursorMemoryHighWaterMark.
 WINDOWS_PERCENT: Final = 70
 # Bytes that each connection may hold, however little is left: a client that acknowledges rarely still continues.
-HELD_BYTES_MIN: Final = 64 * 1024
+HELD_BYTES_MIN = 64 * 1024
 # Cost of a message in memory beside its bytes: the objects, the dict of its properties, its place in a queue. Then the
 # cost of one more queue or subscription that holds the same message.
 ENTRY_OVERHEAD_BYTES: Final = 520
@@ -31,7 +31,7 @@ PENDING_BYTES: Final = 8
 # One part in this many is reserved for connections, subscriptions and destinations.
 STATE_PARTS: Final = 4
 # Memory of each of these, with its names and its places in dictionaries.
-CONNECTION_BYTES: Final = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
+CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
 # Memory of TLS for a connection, and the number of buffers it keeps, each as long as the longest single read.
 TLS_BYTES: Final = 42_000
 TLS_BUFFERS: Final = 2
@@ -66,12 +66,12 @@ TEXT_BYTES: Final = 1
 # A temporary destination of another client that is announced to a client.
 TOLD_BYTES: Final = 300
 # The owner of a message group.
-GROUP_BYTES: Final = 230
+GROUP_BYTES = 230
 # Each character of the id of a subscription or producer; each word, text and sign of a selector.
 ID_BYTES: Final = 3
 WORD_BYTES: Final = 280
 # Entry of a browser for each message that is not stored.
-BROWSED_BYTES: Final = 80
+BROWSED_BYTES = 80
 
 
 class Kind(StrEnum):

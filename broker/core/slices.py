@@ -19,9 +19,9 @@ K = TypeVar("K", bound=Hashable)
 Work = Generator[None, None, T]
 
 #: Dictionary entries, destinations or subscribers in one step.
-ITEMS: Final = 256
+ITEMS = 256
 #: Time after which a step ends with the item in progress. That may take longer: see selector/effort.py.
-STEP_SECONDS: Final = 0.0005
+STEP_SECONDS = 0.0005
 #: Items between two looks at the clock: together they take half a millisecond, or a few times that.
 LOOK: Final = 64
 #: A message tested by a cheap selector is one item, and one more for this many bytes: its properties may have to be
@@ -50,7 +50,7 @@ class StepClock:
 
 
 #: The clock of this process's steps.
-CLOCK: Final = StepClock()
+CLOCK = StepClock()
 
 
 class Pace:

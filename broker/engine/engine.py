@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 # Maximum number of reported operations in one step; a step also ends when its time is over: the clock is read after
 # each _LOOK operations.
-OPERATIONS_MAX: Final = 1024
+OPERATIONS_MAX = 1024
 _LOOK: Final = 64
 # Cost of ending a subscription, in items of a step.
 _CLOSED: Final = 4

@@ -35,7 +35,7 @@ from tandemmq.store.state.tail import Frozen, Position, Tail, keys_after, ranked
 from tandemmq.store.state.user_bytes import UserBytes
 
 # Maximum of entries of ended owners that are reclaimed before a checkpoint: until then they take memory.
-RECLAIMED_MAX: Final = 20_000
+RECLAIMED_MAX = 20_000
 # Maximum of producers of which it is noted that the index has no higher number.
 PRODUCERS_NOTED_MAX: Final = 10_000
 

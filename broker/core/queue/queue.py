@@ -23,11 +23,11 @@ from tandemmq.broker.core.queue.window import COPIED, Window
 from tandemmq.broker.core.slices import ITEMS, Pace, Work, nothing
 
 # Bounds of one call of dispatch: the outlets are checked again before they receive more.
-ROUND_MESSAGES: Final = 128
+ROUND_MESSAGES = 128
 ROUND_BYTES: Final = 128 * 1024
 # With more entries in its lanes a queue keeps them, even if it no longer needs them: only few entries are quickly
 # merged into one row.
-GATHERED_MAX: Final = 10_000
+GATHERED_MAX = 10_000
 
 _position: Final = attrgetter("position")
 _weight: Final = attrgetter("weight")

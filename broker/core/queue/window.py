@@ -63,7 +63,7 @@ RUNS_PER_WINDOW: Final = 10
 # References copied in the time of one item of a step.
 COPIED: Final = 128
 # References searched for entries to release, and entries released, in the time of one item.
-_LOOKED_THROUGH: Final = 32
+_LOOKED_THROUGH = 32
 _LEFT: Final = 4
 _NEVER: Final = 1 << 63
 

@@ -18,7 +18,7 @@ from tandemmq.store.records.message import BodyKind, Destination, Message
 LAST_DELIVERED_UNKNOWN: Final = -2
 
 # Groups of a consumer that are remembered; a group that was forgotten gets a second first message.
-GROUPS_MAX: Final = 10_000
+GROUPS_MAX = 10_000
 
 # MessageDispatch: data type, command id 0, no response wanted.
 _DISPATCH: Final = bytes((21, 0, 0, 0, 0, 0))

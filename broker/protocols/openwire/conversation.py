@@ -46,13 +46,13 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.message_ids import is_of_broker
 
 # Limit of one connection's sessions; for consumers the engine has a bound.
-SESSIONS_MAX: Final = 10_000
-PRODUCERS_MAX: Final = 10_000
+SESSIONS_MAX = 10_000
+PRODUCERS_MAX = 10_000
 # Consumers that the broker ended, and their client has not closed yet; of more, closing them is an error to it.
-ENDED_MAX: Final = 1_000
+ENDED_MAX = 1_000
 # Transactions whose acknowledgements are remembered, the oldest forgotten first: so many are open only if their
 # ends come on other connections.
-TRANSACTIONS_MAX: Final = 10_000
+TRANSACTIONS_MAX = 10_000
 
 # Each connection has it without opening it: advisory consumers use it (ActiveMQConnection).
 CONNECTION_SESSION: Final = -1
