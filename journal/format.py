@@ -16,32 +16,32 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from typing import Final, overload
 from zlib import adler32
 
 # file << 32 | offset of the record's header
 Location = int
 
-RECORD_HEADER = struct.Struct(">iB")
+RECORD_HEADER: Final = struct.Struct(">iB")
 RECORD_HEADER_SIZE = RECORD_HEADER.size
-USER_RECORD = 1
-BATCH_RECORD = 2
+USER_RECORD: Final = 1
+BATCH_RECORD: Final = 2
 
-_SEAL = struct.Struct(">iq")
-CONTROL_MARK_SIZE = RECORD_HEADER_SIZE + len(b"WRITE BATCH")
-CONTROL_SIZE = CONTROL_MARK_SIZE + _SEAL.size
-CONTROL_MARK = RECORD_HEADER.pack(CONTROL_SIZE, BATCH_RECORD) + b"WRITE BATCH"
-CONTROL = struct.Struct(f">{CONTROL_MARK_SIZE}siq")
-_UNSEALED_CONTROL = CONTROL_MARK.ljust(CONTROL_SIZE, b"\0")
+_SEAL: Final = struct.Struct(">iq")
+CONTROL_MARK_SIZE: Final = RECORD_HEADER_SIZE + len(b"WRITE BATCH")
+CONTROL_SIZE: Final = CONTROL_MARK_SIZE + _SEAL.size
+CONTROL_MARK: Final = RECORD_HEADER.pack(CONTROL_SIZE, BATCH_RECORD) + b"WRITE BATCH"
+CONTROL: Final = struct.Struct(f">{CONTROL_MARK_SIZE}siq")
+_UNSEALED_CONTROL: Final = CONTROL_MARK.ljust(CONTROL_SIZE, b"\0")
 
-END_RECORD = b"-qMa4"
-END_RECORD_SIZE = len(END_RECORD)
+END_RECORD: Final = b"-qMa4"
+END_RECORD_SIZE: Final = len(END_RECORD)
 
 # KahaDB: the default of journalMaxFileLength, a soft limit; and its in-memory file length is a signed 32-bit number
-FILE_LENGTH_DEFAULT = 32 * 1024 * 1024
-FILE_LENGTH_LIMIT = 2**31 - 1
-FILE_ID_LIMIT = 2**31 - 1
-OFFSET_MASK = 2**32 - 1
+FILE_LENGTH_DEFAULT: Final = 32 * 1024 * 1024
+FILE_LENGTH_LIMIT: Final = 2**31 - 1
+FILE_ID_LIMIT: Final = 2**31 - 1
+OFFSET_MASK: Final = 2**32 - 1
 
 
 def location(file: int, offset: int) -> Location:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -23,11 +23,11 @@ ITEMS = 256
 #: Time after which a step ends with the item in progress. That may take longer: see selector/effort.py.
 STEP_SECONDS = 0.0005
 #: Items between two looks at the clock: together they take half a millisecond, or a few times that.
-LOOK = 64
+LOOK: Final = 64
 #: A message tested by a cheap selector is one item, and one more for this many bytes: its properties may have to be
 #: decoded.
-WEIGHED_BYTES = 512
-HEAVY_BYTES = LOOK * WEIGHED_BYTES
+WEIGHED_BYTES: Final = 512
+HEAVY_BYTES: Final = LOOK * WEIGHED_BYTES
 
 
 def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:

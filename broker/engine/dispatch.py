@@ -9,6 +9,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import ReceiptDue
@@ -37,13 +38,13 @@ from tandemmq.store.records.message import Destination, Message
 log = logging.getLogger(__name__)
 
 # Interval of ``tick``; nothing is checked more often.
-TICK_MS = 1_000
+TICK_MS: Final = 1_000
 # Rounds in one step of a queue's dispatch (broker.core.queue.queue).
-ROUNDS_MAX = 8
+ROUNDS_MAX: Final = 8
 # Upper bounds of the buckets of "store_to_delivery_seconds". A sample is kept until its time is beyond the last bound.
-DELIVERY_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+DELIVERY_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 # Time between two samples; the first message after it is the next one, so that slow messages are not preferred.
-SAMPLE_SECONDS = 0.1
+SAMPLE_SECONDS: Final = 0.1
 
 
 class Dispatcher(Part):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from tandemmq.broker.core import commands
 from tandemmq.broker.core.access import Access, OpenAccess, Operation
@@ -66,9 +66,9 @@ log = logging.getLogger(__name__)
 # Maximum number of reported operations in one step; a step also ends when its time is over: the clock is read after
 # each _LOOK operations.
 OPERATIONS_MAX = 1024
-_LOOK = 64
+_LOOK: Final = 64
 # Cost of ending a subscription, in items of a step.
-_CLOSED = 4
+_CLOSED: Final = 4
 
 
 def _compile(selector: str) -> None:
@@ -144,6 +144,7 @@ class Engine:
         self._destinations = destinations or at_once(destinations_of(store, settings, policies, start))
         self.memory = memory = self._destinations.memory
         self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not processed yet
+        self.is_behind = False  # with these: more than one waits
         self._is_taking_in = False
         self.reports = 0  # number of reports of the store
         most = settings.user_stored_bytes_max
@@ -228,7 +229,7 @@ class Engine:
     @property
     def is_congested(self) -> bool:
         """True if the store, or this engine with its reports, is behind: producers have to wait for ``on_drained``."""
-        return self.store.is_congested or len(self._reported) > 1
+        return self.store.is_congested or self.is_behind
 
     def drained(self) -> None:
         """Let producers go on, if nothing is congested: the store made progress."""
@@ -483,6 +484,7 @@ class Engine:
         affect the others."""
         self.reports += 1
         self._reported.append(operations)
+        self.is_behind = len(self._reported) > 1
         if not self._is_taking_in:
             work = self._take_in()
             try:
@@ -504,6 +506,7 @@ class Engine:
         try:
             while reported:
                 operations = reported.popleft()
+                self.is_behind = len(reported) > 1
                 for start in range(0, len(operations), OPERATIONS_MAX):
                     if start:
                         was_behind = True

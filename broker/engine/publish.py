@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard, cast
+from typing import Final, TypeGuard, cast
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
@@ -38,11 +38,11 @@ from tandemmq.store.writer.space import StoreFull
 
 log = logging.getLogger(__name__)
 
-FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
+FULL_ADVICE: Final = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
 # Names of the limits, as producers see them.
-STORE_LIMIT = "store"
-MEMORY_LIMIT = "memory_limit"
-PAUSED = "pause"
+STORE_LIMIT: Final = "store"
+MEMORY_LIMIT: Final = "memory_limit"
+PAUSED: Final = "pause"
 
 
 class Sender(Part):
@@ -257,8 +257,7 @@ class Sender(Part):
             for message in messages:
                 target = self.router.known_target(client, message)
                 if target is not None and not _is_wide(target):
-                    self._make_one(client, message, target, transaction, made)
-                    if pace.is_full(1 + message.size // COPIED_BYTES):
+                    if pace.is_full(1 + self._make_one(client, message, target, transaction, made) // COPIED_BYTES):
                         yield
                     continue
                 message = self.scheduled(client, message)
@@ -293,12 +292,14 @@ class Sender(Part):
 
     def _make_one(
         self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Made
-    ) -> None:
+    ) -> int:
+        """Prepare a message for one target; return the number of bytes of its record, 0 if it is not stored."""
         owners = self._stored_by(message, target, client)
         add = None
         if owners or _is_for_later(message, target, transaction):
             add = _add(client, message, target, owners, transaction)
         made.parts.append((message, target, target.owners, add))
+        return 0 if add is None else len(add.payload)
 
     def _add_in_steps(
         self, client: Client, message: Message, topic: Topic, transaction: TransactionId | None, pace: Pace
@@ -446,7 +447,7 @@ class Sender(Part):
 
 
 # Destinations of which a client's rights are remembered; beyond it all are forgotten, and checked again.
-MAY_SEND_REMEMBERED = 1000
+MAY_SEND_REMEMBERED: Final = 1000
 
 
 def _is_wide(target: Target) -> TypeGuard[Topic]:

@@ -6,6 +6,7 @@ The rights of a client are checked once for each of its destinations.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
@@ -26,9 +27,9 @@ from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 # Bytes of a message that take as long to copy as one more item of a step.
-COPIED_BYTES = 16 * 1024
+COPIED_BYTES: Final = 16 * 1024
 # Destinations of which a client's rights are remembered; beyond it all are forgotten, and checked again.
-MAY_SEND_REMEMBERED = 1000
+MAY_SEND_REMEMBERED: Final = 1000
 
 
 class Router(Part):
@@ -226,17 +227,24 @@ class Router(Part):
         """Return the queue or topic that alone takes the message as it is, if ``routes`` made all checks before."""
         destination = message.destination
         target = client.targets.get(destination)
-        if target is not None and not target.is_dropped:
-            return None if may_be_scheduled(message) else target
+        if target is None or target.is_dropped:
+            target = self._known_target(client, destination)
+        return None if target is None or (message.may_have_properties and may_be_scheduled(message)) else target
+
+    def _known_target(self, client: Client, destination: Destination) -> Target | None:
+        """Return the queue or topic that takes every message of the client as it is, and remember it."""
         if destination not in client.may_send or not self._virtual.is_plain(destination):
             return None  # may_send has only single names
-        topic = self._destinations.by_name.get(destination)
-        if not isinstance(topic, Topic) or is_management(destination) or may_be_scheduled(message):
+        target = self._destinations.by_name.get(destination)
+        if target is None or is_management(destination) or not _is_plain(self._policies.of(destination)):
             return None
-        if topic.beginning is not None or not _is_plain(self._policies.of(destination)):
+        if isinstance(target, Topic):
+            if target.beginning is not None:
+                return None
+        elif not target.owner or destination in self._destinations.closed_to_producers:
             return None
-        client.targets[destination] = topic
-        return topic
+        client.targets[destination] = target
+        return target
 
     def open(self, client: Client, destination: Destination) -> None:
         """Begin the destinations that a new producer names. ClientError if it may not send there."""

@@ -13,14 +13,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import SHARE, TLS_BUFFERS, TLS_BYTES, Holder, Kind, Memory
 from tandemmq.broker.core.slices import CLOCK
-from tandemmq.broker.net.turns import OVERLONG_SECONDS, TURN_BYTES_MAX, Turns
+from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_BYTES_MAX, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
 from tandemmq.broker.protocols.output import asleep
@@ -56,26 +56,40 @@ class TransportLimits(NamedTuple):
     look_seconds: float = 10.0
 
 
-DEFAULT_LIMITS = TransportLimits()
+DEFAULT_LIMITS: Final = TransportLimits()
 # So much is written in the pieces that it is made of, which are not copied: other connections may write the same ones.
-LONG_BYTES_MIN = 512 * 1024
+LONG_BYTES_MIN: Final = 512 * 1024
 # So much is written in one turn of the loop, plus the output of one connection. The kernel takes 1 to 5 ms for it.
-FLUSH_BYTES_MAX = 1 << 20
+FLUSH_BYTES_MAX: Final = 1 << 20
 # A connection that has more to write than this comes behind those that have less.
-SHORT_BYTES_MAX = 64 * 1024
+SHORT_BYTES_MAX: Final = 64 * 1024
 # So much one connection may give the store to do between two of its reports: commands of others wait behind it.
 # While one batch is on its way to the disk the next is made, so twice as much is under way of one that never pauses.
-OPERATIONS_PER_REPORT_MAX = 500
+OPERATIONS_PER_REPORT_MAX: Final = 500
 # A heart-beat is sent after such a part of its interval: it comes in time also over a slow network.
-BEAT_PART = 0.8
-# More than the bytes of one read.
-_NO_TLS = 1 << 62
+BEAT_PART: Final = 0.8
+# More than the bytes of any read or output.
+_UNBOUNDED: Final = 1 << 62
+# A shorter read is the last one of its connection in a turn of the loop: its socket had no more.
+LONG_READ_BYTES_MIN: Final = 64 * 1024
 # Reasons why a connection is not read.
-_CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
-_NOT_TO_READ = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
+_CONGESTION: Final = 1
+_STOPPED: Final = 2
+_UNFINISHED: Final = 4
+_UNREAD: Final = 8
+_ENDED: Final = 16
+_NOT_TO_READ: Final = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
 # Other rare states: input is left for a later turn; the session requested a turn; the socket is not read; the peer does
-# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun.
-_LEFT, _WOKEN, _RESTING, _BEHIND, _DISCONNECT, _NEW = 32, 64, 128, 256, 512, 1024
+# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun; more was read
+# in this turn than a turn's bytes; UnfinishedInput counts a frame that is not whole.
+_LEFT: Final = 32
+_WOKEN: Final = 64
+_RESTING: Final = 128
+_BEHIND: Final = 256
+_DISCONNECT: Final = 512
+_NEW: Final = 1024
+_SPENT: Final = 2048
+_PARTIAL: Final = 4096
 
 
 class Store(Protocol):
@@ -83,6 +97,9 @@ class Store(Protocol):
 
     # Number of operations that it got so far, of all connections.
     handed_over: int
+
+    @property
+    def is_congested(self) -> bool: ...
 
     def may_speak(self) -> bool:
         """Return whether this broker may write to its clients: called once a turn (``Store.may_speak``)."""
@@ -100,9 +117,9 @@ class Engine(Protocol):
     @property
     def memory(self) -> Memory: ...
 
-    @property
-    def is_congested(self) -> bool:
-        """True if connections should stop reading until ``Outbox.resume_reading`` is called."""
+    # Where the engine is behind with reports of the store, or the store is congested, connections stop reading until
+    # ``Outbox.resume_reading`` is called.
+    is_behind: bool
 
     @property
     def reports(self) -> int:
@@ -126,8 +143,8 @@ class Outbox:
     _loop: asyncio.AbstractEventLoop
     _engine: Engine
     _dirty: list[Connection] = field(default_factory=list, init=False)
-    # Of the dirty ones, those that have much output.
-    _long: deque[Connection] = field(default_factory=deque, init=False)
+    # Of the dirty ones, those that have much output: ``Connection.flush`` puts them here.
+    long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
     _paused: set[Connection] = field(default_factory=set, init=False)
     limited: LimitedLog = field(init=False)
@@ -158,16 +175,14 @@ class Outbox:
         self._is_called = False
         dirty = self._dirty
         self._dirty = []
-        long = self._long
+        long = self.long
         now = self._loop.time()
         left = FLUSH_BYTES_MAX
-        for number, connection in enumerate(dirty):
-            if connection.session.pending_bytes > SHORT_BYTES_MAX:
-                long.append(connection)
-                continue
-            left -= connection.flush(now)
+        rest = iter(dirty)
+        for connection in rest:
+            left -= connection.flush(now, SHORT_BYTES_MAX)
             if left <= 0:
-                self._dirty = dirty[number + 1 :] + self._dirty
+                self._dirty = [*rest, *self._dirty]
                 break
         while long:
             left -= long.popleft().flush(now)
@@ -238,7 +253,8 @@ class Connection:
     _last_received: float = field(default=0.0, init=False)
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
-    _tls_read_max: int = field(default=_NO_TLS, init=False)  # the longest that came by TLS
+    _tls_read_max: int = field(default=_UNBOUNDED, init=False)  # the longest that came by TLS
+    _read_bytes_max: int = field(default=LONG_READ_BYTES_MIN, init=False)  # a longer read is noted
     _is_output_counted: bool = field(default=False, init=False)
     _uncounted: int = field(default=0, init=False)  # bytes written since the socket's buffer was looked at
     _unread_bytes: int = field(default=0, init=False)
@@ -361,7 +377,7 @@ class Connection:
         self._engine.opened(self)
         if transport.get_extra_info("ssl_object") is not None:
             self.holder.add(Kind.STATE, TLS_BYTES)
-            self._tls_read_max = 0
+            self._tls_read_max = self._read_bytes_max = 0
         if self.session.pending_bytes:  # some protocols greet first
             self.touch()
 
@@ -369,26 +385,36 @@ class Connection:
         if self.is_closing:
             return
         turns = self._turns
-        until = turns.begin()
+        now = turns.clock()
+        if not turns.ends:
+            turns.begin_turn(now)
         self._last_received = turns.began
         length = len(data)
-        if self._turn_number == turns.number:
-            self._turn_bytes += length
-        else:
-            self._turn_number = turns.number
-            self._turn_bytes = length
-        if length > self._tls_read_max:
-            self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
-            self._tls_read_max = length
+        if length > self._read_bytes_max:
+            self._note_long_read(length)
         if self._states and not self._is_ready_for(data):
             return
         holder = self.holder
-        is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(until or turns.clock())
-        if until and not is_beyond_share:
-            self._understand(data, turns.now, until)
+        is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(now)
+        if now < turns.ends and not is_beyond_share:
+            until = now + SLICE_SECONDS
+            self._understand(data, now, until if until < turns.ends else turns.ends)
         else:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
+
+    def _note_long_read(self, length: int) -> None:
+        """Count the buffers of TLS, and the bytes of this turn: only long reads can be more than a turn's."""
+        if length > self._tls_read_max:
+            self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
+            self._tls_read_max = length
+            self._read_bytes_max = min(length, LONG_READ_BYTES_MIN)
+        if self._turn_number != self._turns.number:
+            self._turn_number = self._turns.number
+            self._turn_bytes = 0
+        self._turn_bytes += length
+        if self._turn_bytes > TURN_BYTES_MAX:
+            self._states |= _SPENT
 
     def _is_ready_for(self, data: bytes) -> bool:
         """Return whether ``data`` may be parsed at once. If not, it is kept, or the connection is over."""
@@ -431,8 +457,8 @@ class Connection:
         states = self._states
         if self.is_closing or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
             return
-        self._states = states & ~_WOKEN
-        self._turn_number, self._turn_bytes = self._turns.number, 0
+        self._states = states & ~(_WOKEN | _SPENT)
+        self._turn_number = -1
         try:
             self._understand(b"", self._turns.clock(), until)
         except Exception:
@@ -443,58 +469,62 @@ class Connection:
         """Carry out the commands in ``data``, behind the input that waited; until the clock shows ``until``, then wait.
         It shows ``began`` now."""
         self._is_understanding = True
-        engine, session, rest = self._engine, self.session, self._rest
-        handle, store, clock = engine.handle, engine.store, self._turns.clock
-        apart = CLOCK.apart
+        engine, session = self._engine, self.session
+        store = engine.store
         handed_over = store.handed_over
-        fed_bytes = len(data)
+        fed = data
         while True:
+            apart = CLOCK.apart
             commands = session.receive(data)
             for command in commands:
-                handle(self, command)
+                engine.handle(self, command)
                 if self.is_closing:
                     return
-            ended = clock()
+            ended = self._turns.clock()
             took = ended - began
             self.holder.busy += took - CLOCK.apart + apart
             if took >= OVERLONG_SECONDS:  # the condition of ``took``, without a call for each piece
                 self._turns.took(took, self, commands)
-            has_more = session.has_more or rest is not None
+            has_more = session.has_more or self._rest is not None
             if not has_more or ended >= until or self._states & _NOT_TO_READ:
                 break
             began = ended
-            apart = CLOCK.apart
             data = b""
-            if rest is not None and not session.has_more:
-                data = rest.popleft()
-                fed_bytes = len(data)
-                self.holder.add(Kind.INPUT, -fed_bytes)
-                if not rest:
-                    self._rest = rest = None
+            if not session.has_more:
+                data = fed = self._next_of_rest()
         if session.pending_bytes and not self._is_dirty:
             self.touch()  # answers of the session itself
-        if session.has_more or self._fed_bytes:
-            self._note_fed(fed_bytes)
-        if not session.has_more and not self.is_closing:
-            unfinished_bytes = session.unfinished_bytes
-            if unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes:
-                self._unfinished.note(self, unfinished_bytes)
         # It has its share of the store's work; beyond that it waits for the next report, which its own work brings.
-        used = store.handed_over - handed_over
-        if self._share_report == engine.reports:
-            used += self._share_used
-        else:
+        if self._share_report != engine.reports:
             self._share_report = engine.reports
-        self._share_used = used
-        if (used > OPERATIONS_PER_REPORT_MAX or engine.is_congested) and not self._states & _CONGESTION:
-            self._states |= _CONGESTION
-            self._outbox.hold(self)
-        if self._states or has_more or self._turn_bytes > TURN_BYTES_MAX:
-            self._end_turn(has_more)
+            self._share_used = 0
+        self._share_used = used = self._share_used + store.handed_over - handed_over
+        if used > OPERATIONS_PER_REPORT_MAX or store.is_congested or engine.is_behind:
+            self._hold()
+        if has_more or self._states or session.unfinished_bytes >= COUNTED_BYTES_MIN:
+            self._end_turn(has_more, len(fed))
         self._is_understanding = False
 
-    def _end_turn(self, has_more: bool) -> None:
-        """End a turn that leaves input (``has_more``), or that ends in a rare state."""
+    def _hold(self) -> None:
+        """Read no more until ``let_go``."""
+        if not self._states & _CONGESTION:
+            self._states |= _CONGESTION
+            self._outbox.hold(self)
+
+    def _next_of_rest(self) -> bytes:
+        """Return the first piece that was kept, and keep it no more."""
+        rest = self._rest
+        assert rest is not None, "there are pieces"
+        data = rest.popleft()
+        self.holder.add(Kind.INPUT, -len(data))
+        if not rest:
+            self._rest = None
+        return data
+
+    def _end_turn(self, has_more: bool, fed_bytes: int) -> None:
+        """End a turn that leaves input (``has_more``), or that ends in a rare state. ``fed_bytes``: those that the
+        session got last; 0: nothing more since the turn before."""
+        self._note_input(fed_bytes)
         if self._states & _NEW and self.session.is_connected:
             self._start_heart_beats()
         if self._states & _BEHIND and self.holder.is_held_back:
@@ -502,19 +532,30 @@ class Connection:
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
             has_more = self.session.has_more
-        if has_more or self._turn_bytes > TURN_BYTES_MAX:
-            self._states |= _LEFT
+        if has_more or self._states & _SPENT:
+            self._states = self._states & ~_SPENT | _LEFT
         else:
             self._states &= ~_LEFT
         self._settle(has_spent=True)
 
-    def _note_fed(self, count: int) -> None:
-        """Count ``count`` bytes, which the session got last; 0: nothing more since."""
+    def _note_input(self, count: int) -> None:
+        """Count the session's input: all ``count`` bytes that it got last while some of them are not parsed (0: it got
+        nothing more); else those of a frame that is not whole."""
         if self.is_closing:
             return
-        count = (count or self._fed_bytes) if self.session.has_more else 0
-        self.holder.add(Kind.INPUT, count - self._fed_bytes)
-        self._fed_bytes = count
+        session = self.session
+        if session.has_more or self._fed_bytes:
+            count = (count or self._fed_bytes) if session.has_more else 0
+            self.holder.add(Kind.INPUT, count - self._fed_bytes)
+            self._fed_bytes = count
+        if session.has_more:
+            return
+        if session.unfinished_bytes >= COUNTED_BYTES_MIN:
+            self._states |= _PARTIAL
+            self._unfinished.note(self, session.unfinished_bytes)
+        elif self._states & _PARTIAL:
+            self._states &= ~_PARTIAL
+            self._unfinished.forget(self)
 
     def _settle(self, *, has_spent: bool) -> None:
         """Wait for a turn if input is left, and read if none is, as far as the engine lets it."""
@@ -586,30 +627,44 @@ class Connection:
 
     # ---- what the server and its outbox call
 
-    def flush(self, now: float) -> int:
+    def flush(self, now: float, bytes_max: int = _UNBOUNDED) -> int:
         """Write the session's output, and return its number of bytes; a connection where that leads to an error hangs
-        up. ``now`` is the loop's time."""
+        up. If there are more than ``bytes_max``, wait behind those with less. ``now`` is the loop's time."""
+        session, transport = self.session, self._transport
+        count = session.pending_bytes
+        if count > bytes_max:
+            self._outbox.long.append(self)
+            return 0
         self._is_dirty = False
         try:
             if self._must_close:
                 self.close()
-            if self.is_closing:
                 return 0
-            written = self._write(now)
-            if written >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
+            if self.is_closing or transport is None or not count:
+                return 0
+            uncounted = self._uncounted + count
+            if uncounted < COUNTED_BYTES_MIN and not self._is_output_counted and not self._states & _BEHIND:
+                self._uncounted = uncounted
+                self._last_sent = now
+                transport.write(session.take())
+            else:
+                self._write(now)
+            if count >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
                 # is_writable was false for the session's output, which the socket took; or the engine held more for it.
                 self._engine.writable(self)
         except Exception:
             log.exception("%s: hung up, for what it should get %s", self, ERROR_OF_BROKER)
             self.abort()
             return 0
-        return written
+        return count
 
-    def _write(self, now: float) -> int:
+    def _write(self, now: float) -> None:
+        """Write the session's output, and count what the socket does not take."""
         session, transport = self.session, self._transport
         count = session.pending_bytes
         if not count or transport is None:
-            return 0
+            return
+        self._last_sent = now
         was_behind = self._states & _BEHIND
         is_uncounted = False
         self._uncounted += count
@@ -624,7 +679,6 @@ class Connection:
             self._write_parts(transport, session.take_parts())
         if is_uncounted or self._is_output_counted:
             self.note_output()
-        self._last_sent = now
         if was_behind:
             self._unread_bytes += count
             if self._unread_bytes > self._limits.unread_bytes_max:
@@ -635,7 +689,6 @@ class Connection:
                     extra=log_events.CLIENT_DOES_NOT_READ,
                 )
                 self.abort()
-        return count
 
     def _write_parts(self, transport: asyncio.Transport, parts: Sequence[bytes | memoryview]) -> None:
         if transport.get_extra_info("sslcontext") is not None:  # encrypted bytes are not shared
@@ -771,9 +824,9 @@ class Connection:
 
 
 # The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
-_TLS_HELLO = b"\x16\x03"
+_TLS_HELLO: Final = b"\x16\x03"
 # Time between two checks whether output that is withheld may be sent; a fence check takes less than a millisecond on a
 # healthy volume.
-_WITHHELD_SECONDS = 0.005
+_WITHHELD_SECONDS: Final = 0.005
 # A heart-beat below twice this is not worth a timer.
-_LOOK_SECONDS_MIN = 0.02
+_LOOK_SECONDS_MIN: Final = 0.02

@@ -18,19 +18,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from tandemmq import log_events
 
 log = logging.getLogger(__name__)
 
-SLICE_SECONDS = 0.001
-TURN_SECONDS = 0.003
-SPENT_SECONDS = 0.0005
-TURN_BYTES_MAX = 1 << 20
+SLICE_SECONDS: Final = 0.001
+TURN_SECONDS: Final = 0.003
+SPENT_SECONDS: Final = 0.0005
+TURN_BYTES_MAX: Final = 1 << 20
 # A longer step is logged, at most once in TELL_SECONDS.
-OVERLONG_SECONDS = 0.05
-TELL_SECONDS = 5.0
+OVERLONG_SECONDS: Final = 0.05
+TELL_SECONDS: Final = 5.0
 
 
 class Waiting(Protocol):
@@ -48,14 +48,13 @@ class Turns:
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
     turn_seconds: float = TURN_SECONDS
-    _ends: float = field(default=0.0, init=False)  # of this turn's time; 0: none has begun
+    ends: float = field(default=0.0, init=False)  # of this turn's time; 0: none has begun
     _is_called: bool = field(default=False, init=False)
     _fresh: deque[Waiting] = field(default_factory=deque, init=False)
     _spent: deque[Waiting] = field(default_factory=deque, init=False)
     _told: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
     began: float = field(default=0.0, init=False)  # by the loop's time
-    now: float = field(default=0.0, init=False)  # the clock at the last ``begin``
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
 
     @property
@@ -65,15 +64,19 @@ class Turns:
 
     def begin(self) -> float:
         """Return until when the caller may go on in this turn, by the clock; 0: its time is used up."""
-        self.now = now = self.clock()
-        if not self._ends:
-            self._ends = now + self.turn_seconds
-            self.began = self._loop.time()
-            self._call()
+        now = self.clock()
+        if not self.ends:
+            self.begin_turn(now)
         ends = now + SLICE_SECONDS
-        if ends <= self._ends:
+        if ends <= self.ends:
             return ends
-        return self._ends if now < self._ends else 0.0
+        return self.ends if now < self.ends else 0.0
+
+    def begin_turn(self, now: float) -> None:
+        """Begin the time of this turn, while ``ends`` is 0; the clock shows ``now``."""
+        self.ends = now + self.turn_seconds
+        self.began = self._loop.time()
+        self._call()
 
     def wait(self, connection: Waiting, *, has_spent: bool) -> None:
         """Call ``go_on`` of ``connection`` in a later turn; it does not wait already. ``has_spent``: it had its
@@ -106,7 +109,7 @@ class Turns:
     def _next(self) -> None:
         """Begin the next turn."""
         self._is_called = False
-        self._ends = 0.0
+        self.ends = 0.0
         self.number += 1
         if not self._fresh and not self._spent:
             return

@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tandemmq.store.records.message_ids import numbered, user_of_producer
 
-WORD_BITS = 64
+WORD_BITS: Final = 64
 
 
 class AuditImage(NamedTuple):

@@ -10,7 +10,7 @@ message store needs are written. The bodies of messages, acknowledgements, audit
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tandemmq.store.records.acknowledgements import (
     SubscriptionInfo,
@@ -26,15 +26,15 @@ from tandemmq.store.records.remembered import remember
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 
 TRACE, ADD, REMOVE, PREPARE, COMMIT, ROLLBACK, REMOVE_DESTINATION, SUBSCRIPTION, AUDIT, ACK_MAP, UPDATE = range(11)
-REWRITTEN = 16
-_NAMES = (
+REWRITTEN: Final = 16
+_NAMES: Final = (
     "TRACE ADD_MESSAGE REMOVE_MESSAGE PREPARE COMMIT ROLLBACK REMOVE_DESTINATION SUBSCRIPTION PRODUCER_AUDIT ACK_MAP "
     "UPDATE_MESSAGE SCHEDULE_ADD SCHEDULE_RESCHEDULE SCHEDULE_REMOVE SCHEDULE_REMOVE_MANY SCHEDULE_DESTROY REWRITTEN"
 )
 # Names of the commands, by number.
-NAMES = dict(enumerate(_NAMES.split()))
+NAMES: Final = dict(enumerate(_NAMES.split()))
 
-DEFAULT_PRIORITY = 4
+DEFAULT_PRIORITY: Final = 4
 
 
 class Trace(NamedTuple):
@@ -154,9 +154,9 @@ def _destination_body(destination: Destination) -> bytes:
 
 
 # Destination -> the bytes of field 2 of Add and Remove
-_destination_fields: dict[Destination, bytes] = {}
+_destination_fields: Final[dict[Destination, bytes]] = {}
 # A durable subscription's key -> the bytes of field 5 of Remove
-_subscription_fields: dict[str, bytes] = {}
+_subscription_fields: Final[dict[str, bytes]] = {}
 
 
 def destination_field(destination: Destination) -> bytes:
@@ -168,8 +168,22 @@ def destination_field(destination: Destination) -> bytes:
     return field
 
 
+# The transaction whose field was made last, because its commands come one after the other, and that field.
+_last_transaction: tuple[TransactionId | None, bytes] = (None, b"")
+
+
 def transaction_field(transaction: TransactionId) -> bytes:
     """Return field 1 of every command that may belong to a transaction: KahaTransactionInfo."""
+    global _last_transaction
+    last = _last_transaction
+    if last[0] is transaction:
+        return last[1]
+    field = _transaction_field(transaction)
+    _last_transaction = transaction, field
+    return field
+
+
+def _transaction_field(transaction: TransactionId) -> bytes:
     if isinstance(transaction, LocalTransactionId):
         connection_id = transaction.connection_id.encode("utf-8", "surrogatepass")
         info = bytes_field(0x0A, bytes_field(0x0A, connection_id) + varint_field(0x08, transaction.value))
@@ -184,7 +198,7 @@ def transaction_field(transaction: TransactionId) -> bytes:
 
 
 # By priority; a frame can hold -128 to 127, of which JMS knows 0 to 9 (ActiveMQ's Message.setPriority).
-PRIORITIES = tuple(
+PRIORITIES: Final = tuple(
     varint_field(0x28, min(max(priority, 0), 9)) + b"\x30\0" for priority in (*range(128), *range(-128, 0))
 )
 
@@ -196,8 +210,9 @@ def encode_add(message: Message, openwire: bytes, transaction: TransactionId | N
     tail = PRIORITIES[message.priority]
     message_id = key_bytes(message.message_id)
     field = _destination_fields.get(message.destination) or destination_field(message.destination)
-    key_length, length = varint(len(message_id)), varint(len(openwire))
-    size = len(head) + len(field) + len(key_length) + len(message_id) + len(length) + len(openwire) + len(tail) + 2
+    key_size, length = len(message_id), varint(len(openwire))
+    key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
+    size = len(head) + len(field) + len(key_length) + key_size + len(length) + len(openwire) + len(tail) + 2
     # In one piece: the frame is most of it, and is copied once.
     return b"".join(
         (b"\1", varint(size), head, field, b"\x1a", key_length, message_id, b"\x22", length, openwire, tail)
@@ -312,7 +327,7 @@ def encode_rewritten(source_file: int, rewrite_type: int | None = 1, skip_if_sou
 
 
 # The commands that contain only a transaction's name.
-_STEPS: dict[type, int] = {Prepare: PREPARE, Commit: COMMIT, Rollback: ROLLBACK}
+_STEPS: Final[dict[type, int]] = {Prepare: PREPARE, Commit: COMMIT, Rollback: ROLLBACK}
 
 
 def encode(command: Command) -> bytes:
@@ -341,9 +356,9 @@ def encode(command: Command) -> bytes:
 
 
 # Kind of the bytes behind a command (store.records.hints).
-SENDER = 4
-_SENDER_HEAD = 3  # kind u8, length u16
-SENDER_BYTES_MAX = (1 << 16) - 1
+SENDER: Final = 4
+_SENDER_HEAD: Final = 3  # kind u8, length u16
+SENDER_BYTES_MAX: Final = (1 << 16) - 1
 
 
 def with_sender(payload: bytes, sender: str | None) -> bytes:
@@ -527,7 +542,7 @@ def _fields(data: bytes, *tags: int) -> Fields:
 
 
 # the bytes of a KahaDestination -> Destination
-_destinations: dict[bytes, Destination] = {}
+_destinations: Final[dict[bytes, Destination]] = {}
 
 
 def _destination(data: bytes) -> Destination:
@@ -610,10 +625,10 @@ def _schedule(kind: int) -> Callable[[Fields], Schedule]:
     return build
 
 
-_ADD_TAGS = frozenset((0x0A, 0x12, 0x1A, 0x22, 0x28, 0x30))
-_TRANSACTION_TAGS = frozenset((0x0A,))
-_SCHEDULED_MESSAGE = (11, 0x42)
-_SCHEDULE_TAGS = {
+_ADD_TAGS: Final = frozenset((0x0A, 0x12, 0x1A, 0x22, 0x28, 0x30))
+_TRANSACTION_TAGS: Final = frozenset((0x0A,))
+_SCHEDULED_MESSAGE: Final = (11, 0x42)
+_SCHEDULE_TAGS: Final = {
     11: (0x0A, 0x12, 0x18, 0x22, 0x28, 0x30, 0x38, 0x42, 0x48),  # AddScheduledJob
     12: (0x0A, 0x12, 0x18, 0x20, 0x28),  # RescheduleJob
     13: (0x0A, 0x12, 0x18),  # RemoveScheduledJob
@@ -621,7 +636,7 @@ _SCHEDULE_TAGS = {
     15: (0x0A,),  # DestroyScheduler
 }
 
-_READERS: dict[int, tuple[frozenset[int], Callable[[Fields], Command]]] = {
+_READERS: Final[dict[int, tuple[frozenset[int], Callable[[Fields], Command]]]] = {
     TRACE: (frozenset((0x0A,)), lambda fields: Trace(_text(fields[0x0A]) if fields else None)),
     ADD: (_ADD_TAGS, _add),
     REMOVE: (frozenset((0x0A, 0x12, 0x1A, 0x22, 0x2A)), _remove),

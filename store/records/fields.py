@@ -15,34 +15,44 @@ Most messages leave most fields out, and the rest has one layout: two structures
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from tandemmq.store.records import loose
 from tandemmq.store.records.errors import RecordDamaged
-from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.message import BodyKind, Destination, Message
+from tandemmq.store.records.remembered import remember
 
-PRODUCER_AT: int = loose.FRAME_SIZE + 5  # command id, response required
-RAW_VERSIONS = range(10, 13)  # those whose messages have the layout of version 11
+PRODUCER_AT: Final[int] = loose.FRAME_SIZE + 5  # command id, response required
+RAW_VERSIONS: Final = range(10, 13)  # those whose messages have the layout of version 11
 
 # Beginnings of: destination, transaction id, original destination, message id, its broker sequence, group id,
 # persistent, content, properties, data structure, redelivery counter, arrival, broker in time. Some fields end where
 # the next begins: the transaction id at the original destination, for example.
 Marks = tuple[int, ...]
 
-_KINDS = {int(kind): kind for kind in BodyKind}
-_DELIVERY = struct.Struct(">?qb")
+_KINDS: Final = {int(kind): kind for kind in BodyKind}
+_DELIVERY: Final = struct.Struct(">?qb")
 # from the original transaction id to the type, without any object or string
-_PLAIN_MIDDLE = struct.Struct(">BBiB?qbBqB")
-_PLAIN_MIDDLE_PERSISTENT = 7
+_PLAIN_MIDDLE: Final = struct.Struct(">BBiB?qbBqB")
+_PLAIN_MIDDLE_BYTES: Final[int] = _PLAIN_MIDDLE.size
+_PLAIN_MIDDLE_PERSISTENT: Final = 7
 # from the data structure to the end, in the same way
-_PLAIN_END = struct.Struct(">BBBiBqBBBBqqB")
-_PLAIN_END_COUNTER = 3
-_PLAIN_END_ARRIVAL = 8
-_PLAIN_END_IN_TIME = 20
+_PLAIN_END: Final = struct.Struct(">BBBiBqBBBBqqB")
+_PLAIN_END_BYTES: Final[int] = _PLAIN_END.size
+_PLAIN_END_COUNTER: Final = 3
+_PLAIN_END_ARRIVAL: Final = 8
+_PLAIN_END_IN_TIME: Final = 20
 # The first version of OpenWire whose messages contain the broker's time of acceptance.
-BROKER_IN_SINCE = 3
-_MESSAGE_ID_HEAD = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
+BROKER_IN_SINCE: Final = 3
+_MESSAGE_ID_HEAD: Final = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
+_MESSAGE_ID_HEAD_BYTES: Final = len(_MESSAGE_ID_HEAD)
+_PRODUCER_HEAD: Final = bytes((1, loose.PRODUCER_ID, 1))  # an object, with a text
+_PRODUCER_BYTES: Final[int] = 5 + loose.PAIR.size  # of the object, without the text
+# The bytes from a producer id to the same producer in the message id, in a message of a client in no transaction ->
+# destination, producer id
+_heads: Final[dict[bytes, tuple[Destination, str]]] = {}
 # Capacity of an array in a frame: stored messages are read without a lower limit.
-_OBJECTS_MAX = 0xFFFF
+_OBJECTS_MAX: Final = 0xFFFF
 
 
 def read_fields(
@@ -62,6 +72,86 @@ def read_fields(
         raise RecordDamaged(f"OpenWire type {type} is no message")
     message.body_kind = kind
 
+    producer: str | None = None
+    known = None
+    if version >= 10 and data.startswith(_PRODUCER_HEAD, PRODUCER_AT):
+        # Where a message in no transaction has these: the same bytes as in a message before hold the same values.
+        producer_bytes = _PRODUCER_BYTES + (data[PRODUCER_AT + 3] << 8 | data[PRODUCER_AT + 4])
+        destination_at = PRODUCER_AT + producer_bytes
+        transaction_at = destination_at + 5 + (data[destination_at + 3] << 8 | data[destination_at + 4])
+        original_at = transaction_at + 1
+        message_id_at = transaction_at + 2
+        broker_sequence_at = message_id_at + _MESSAGE_ID_HEAD_BYTES + producer_bytes + 8
+        known = _heads.get(data[PRODUCER_AT : broker_sequence_at - 8])
+    if known is not None:
+        message.destination, producer = known
+        message.original_destination = None
+        sequence, message.broker_sequence = loose.PAIR.unpack_from(data, broker_sequence_at - 8)
+        message.message_id = f"{producer}:{sequence}"
+    else:
+        producer, destination_at, transaction_at, original_at, message_id_at, broker_sequence_at = _read_head(
+            message, data, version
+        )
+
+    position = broker_sequence_at + 8
+    (
+        original_transaction,
+        group,
+        message.group_sequence,
+        correlation,
+        message.persistent,
+        message.expiration,
+        message.priority,
+        reply_to,
+        message.timestamp,
+        jms_type,
+    ) = _PLAIN_MIDDLE.unpack_from(data, position)
+    if original_transaction or group or correlation or reply_to or jms_type:
+        group_at, delivery_at, content_at = _read_middle(message, data, position, version)
+    else:
+        group_at = position + 1
+        delivery_at = position + _PLAIN_MIDDLE_PERSISTENT
+        content_at = position + _PLAIN_MIDDLE_BYTES
+        message.group_id = message.correlation_id = message.type = None
+        message.reply_to = None
+
+    properties_at = loose.skip_blob(data, content_at)
+    structure_at = loose.skip_blob(data, properties_at) if data[properties_at] else properties_at + 1
+    if version >= 10:
+        (structure, target, _, message.redelivery_counter, path, _, user, _, _, cluster, _, _, _) = (
+            _PLAIN_END.unpack_from(data, structure_at)
+        )
+        if not (structure or target or path or user or cluster):
+            message.user_id = None
+            counter_at = structure_at + _PLAIN_END_COUNTER
+            arrival_at = structure_at + _PLAIN_END_ARRIVAL
+            in_time_at = structure_at + _PLAIN_END_IN_TIME
+            stop = structure_at + _PLAIN_END_BYTES
+        else:
+            counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version, objects_max)
+    else:
+        counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version, objects_max)
+    marks = (
+        destination_at,
+        transaction_at,
+        original_at,
+        message_id_at,
+        broker_sequence_at,
+        group_at,
+        delivery_at,
+        content_at,
+        properties_at,
+        structure_at,
+        counter_at,
+        arrival_at,
+        in_time_at,
+    )
+    return marks, stop, producer
+
+
+def _read_head(message: Message, data: bytes, version: int) -> tuple[str | None, int, int, int, int, int]:
+    """Read from the producer id to the message id. Return the producer id, and the positions of destination,
+    transaction id, original destination, message id and broker sequence."""
     producer: str | None = None
     destination_at = PRODUCER_AT + 1
     if data[PRODUCER_AT] == 1 and data[PRODUCER_AT + 1] == loose.PRODUCER_ID:
@@ -89,6 +179,9 @@ def read_fields(
         broker_sequence_at = producer_at + len(prefix) + 8
         sequence, message.broker_sequence = loose.PAIR.unpack_from(data, broker_sequence_at - 8)
         message_id: str | None = f"{producer}:{sequence}"
+        if message_id_at == transaction_at + 2 and destination is not None:
+            head = data[PRODUCER_AT : broker_sequence_at - 8]
+            remember(_heads, head, (destination, producer), len(head))
     else:
         message_id, stop = loose.read_message_id(data, message_id_at, version)
         broker_sequence_at = stop - 8
@@ -98,48 +191,7 @@ def read_fields(
         raise RecordDamaged("an OpenWire message has no destination or no id")
     message.destination = destination
     message.message_id = message_id
-
-    position = broker_sequence_at + 8
-    (
-        original_transaction,
-        group,
-        message.group_sequence,
-        correlation,
-        message.persistent,
-        message.expiration,
-        message.priority,
-        reply_to,
-        message.timestamp,
-        jms_type,
-    ) = _PLAIN_MIDDLE.unpack_from(data, position)
-    if original_transaction or group or correlation or reply_to or jms_type:
-        group_at, delivery_at, content_at = _read_middle(message, data, position, version)
-    else:
-        group_at = position + 1
-        delivery_at = position + _PLAIN_MIDDLE_PERSISTENT
-        content_at = position + _PLAIN_MIDDLE.size
-        message.group_id = message.correlation_id = message.type = None
-        message.reply_to = None
-
-    properties_at = loose.skip_blob(data, content_at)
-    structure_at = loose.skip_blob(data, properties_at)
-    if version >= 10:
-        (structure, target, _, message.redelivery_counter, path, _, user, _, _, cluster, _, _, _) = (
-            _PLAIN_END.unpack_from(data, structure_at)
-        )
-        if not (structure or target or path or user or cluster):
-            message.user_id = None
-            counter_at = structure_at + _PLAIN_END_COUNTER
-            arrival_at = structure_at + _PLAIN_END_ARRIVAL
-            in_time_at = structure_at + _PLAIN_END_IN_TIME
-            stop = structure_at + _PLAIN_END.size
-        else:
-            counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version, objects_max)
-    else:
-        counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version, objects_max)
-    header = (destination_at, transaction_at, original_at, message_id_at, broker_sequence_at, group_at, delivery_at)
-    rest = (content_at, properties_at, structure_at, counter_at, arrival_at, in_time_at)
-    return header + rest, stop, producer
+    return producer, destination_at, transaction_at, original_at, message_id_at, broker_sequence_at
 
 
 def _read_middle(message: Message, data: bytes, position: int, version: int) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ import logging
 import struct
 from functools import lru_cache
 from io import BytesIO
+from typing import Final
 
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.records import loose
@@ -29,21 +30,23 @@ from tandemmq.store.records.transactions import TransactionId
 from tandemmq.store.records.utf import is_quick, is_quickly_written, is_utf8, utf8_of_modified
 
 # Any client can send a message of which only the header is valid.
-UNREADABLE = LimitedLog(logging.getLogger(__name__))
+UNREADABLE: Final = LimitedLog(logging.getLogger(__name__))
 
-_SIZE = struct.Struct(">i")
+_SIZE: Final = struct.Struct(">i")
 # size, type; no command id and no required response instead of the producer's
-_HEAD = struct.Struct(">iBxxxxx")
+_HEAD: Final = struct.Struct(">iBxxxxx")
+_TYPE_END: Final[int] = loose.FRAME_SIZE
+_NO_COMMAND: Final = bytes(PRODUCER_AT - _TYPE_END)
 
 
 # Maximum of brokers in the path or cluster of a client's message: ActiveMQ's networks have some.
-PATH_MAX = 1_000
+PATH_MAX: Final = 1_000
 # Properties that are decoded in some milliseconds: this number, with the values in lists and maps, and texts of the
 # length that ``utf.is_quick`` permits. Fewer bytes than _QUICK_BYTES cannot hold more.
-QUICK_PROPERTIES_MAX = 1_000
+QUICK_PROPERTIES_MAX: Final = 1_000
 # A frame of at least this size is not copied slice by slice.
-VIEWED_BYTES_MIN = 64 * 1024
-_QUICK_BYTES = 1024
+VIEWED_BYTES_MIN: Final = 64 * 1024
+_QUICK_BYTES: Final = 1024
 
 
 class OpenedMessage(Message):
@@ -240,21 +243,27 @@ def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> A
     data = frame if isinstance(frame, bytes) else frame.getvalue()
     try:
         marks, stop, producer_id = read_fields(message, data, OPENWIRE_VERSION, PATH_MAX)
-        _, transaction_at, original_at, _, sequence_at, group_at, _, content_at = marks[:8]
-        properties_at, _, counter_at, arrival_at, in_time_at = marks[8:]
+        (
+            _, transaction_at, original_at, _, sequence_at, group_at, _, content_at, properties_at, _, counter_at,
+            arrival_at, in_time_at,
+        ) = marks  # fmt: skip
         transaction: TransactionId | None = None
-        if data[transaction_at]:
-            transaction, _ = loose.read_transaction_id(data, transaction_at)
-        command_id, is_response_required = _COMMAND.unpack_from(data, loose.FRAME_SIZE)
+        command_id, is_response_required = _COMMAND.unpack_from(data, _TYPE_END)
         removed = original_at - transaction_at + group_at - sequence_at - 10
         time = loose.I64.pack(now_ms)
-        head = (
-            _HEAD.pack(len(data) - 4 - removed, data[4]),
-            data[PRODUCER_AT:transaction_at],
-            loose.NULL,
-            data[original_at:sequence_at],
-            _SEQUENCE.pack(broker_sequence),
-        )
+        head: tuple[bytes, ...]
+        if not removed:  # neither of the transaction ids
+            head = data[:_TYPE_END], _NO_COMMAND, data[PRODUCER_AT:sequence_at], _SEQUENCE.pack(broker_sequence)
+        else:
+            if data[transaction_at]:
+                transaction, _ = loose.read_transaction_id(data, transaction_at)
+            head = (
+                _HEAD.pack(len(data) - 4 - removed, data[4]),
+                data[PRODUCER_AT:transaction_at],
+                loose.NULL,
+                data[original_at:sequence_at],
+                _SEQUENCE.pack(broker_sequence),
+            )
         if isinstance(frame, bytes):
             # With the body. A slice of a long frame is a view: else three copies would exist for a moment.
             content: bytes | memoryview = data if arrival_at < VIEWED_BYTES_MIN else memoryview(data)
@@ -284,8 +293,8 @@ def _changed(frame: BytesIO, head: bytes, group_at: int, arrival_at: int, in_tim
     return frame.getvalue()
 
 
-_COMMAND = struct.Struct(">i?")
-_SEQUENCE = struct.Struct(">qx")  # and no original transaction id
+_COMMAND: Final = struct.Struct(">i?")
+_SEQUENCE: Final = struct.Struct(">qx")  # and no original transaction id
 
 
 def _open(message: OpenedMessage, raw: bytes, content_at: int, properties_at: int, counter_at: int, stop: int) -> None:
@@ -333,4 +342,4 @@ def frame_of(message: Message) -> bytes:
     return message.raw or _made(message)
 
 
-_made = lru_cache(maxsize=1)(encode_message)
+_made: Final = lru_cache(maxsize=1)(encode_message)

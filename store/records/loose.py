@@ -12,6 +12,7 @@ the bytes end too early; the frame's reader turns this into RecordDamaged.
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -19,32 +20,32 @@ from tandemmq.store.records.remembered import remember
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tandemmq.store.records.utf import decode_modified, encode_modified
 
-OPENWIRE_VERSION = 11  # the version of ActiveMQ's stores since 5.12, whatever version its clients use
+OPENWIRE_VERSION: Final = 11  # the version of ActiveMQ's stores since 5.12, whatever version its clients use
 
-MESSAGE_ACK = 22
-SUBSCRIPTION_INFO = 55
-DESTINATION_BASE = 100  # + DestinationKind
-MESSAGE_ID = 110
-LOCAL_TRANSACTION_ID = 111
-XA_TRANSACTION_ID = 112
-CONNECTION_ID = 120
-SESSION_ID = 121
-CONSUMER_ID = 122
-PRODUCER_ID = 123
-BROKER_ID = 124
+MESSAGE_ACK: Final = 22
+SUBSCRIPTION_INFO: Final = 55
+DESTINATION_BASE: Final = 100  # + DestinationKind
+MESSAGE_ID: Final = 110
+LOCAL_TRANSACTION_ID: Final = 111
+XA_TRANSACTION_ID: Final = 112
+CONNECTION_ID: Final = 120
+SESSION_ID: Final = 121
+CONSUMER_ID: Final = 122
+PRODUCER_ID: Final = 123
+BROKER_ID: Final = 124
 
-NULL = b"\0"
-STRING_BYTES_MAX = 0xFFFF
+NULL: Final = b"\0"
+STRING_BYTES_MAX: Final = 0xFFFF
 
-I32 = struct.Struct(">i")
-I64 = struct.Struct(">q")
-PAIR = struct.Struct(">qq")
-_STRING = struct.Struct(">BH")
-_BLOB = struct.Struct(">Bi")
-FRAME = struct.Struct(">iB")
-FRAME_SIZE: int = FRAME.size
+I32: Final[struct.Struct] = struct.Struct(">i")
+I64: Final[struct.Struct] = struct.Struct(">q")
+PAIR: Final[struct.Struct] = struct.Struct(">qq")
+_STRING: Final = struct.Struct(">BH")
+_BLOB: Final = struct.Struct(">Bi")
+FRAME: Final[struct.Struct] = struct.Struct(">iB")
+FRAME_SIZE: Final[int] = FRAME.size
 # Maximum of bytes of an element of a broker path or cluster: an id contains a host name.
-_OBJECT_BYTES = 64
+_OBJECT_BYTES: Final = 64
 
 
 # ---- writing
@@ -174,8 +175,8 @@ def _numbers(text: str) -> tuple[str, int, int, int] | None:
 
 
 # `<connection>:<session>:<producer>` -> ProducerId object, for prefixes that are known to be of that form
-producers: dict[str, bytes] = {}
-destinations: dict[Destination, bytes] = {}
+producers: Final[dict[str, bytes]] = {}
+destinations: Final[dict[Destination, bytes]] = {}
 
 
 # ---- reading
@@ -224,8 +225,8 @@ def read_text(data: bytes, position: int) -> tuple[str, int]:
 
 
 # encoded objects -> values; most frames repeat those of the previous frame
-_known_destinations: dict[bytes, Destination] = {}
-_known_producers: dict[bytes, str] = {}
+_known_destinations: Final[dict[bytes, Destination]] = {}
+_known_producers: Final[dict[bytes, str]] = {}
 
 
 def read_destination(data: bytes, position: int) -> tuple[Destination | None, int]:

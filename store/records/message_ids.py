@@ -16,8 +16,8 @@ from typing import Final
 
 SEQUENCE_MAX: Final = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
 _DIGITS_MAX: Final = 19  # of SEQUENCE_MAX
-_BROKER_SESSION = "-1"
-_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_BROKER_SESSION: Final = "-1"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BROKER_SESSION_WITHIN = f":{_BROKER_SESSION}:"
 
 

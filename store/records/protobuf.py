@@ -8,14 +8,14 @@ So an unknown or repeated tag is damage here. All field numbers are below 16: a 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tandemmq.store.records.errors import RecordDamaged
 
-_TABLE_SIZE = 1 << 12
-_VARINT_BITS = 64
-_MASK = (1 << _VARINT_BITS) - 1
-_SIGN = 1 << (_VARINT_BITS - 1)
+_TABLE_SIZE: Final = 1 << 12
+_VARINT_BITS: Final = 64
+_MASK: Final = (1 << _VARINT_BITS) - 1
+_SIGN: Final = 1 << (_VARINT_BITS - 1)
 
 
 def encode_varint(value: int) -> bytes:
@@ -29,7 +29,7 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_TABLE = tuple(encode_varint(value) for value in range(_TABLE_SIZE))
+_TABLE: Final = tuple(encode_varint(value) for value in range(_TABLE_SIZE))
 # Varints of 0 to 127, for writers on the path of each message.
 SHORT = _TABLE[:128]
 

@@ -3,10 +3,10 @@ threads."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
-CACHE_ENTRIES_MAX = 4096
-CACHED_BYTES_MAX = 512  # so that no peer fills a cache with names of 64 KiB
+CACHE_ENTRIES_MAX: Final = 4096
+CACHED_BYTES_MAX: Final = 512  # so that no peer fills a cache with names of 64 KiB
 
 K = TypeVar("K")
 V = TypeVar("V")

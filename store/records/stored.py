@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Final
 
 from tandemmq.store.records import loose
 from tandemmq.store.records.commands import PRIORITIES, destination_field, encode_add, transaction_field, with_sender
@@ -19,25 +20,26 @@ try:
 except ImportError:  # not compiled
     native = None  # type: ignore[assignment]
 
-_TEXT = int(BodyKind.TEXT)
-_BYTES = int(BodyKind.BYTES)
+_TEXT: Final = int(BodyKind.TEXT)
+_BYTES: Final = int(BodyKind.BYTES)
 # The fields of a frame (fields.py) between those of variable length; x: absent, or 0.
-_HEAD = struct.Struct(">iBxxxxx")  # size, type; command id, response required
-_BETWEEN_PRODUCERS = b"\0\0\1\x6e\0"  # transaction, original destination; message id without a text
+_HEAD: Final = struct.Struct(">iBxxxxx")  # size, type; command id, response required
+_BETWEEN_PRODUCERS: Final = b"\0\0\1\x6e\0"  # transaction, original destination; message id without a text
 # sequence, broker sequence; original transaction, group, its sequence, correlation; persistent, expiration, priority;
 # reply to; timestamp; type
-_MIDDLE = struct.Struct(">qqxxxxxxx?qbxqx")
-_TEXT_CONTENT = struct.Struct(">Bii")
-_CONTENT = struct.Struct(">Bi")
+_MIDDLE: Final = struct.Struct(">qqxxxxxxx?qbxqx")
+_TEXT_CONTENT: Final = struct.Struct(">Bii")
+_CONTENT: Final = struct.Struct(">Bi")
 # Data structure, target, compressed, redelivery counter, path, arrival, user, by bridge, droppable, cluster; broker in;
 # broker out, first for consumer.
-_END = struct.Struct(">20xq9x")
-_FIXED = _HEAD.size - 4 + len(_BETWEEN_PRODUCERS) + _MIDDLE.size + _END.size
+_END: Final = struct.Struct(">20xq9x")
+_FIXED: Final = _HEAD.size - 4 + len(_BETWEEN_PRODUCERS) + _MIDDLE.size + _END.size
 
 
 def encode_stored(message: Message, transaction: TransactionId | None = None) -> bytes:
     """Return the payload that stores ``message``; with a transaction it waits for the Commit. Raises Unencodable."""
-    payload = _encode_plain(message, transaction)
+    # Of a message that is no opened frame, fields are read without a call.
+    payload = _encode_plain(message, transaction) if type(message) is Message else None
     if payload is None:
         payload = encode_add(message, encode_message(message), transaction)
     return payload if message.sender is None else with_sender(payload, message.sender)
@@ -48,7 +50,6 @@ def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes 
     kind = message.body_kind
     if (
         (kind != _TEXT and kind != _BYTES)
-        or type(message) is not Message  # its fields are read without a call, because it is no opened frame
         or message._raw is not None
         or message.correlation_id is not None
         or message.reply_to is not None
@@ -147,4 +148,4 @@ def _plain_add(
     )
 
 
-plain_add: Callable[..., bytes | None] = _plain_add if native is None else native.plain_add
+plain_add: Final[Callable[..., bytes | None]] = _plain_add if native is None else native.plain_add

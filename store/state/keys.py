@@ -39,57 +39,57 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tandemmq.store.records.acknowledgements import SubscriptionInfo
 from tandemmq.store.records.commands import DEFAULT_PRIORITY
 from tandemmq.store.records.message import Destination, DestinationKind
 
-PRODUCER_BYTES_MAX = 400
+PRODUCER_BYTES_MAX: Final = 400
 # A value may fill a quarter of a page (index): 2,048 bytes of 8,192. Longer lists are cut into chunks of this size.
-CHUNK_BYTES = 1600
+CHUNK_BYTES: Final = 1600
 
-AUDIT = b"A"
-CONNECTIONS = b"C"
-ENDED = b"E"
-FILE = b"F"
-GONE = b"G"
-HOLDER = b"H"
-ID = b"I"
-DISPLACED = b"L"
-MESSAGE = b"M"
-OWNER = b"O"
-RANK = b"P"
-RANKED = b"R"
-LATER_RECORD = b"S"
-USERS = b"U"
-TRANSACTIONS = b"X"
+AUDIT: Final = b"A"
+CONNECTIONS: Final = b"C"
+ENDED: Final = b"E"
+FILE: Final = b"F"
+GONE: Final = b"G"
+HOLDER: Final = b"H"
+ID: Final = b"I"
+DISPLACED: Final = b"L"
+MESSAGE: Final = b"M"
+OWNER: Final = b"O"
+RANK: Final = b"P"
+RANKED: Final = b"R"
+LATER_RECORD: Final = b"S"
+USERS: Final = b"U"
+TRANSACTIONS: Final = b"X"
 
 # Set in a stored size: another owner of the same record counts its bytes.
-SHARED = 1 << 31
-SIZE_MASK = SHARED - 1
+SHARED: Final = 1 << 31
+SIZE_MASK: Final = SHARED - 1
 # Above it, in memory: the number of the user charged for the record; 0: no user.
-MARK_SHIFT = 32
+MARK_SHIFT: Final = 32
 
-PRIORITY_MAX = 9
-DEFAULT_RANK = PRIORITY_MAX - DEFAULT_PRIORITY
-RANKS = PRIORITY_MAX + 1
+PRIORITY_MAX: Final = 9
+DEFAULT_RANK: Final = PRIORITY_MAX - DEFAULT_PRIORITY
+RANKS: Final = PRIORITY_MAX + 1
 
-_MOVED = 1
-_RANK_SHIFT = 1
-_RANK_BITS = 15
-_MARKED = 1 << 5
+_MOVED: Final = 1
+_RANK_SHIFT: Final = 1
+_RANK_BITS: Final = 15
+_MARKED: Final = 1 << 5
 
-_NUMBERED = struct.Struct(">cI")
-_FILE = struct.Struct(">cIH")
-_HOLDER = struct.Struct(">cII")
-_LATER_RECORD = struct.Struct(">cIQ")
-_LIVE = struct.Struct(">Q")
-_HELD = struct.Struct(">QQ")
-_RANK = struct.Struct(">cIB")
-_SIZE_FLAGS = struct.Struct(">IB")
-_U64 = struct.Struct(">Q")
-_U32 = struct.Struct(">I")
+_NUMBERED: Final = struct.Struct(">cI")
+_FILE: Final = struct.Struct(">cIH")
+_HOLDER: Final = struct.Struct(">cII")
+_LATER_RECORD: Final = struct.Struct(">cIQ")
+_LIVE: Final = struct.Struct(">Q")
+_HELD: Final = struct.Struct(">QQ")
+_RANK: Final = struct.Struct(">cIB")
+_SIZE_FLAGS: Final = struct.Struct(">IB")
+_U64: Final = struct.Struct(">Q")
+_U32: Final = struct.Struct(">I")
 
 
 class Entry(NamedTuple):
@@ -134,7 +134,7 @@ class OwnerRecord(NamedTuple):
     terms: Terms | None = None
 
 
-_TERMS_AT: int = OwnerRecord._fields.index("terms") - 1  # behind kind and name, which are one field
+_TERMS_AT: Final[int] = OwnerRecord._fields.index("terms") - 1  # behind kind and name, which are one field
 
 
 def message_key(owner: int, order_key: int) -> bytes:

@@ -17,13 +17,14 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from heapq import merge
 from itertools import islice, takewhile
+from typing import Final
 
 from tandemmq.store.records.acknowledgements import SubscriptionInfo
 from tandemmq.store.records.audit import AuditImage, ProducerAudit
 from tandemmq.store.records.commands import DEFAULT_PRIORITY
 from tandemmq.store.records.connection_owners import ConnectionUsers, decode_pairs, encode_pairs
 from tandemmq.store.records.message import Destination
-from tandemmq.store.records.message_ids import numbered
+from tandemmq.store.records.message_ids import SEQUENCE_MAX, numbered
 from tandemmq.store.state import keys
 from tandemmq.store.state.file_states import FileState, Snapshot, file_changes, reclaimable
 from tandemmq.store.state.keys import MARK_SHIFT, SHARED, SIZE_MASK, Entry
@@ -35,10 +36,13 @@ from tandemmq.store.state.user_bytes import UserBytes
 
 # Maximum of entries of ended owners that are reclaimed before a checkpoint: until then they take memory.
 RECLAIMED_MAX = 20_000
+# Maximum of producers of which it is noted that the index has no higher number.
+PRODUCERS_NOTED_MAX: Final = 10_000
 
 
 # Replaces the frozen tail while there is none; it always stays empty.
-_NO_TAIL = Tail()
+_NO_TAIL: Final = Tail()
+_NO_NUMBER: Final = SEQUENCE_MAX + 1
 
 
 class OtherNumbering(Exception):
@@ -91,6 +95,9 @@ class State:
         self.knows_ranks = True  # the index was made by a version that keeps them
         self.knows_later_records = True  # the same for later records, or there are none
         self._ids = KnownIds()
+        # By owner and producer: the number from which on the index has no id. Until ``thaw``: the tails have the ids of
+        # the next index until then.
+        self._beyond_index: dict[tuple[int, str], int] = {}
         self.position: Position | None = None
         self.epoch = 0  # in which the file of ``position`` was written
         # Files that a master declared as removed, before ``position``: their absence is no loss, whatever a host that
@@ -770,8 +777,27 @@ class State:
         known = self.owners.get(owner)
         if known is None or not known.count:
             return False
-        value = self.index.get(keys.id_key(owner, message_id))  # as place_of
+        producer, sequence = numbered(message_id)
+        if sequence >= self._beyond_index.get((owner, producer), _NO_NUMBER):
+            return False
+        value = self._indexed_id(owner, message_id, producer)  # as place_of
         return value is not None and self._raw(owner, int.from_bytes(value, "big")) is not None
+
+    def _indexed_id(self, owner: int, message_id: str, producer: str) -> bytes | None:
+        """Return the value of an id in the index; None: it is not there. If no higher number of its producer is there
+        either, that is noted for the ids to come."""
+        prefix, sequence = keys.producer_key(owner, message_id)
+        if sequence is None:
+            return self.index.get(prefix)
+        key = prefix + sequence.to_bytes(8, "big")
+        found = next(self.index.scan(key, prefix[:-1] + b"\1"), None)
+        if found is not None:
+            return found[1] if found[0] == key else None
+        if len(self._beyond_index) >= PRODUCERS_NOTED_MAX:
+            self._beyond_index.clear()
+        # prove: nothing-beyond-the-index "= sequence" -> "= 0"
+        self._beyond_index[owner, producer] = sequence
+        return None
 
     def is_newest(self, owner: int, message_id: str) -> bool:
         """Return whether no higher number than this id's is known of its producer, neither for ``owner`` nor in the
@@ -903,6 +929,7 @@ class State:
         any thread."""
         tail, self.frozen = self.frozen, None
         ids = self._ids.thaw()
+        self._beyond_index.clear()  # prove: a-new-index-has-new-ids
 
         def free() -> None:
             if tail is not None:

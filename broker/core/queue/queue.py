@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
+from typing import Final
 
 from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Delivery, Entry, Subscription
 from tandemmq.broker.core.memory import QUEUE_LINK_BYTES, TAKER_BYTES, Kind, Memory
@@ -23,13 +24,13 @@ from tandemmq.broker.core.slices import ITEMS, Pace, Work, nothing
 
 # Bounds of one call of dispatch: the outlets are checked again before they receive more.
 ROUND_MESSAGES = 128
-ROUND_BYTES = 128 * 1024
+ROUND_BYTES: Final = 128 * 1024
 # With more entries in its lanes a queue keeps them, even if it no longer needs them: only few entries are quickly
 # merged into one row.
 GATHERED_MAX = 10_000
 
-_position = attrgetter("position")
-_weight = attrgetter("weight")
+_position: Final = attrgetter("position")
+_weight: Final = attrgetter("weight")
 
 
 def _link_bytes(subscription: Subscription) -> int:
@@ -319,14 +320,15 @@ class Queue(Window):
 
     def settle(self, entry: Entry) -> None:
         self.in_flight -= 1
-        self.forget(entry)
-
-    def forget(self, entry: Entry) -> None:
-        """Remove ``entry``, which is neither ready nor in flight."""
         self.dequeued += 1
         if self.routes is not None:
             self.routes.gone(entry)
         self.share.give(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """Remove ``entry``, which is neither ready nor in flight."""
+        self.in_flight += 1
+        self.settle(entry)
 
     def give_back(self, entry: Entry, *, is_seen: bool = True) -> None:
         if self.is_dropped:

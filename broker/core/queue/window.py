@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from operator import attrgetter
+from typing import Final
 
 from tandemmq.broker.core.delivery import Entry, QueueBase, volatile_entry
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES
@@ -53,20 +54,20 @@ from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import rank_of
 
 # Page of an empty window when the memory for windows is exhausted and a consumer takes messages: the queue still moves.
-SCARCE_MESSAGES = 16
-SCARCE_BYTES = 128 * 1024
+SCARCE_MESSAGES: Final = 16
+SCARCE_BYTES: Final = 128 * 1024
 # Number of a queue's messages released from memory whose delivery counts are remembered.
-DELIVERED_BEFORE_MAX = 10_000
+DELIVERED_BEFORE_MAX: Final = 10_000
 # Runs of skipped messages that are remembered, per message of the full window.
-RUNS_PER_WINDOW = 10
+RUNS_PER_WINDOW: Final = 10
 # References copied in the time of one item of a step.
-COPIED = 128
+COPIED: Final = 128
 # References searched for entries to release, and entries released, in the time of one item.
 _LOOKED_THROUGH = 32
-_LEFT = 4
-_NEVER = 1 << 63
+_LEFT: Final = 4
+_NEVER: Final = 1 << 63
 
-_weight = attrgetter("weight")
+_weight: Final = attrgetter("weight")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -149,8 +150,15 @@ class Window(QueueBase):
                 and (not share.limit or share.has_space)
             ):
                 level.cursor = order_key
-                entry = Entry(message, order_key, location, size, size + ENTRY_OVERHEAD_BYTES)
-                share.take(entry)
+                weight = size + ENTRY_OVERHEAD_BYTES
+                entry = Entry(message, order_key, location, size, weight)
+                if message.holders or message.shared_body is not None or not message.persistent:
+                    share.take(entry)
+                else:  # as ``Share.take`` does for one holder
+                    message.holders = 1
+                    message.held_bytes = weight
+                    share.stored += weight
+                    memory.used += weight
                 level.position = position = level.position + 1
                 self._place(entry, position)
                 return

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
+from typing import Final
 
 from tandemmq.broker.protocols.openwire.types import ConsumerId
 from tandemmq.store.records import loose
 from tandemmq.store.records.message import BodyKind, Destination, Message
 
 # RemoveInfo.LAST_DELIVERED_UNKNOWN: it is unknown which messages the application saw.
-LAST_DELIVERED_UNKNOWN = -2
+LAST_DELIVERED_UNKNOWN: Final = -2
 
 # Groups of a consumer that are remembered; a group that was forgotten gets a second first message.
 GROUPS_MAX = 10_000
 
 # MessageDispatch: data type, command id 0, no response wanted.
-_DISPATCH = bytes((21, 0, 0, 0, 0, 0))
+_DISPATCH: Final = bytes((21, 0, 0, 0, 0, 0))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -112,11 +113,12 @@ class Consumer:
 
     def acknowledge(self, message_id: str) -> int | None:
         """Forget the delivery of that message, and return its tag; None if it needs the full check."""
-        tag = self._tags.get(message_id)
-        if tag is not None and not self.is_lenient and len(self._tags) == len(self._unacked):
-            self._forget(tag)
-            return tag
-        return None
+        tags, unacked = self._tags, self._unacked
+        tag = tags.get(message_id)
+        if tag is None or self.is_lenient or len(tags) != len(unacked):
+            return None
+        del tags[message_id], unacked[tag]
+        return tag
 
     def count(self, first: int, last: int) -> int:
         """Return how many deliveries from ``first`` (0: the oldest) to ``last`` wait for an acknowledgement."""
@@ -177,7 +179,7 @@ class Consumer:
 
 
 # Suffix that loose.producer_key adds to an id without numbers.
-_FOREIGN = ":0:0:0"
+_FOREIGN: Final = ":0:0:0"
 
 
 def _sequence(message: Message) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tandemmq.broker.core.commands import (
     Ack,
@@ -55,7 +55,7 @@ ENDED_MAX = 1_000
 TRANSACTIONS_MAX = 10_000
 
 # Each connection has it without opening it: advisory consumers use it (ActiveMQConnection).
-CONNECTION_SESSION = -1
+CONNECTION_SESSION: Final = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -344,13 +344,14 @@ class Conversation:
         """Read a MessageAck of the usual form like ``commands_of``, without the way through the schema; None: see
         there."""
         single = read_single_ack(frame)
-        consumer = None if single is None else self._by_wire_id.get(single.consumer)
-        if single is None or consumer is None:
+        if single is None:
             return None
-        tag = consumer.acknowledge(single.message_id)
-        if tag is None:
+        wire_id, message_id, receipt = single
+        consumer = self._by_wire_id.get(wire_id)
+        if consumer is None:
             return None
-        return Ack(consumer.id, tag, None, single.command_id if single.is_response_required else None)
+        tag = consumer.acknowledge(message_id)
+        return None if tag is None else Ack(consumer.id, tag, None, receipt)
 
     def _pull(self, command: schema.MessagePull, receipt: int | None) -> list[Command]:
         consumer = self._consumer(command.consumer_id)
@@ -420,7 +421,7 @@ class Conversation:
 
 Handler = Callable[[Conversation, Any, int | None], list[Command]]
 
-_HANDLERS: dict[type[schema.Command], Handler] = {
+_HANDLERS: Final[dict[type[schema.Command], Handler]] = {
     schema.MessageAck: Conversation._acknowledge,
     schema.MessagePull: Conversation._pull,
     schema.TransactionInfo: Conversation._transact,

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import struct
 from io import BytesIO
+from typing import Final
 
 from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 
 # A WireFormatInfo is a few hundred bytes; before one came, no peer is trusted with more.
-HANDSHAKE_BYTES_MAX = 0xFFFF
+HANDSHAKE_BYTES_MAX: Final = 0xFFFF
 # Head of a frame that is too long: a message's producer, destination and transaction take less.
-HEAD_BYTES_MAX = 8 * 1024
+HEAD_BYTES_MAX: Final = 8 * 1024
 
 # A shorter frame is given as bytes, however it came.
-GATHERED_BYTES_MIN = 64 * 1024
-_SIZE = struct.Struct(">i")
+GATHERED_BYTES_MIN: Final = 64 * 1024
+_SIZE: Final = struct.Struct(">i")
 _PREFIX = _SIZE.size
 
 

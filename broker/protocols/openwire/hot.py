@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from tandemmq.broker.protocols.openwire.schema import (
     Command,
@@ -27,7 +27,7 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.remembered import remember
 
 # data type -> length of what follows the name in a structure of one name and fixed numbers
-ID_TAILS: dict[int, int] = {
+ID_TAILS: Final[dict[int, int]] = {
     **{loose.DESTINATION_BASE + kind: 0 for kind in range(4)},
     loose.CONNECTION_ID: 0,
     loose.BROKER_ID: 0,
@@ -35,16 +35,20 @@ ID_TAILS: dict[int, int] = {
     loose.CONSUMER_ID: 16,
     loose.PRODUCER_ID: 16,
 }
-STRING_HEAD = 3  # present, length
+STRING_HEAD: Final = 3  # present, length
 # such structures as they stand, data type first -> their values
-KNOWN_IDS: dict[bytes, Any] = {}
+KNOWN_IDS: Final[dict[bytes, Any]] = {}
 
-_HEAD = struct.Struct(">xxxxxi?")
-_END = struct.Struct(">i?")
-_MESSAGE_ID = bytes((1, loose.MESSAGE_ID, 0, 1, loose.PRODUCER_ID))  # no text, a producer
-_PRODUCER = 3  # where in it the producer begins
-_SINGLE_END = _END.pack(1, False)
-STANDARD = int(AckType.STANDARD)
+_HEAD: Final = struct.Struct(">xxxxxi?")
+_HEAD_BYTES: Final[int] = _HEAD.size
+_END: Final = struct.Struct(">i?")
+_MESSAGE_ID: Final = bytes((1, loose.MESSAGE_ID, 0, 1, loose.PRODUCER_ID))  # no text, a producer
+_PRODUCER: Final = 3  # where in it the producer begins
+_SINGLE_END: Final = _END.pack(1, False)
+# The bytes of a single ack from its destination to the producer of its first message id -> its consumer, as in the
+# frame, and that producer
+_ack_heads: Final[dict[bytes, tuple[bytes, str]]] = {}
+STANDARD: Final = int(AckType.STANDARD)
 
 
 def read_message_ack(data: bytes) -> MessageAck | None:
@@ -73,37 +77,44 @@ def read_message_ack(data: bytes) -> MessageAck | None:
     return MessageAck(command_id, response_required, destination, transaction, consumer, ack_type, first, last, count)
 
 
-class SingleAck:
-    """``consumer`` is its id as it stands in the frame, data type before it; ``message_id`` the store's."""
-
-    __slots__ = ("command_id", "consumer", "is_response_required", "message_id")
-
-    def __init__(self, consumer: bytes, message_id: str, command_id: int, is_response_required: bool) -> None:
-        self.consumer = consumer
-        self.message_id = message_id
-        self.command_id = command_id
-        self.is_response_required = is_response_required
-
-
-def read_single_ack(data: bytes) -> SingleAck | None:
+def read_single_ack(data: bytes) -> tuple[bytes, str, int | None] | None:
     """Return the ack that a consumer with AUTO_ACKNOWLEDGE sends for each message: STANDARD, of one message, in no
-    transaction. None if it is anything else, or anything is wrong with it."""
+    transaction. None if it is anything else, or anything is wrong with it.
+
+    The result is the consumer's id as it stands in the frame, data type before it; the store's message id; and the
+    command id, None if no response is required."""
     try:
         command_id, response_required = _HEAD.unpack_from(data)
-        _, position = loose.read_destination(data, _HEAD.size)
-        stop = position + 22 + (data[position + 4] << 8 | data[position + 5])
+        transaction = 15 + (data[13] << 8 | data[14])  # behind the destination
+        stop = transaction + 22 + (data[transaction + 4] << 8 | data[transaction + 5])
         first = stop + 1
-        if data[position] or data[stop] != STANDARD or not data.startswith(_MESSAGE_ID, first):
-            return None
-        producer, sequence_at = loose.read_producer_id(data, first + _PRODUCER)
-        last = sequence_at + loose.PAIR.size
+        sequence_at = first + 24 + (data[first + 6] << 8 | data[first + 7])
+        last = sequence_at + 16
         end = last + last - first
         if data[first:last] != data[last:end] or data[end:] != _SINGLE_END:
             return None
+        head = data[_HEAD_BYTES:sequence_at]
+        known = _ack_heads.get(head)
+        if known is None:
+            known = _read_ack_head(data, transaction, stop, sequence_at)
+            if known is None:
+                return None
+            remember(_ack_heads, head, known, len(head))
         (sequence,) = loose.I64.unpack_from(data, sequence_at)
     except (IndexError, struct.error, RecordDamaged):
         return None
-    return SingleAck(data[position + 1 : stop], f"{producer}:{sequence}", command_id, response_required)
+    return known[0], f"{known[1]}:{sequence}", command_id if response_required else None
+
+
+def _read_ack_head(data: bytes, transaction: int, stop: int, sequence_at: int) -> tuple[bytes, str] | None:
+    """Return consumer and producer of a single ack whose transaction is null at ``transaction``, whose consumer ends at
+    ``stop``, and whose first message id has its numbers at ``sequence_at``. None if it has not."""
+    if loose.read_destination(data, _HEAD_BYTES)[1] != transaction or data[transaction] or data[stop] != STANDARD:
+        return None
+    if not data.startswith(_MESSAGE_ID, stop + 1):
+        return None
+    producer, end = loose.read_producer_id(data, stop + 1 + _PRODUCER)
+    return (data[transaction + 1 : stop], producer) if end == sequence_at else None
 
 
 def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
@@ -121,10 +132,10 @@ def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
 
 # ---- writing
 
-_PLAIN = struct.Struct(">iBi?")
-_RESPONSE = struct.Struct(">iBi?i")
-_INTEGER = struct.Struct(">iBi?ii")
-_producers: dict[ProducerId, bytes] = {}
+_PLAIN: Final = struct.Struct(">iBi?")
+_RESPONSE: Final = struct.Struct(">iBi?i")
+_INTEGER: Final = struct.Struct(">iBi?ii")
+_producers: Final[dict[ProducerId, bytes]] = {}
 
 
 def _write_keep_alive(command: KeepAliveInfo) -> bytes:
@@ -153,7 +164,7 @@ def _write_producer_ack(command: ProducerAck) -> bytes:
 
 
 # class -> its writer; they raise struct.error and Unencodable where the interpreter does
-WRITERS: dict[type[Command], Callable[[Any], bytes]] = {
+WRITERS: Final[dict[type[Command], Callable[[Any], bytes]]] = {
     KeepAliveInfo: _write_keep_alive,
     Response: _write_response,
     IntegerResponse: _write_integer,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from io import BytesIO
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Receipt, Send, refusal
 from tandemmq.broker.protocols.openwire.codec import message_of
@@ -22,17 +22,17 @@ from tandemmq.store.records.properties import has_at_most
 from tandemmq.store.records.utf import SURROGATE_LEAD
 
 # An id stands in one value of the store's index.
-_ID_BYTES_MAX = 1000
-_ID_SHOWN_MAX = 200
+_ID_BYTES_MAX: Final = 1000
+_ID_SHOWN_MAX: Final = 200
 
 # Limits of the properties of a client's message: values, those of lists and maps included, bytes, and characters
 # that Java writes as two. To decode them takes some 20 ms; a message of the store is read whatever it has.
-PROPERTIES_MAX = 10_000
-PROPERTIES_BYTES_MAX = 16 * 1024 * 1024
-PAIRS_MAX = 25_000
+PROPERTIES_MAX: Final = 10_000
+PROPERTIES_BYTES_MAX: Final = 16 * 1024 * 1024
+PAIRS_MAX: Final = 25_000
 
 # Message.getSize: the bytes that a message counts in a producer's window, beside its content and properties.
-MESSAGE_SIZE_MIN = 1024
+MESSAGE_SIZE_MIN: Final = 1024
 
 
 class Window(NamedTuple):

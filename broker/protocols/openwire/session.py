@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tandemmq.broker.core.commands import (
     AckMode,
@@ -44,23 +44,23 @@ from tandemmq.store.records.loose import MESSAGE_ACK
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.transactions import XaTransactionId
 
-XA_OK = 0
-XA_RDONLY = 3
+XA_OK: Final = 0
+XA_RDONLY: Final = 3
 
-_SIZE = struct.Struct(">i")
-_COUNTER = struct.Struct(">i")
-_NO_REDELIVERIES = _COUNTER.pack(0)
+_SIZE: Final = struct.Struct(">i")
+_COUNTER: Final = struct.Struct(">i")
+_NO_REDELIVERIES: Final = _COUNTER.pack(0)
 # size, data type, command id, response required, correlation id
-_RESPONSE = struct.Struct(">iBiBi")
-_RESPONSE_TYPE = 30
+_RESPONSE: Final = struct.Struct(">iBiBi")
+_RESPONSE_TYPE: Final = 30
 # The data types of messages; plain numbers, for each frame is compared with them.
-_MESSAGE_MIN, _MESSAGE_MAX = int(BodyKind.NONE), int(BodyKind.BLOB)
-_KEEP_ALIVE = schema.KeepAliveInfo()
+_MESSAGES: Final = frozenset(map(int, BodyKind))
+_KEEP_ALIVE: Final = schema.KeepAliveInfo()
 # Fields, objects and elements of arrays in one command of a client. A message has 35, and clients have arrays of some
 # brokers at most; so many take some milliseconds.
-FIELDS_MAX = 10_000
+FIELDS_MAX: Final = 10_000
 # Each bit of a frame that is read field by field may be an object.
-_WEIGHT = 8
+_WEIGHT: Final = 8
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -145,13 +145,13 @@ class OpenWireSession(Output):
                     self.unfinished_bytes = cutter.pending_bytes
                     return commands
                 if not isinstance(frame, bytes):
-                    if self._is_stored_form and _MESSAGE_MIN <= frame.getbuffer()[4] <= _MESSAGE_MAX:
+                    if self._is_stored_form and frame.getbuffer()[4] in _MESSAGES:
                         commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
                         break  # it is as long as all that is parsed at once
                     frame = frame.getvalue()
                 taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
-                if _MESSAGE_MIN <= kind <= _MESSAGE_MAX:
+                if kind in _MESSAGES:
                     commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
                 elif kind == MESSAGE_ACK and (ack := self._conversation.single_ack(frame)) is not None:
                     commands.append(ack)

@@ -6,6 +6,7 @@ Differences of the versions stand in these values of :class:`Dialect`, nowhere e
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.protocols.stomp.destinations import write_destination
@@ -90,12 +91,12 @@ class Dialect:
         return plain.replace("\0", "\\")
 
 
-_ESCAPE = re.compile(r"\\.?", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\.?", re.DOTALL)
 
-V10 = Dialect("1.0", {}, drops_cr=True, trims=True)
+V10: Final = Dialect("1.0", {}, drops_cr=True, trims=True)
 # Of CONNECT: read before it is known whether blanks count, so they are kept.
-CONNECTING = Dialect("1.0", {}, drops_cr=True, trims=False)
-V11 = Dialect("1.1", {"\\": "\\\\", "\n": "\\n", ":": "\\c"}, drops_cr=False, trims=False)
-V12 = Dialect("1.2", {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}, drops_cr=True, trims=False)
+CONNECTING: Final = Dialect("1.0", {}, drops_cr=True, trims=False)
+V11: Final = Dialect("1.1", {"\\": "\\\\", "\n": "\\n", ":": "\\c"}, drops_cr=False, trims=False)
+V12: Final = Dialect("1.2", {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}, drops_cr=True, trims=False)
 # CONNECT and CONNECTED are never escaped (STOMP 1.2, Value Encoding), and read before the version is known.
-DIALECTS = {dialect.version: dialect for dialect in (V10, V11, V12)}
+DIALECTS: Final = {dialect.version: dialect for dialect in (V10, V11, V12)}

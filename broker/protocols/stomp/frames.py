@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from sys import getsizeof
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.protocols.stomp.dialects import V10, Dialect
@@ -21,8 +21,8 @@ try:
 except ImportError:  # not compiled
     native = None  # type: ignore[assignment]
 
-LF = 0x0A
-CR = 0x0D
+LF: Final = 0x0A
+CR: Final = 0x0D
 
 
 class Limits(NamedTuple):
@@ -36,19 +36,19 @@ class Limits(NamedTuple):
     frame_bytes_max: int = 100 * 1024 * 1024
 
 
-_LINE_ENDS = re.compile(rb"[\r\n]*")
+_LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 
 Headers = dict[str, str]
 Frame = tuple[str, Headers, bytes]
 Head = tuple[str, Headers, int]  # and where the body begins
-SEND_ALONE = frozenset(("SEND",))
+SEND_ALONE: Final = frozenset(("SEND",))
 # A frame that is too long is passed over, unless its content-length says that it is longer than this.
-PASSED_OVER_BYTES_MAX = 1 << 31
+PASSED_OVER_BYTES_MAX: Final = 1 << 31
 # So much of a longer head is read at once: its escapes take 0.2 ms (plain Python). A line is read whole.
-HEAD_PIECE_BYTES = 16 * 1024
-HEAD_PIECE_LINES = 64
+HEAD_PIECE_BYTES: Final = 16 * 1024
+HEAD_PIECE_LINES: Final = 64
 # Memory of a header beside its two texts.
-HEADER_BYTES = 100
+HEADER_BYTES: Final = 100
 
 
 class FrameTooLong(ClientError):
@@ -414,8 +414,8 @@ class FrameParser:
         return int(text) if len(text) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
 
 
-_UNTIL_NUL = -1  # no length is less than 0
-_LENGTH_DIGITS_MAX = 18
+_UNTIL_NUL: Final = -1  # no length is less than 0
+_LENGTH_DIGITS_MAX: Final = 18
 
 
 def missing(command: str, header: str) -> ClientError:

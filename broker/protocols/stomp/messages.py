@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 from tandemmq.broker.core.commands import Undeliverable, refusal
 from tandemmq.broker.core.numbers import property_text, whole_number
@@ -25,18 +25,18 @@ from tandemmq.store.records.message_ids import SEQUENCE_MAX, client_message_id
 from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
 from tandemmq.store.records.properties import decode_properties, encode_properties
 
-PRIORITY_MAX = 9
+PRIORITY_MAX: Final = 9
 # Ours alone: the name and number by which a client repeats this message, if it must (docs/duplicates.md). It
 # never comes back on a MESSAGE: a bridge that copies all headers would make a message of its own a duplicate.
-SEND_ID = "tandemmq-send-id"
-_SEND_ID = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
+SEND_ID: Final = "tandemmq-send-id"
+_SEND_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
 
 # Headers of a SEND that the session reads itself.
-_READ_BY_SESSION = frozenset(("destination", "receipt", "transaction", "persistent"))
+_READ_BY_SESSION: Final = frozenset(("destination", "receipt", "transaction", "persistent"))
 # Headers of a SEND that neither have a field nor come back on the MESSAGE.
-_DROPPED = frozenset(("message-id", "redelivered", "subscription", "JMSXUserID"))
+_DROPPED: Final = frozenset(("message-id", "redelivered", "subscription", "JMSXUserID"))
 # Names that a property may not have on a MESSAGE, for the broker writes them itself.
-_RESERVED = frozenset(
+_RESERVED: Final = frozenset(
     (
         "ack",
         "content-length",
@@ -128,13 +128,13 @@ def _become_map(
 
 
 #: A longer map is not read on the event loop: this takes a millisecond.
-QUICK_READ_BYTES_MAX = 8 * 1024
+QUICK_READ_BYTES_MAX: Final = 8 * 1024
 
 
-TRANSFORMATION_ERROR = "transformation-error"
-_READ_AS_MAP = {"jms-map-xml": maps.read_xml, "jms-map-json": maps.read_json}
+TRANSFORMATION_ERROR: Final = "transformation-error"
+_READ_AS_MAP: Final = {"jms-map-xml": maps.read_xml, "jms-map-json": maps.read_json}
 # Names that choose a form by the kind of the message: a text has no kind yet.
-_ONLY_WRITTEN = frozenset(("jms-xml", "jms-json"))
+_ONLY_WRITTEN: Final = frozenset(("jms-xml", "jms-json"))
 
 
 def _body_kind(value: str) -> BodyKind:
@@ -156,7 +156,7 @@ def _number(name: str, value: str) -> int:
     return number
 
 
-_LONG_END = 1 << 63
+_LONG_END: Final = 1 << 63
 
 
 def _int(name: str, value: str) -> int:
@@ -166,7 +166,7 @@ def _int(name: str, value: str) -> int:
     return number
 
 
-_INT_END = 1 << 31
+_INT_END: Final = 1 << 31
 
 
 def _sent_id(value: str, user: str | None) -> str:
@@ -185,7 +185,7 @@ def _text(name: str, value: str) -> str:
 
 
 # By header: the field of a message, and the function that makes its value.
-_FIELDS: dict[str, tuple[str, Callable[[str, str], str | int]]] = {
+_FIELDS: Final[dict[str, tuple[str, Callable[[str, str], str | int]]]] = {
     "priority": ("priority", lambda name, value: min(max(_number(name, value), 0), PRIORITY_MAX)),  # as setPriority
     "expires": ("expiration", _number),
     "timestamp": ("timestamp", _number),
@@ -242,7 +242,7 @@ def encode(
 # of the same message, which does not keep its headers twice.
 _last: tuple[Message, Dialect, str | None, tuple[bytes, bytes]] | None = None
 # A longer body is encoded anew for each subscriber: so long it would stay in memory.
-KEPT_BYTES_MAX = 64 * 1024
+KEPT_BYTES_MAX: Final = 64 * 1024
 
 
 def encode_once(
@@ -267,8 +267,8 @@ def encode_once(
     return rest
 
 
-_NOTHING: dict[str, PropertyValue] = {}
-_AS_ADVISORY: dict[str, PropertyValue] = {"transformation": TRANSFORMATION}
+_NOTHING: Final[dict[str, PropertyValue]] = {}
+_AS_ADVISORY: Final[dict[str, PropertyValue]] = {"transformation": TRANSFORMATION}
 
 
 def is_inflated(message: Message) -> TypeGuard[OpenedMessage]:
@@ -307,7 +307,7 @@ def _sound(message: OpenedMessage) -> bytes:
 
 
 # The body is a stream of zlib (RFC 1950; HTTP's name for it).
-CONTENT_ENCODING = "content-encoding"
+CONTENT_ENCODING: Final = "content-encoding"
 
 
 def _transformed(
@@ -336,8 +336,8 @@ def _transformed(
     return b"", changed
 
 
-_MAP_FORMS = {"jms-xml": "jms-map-xml", "jms-json": "jms-map-json"}
-_WRITTEN_MAPS = {"jms-map-xml": maps.write_xml, "jms-map-json": maps.write_json}
+_MAP_FORMS: Final = {"jms-xml": "jms-map-xml", "jms-json": "jms-map-json"}
+_WRITTEN_MAPS: Final = {"jms-map-xml": maps.write_xml, "jms-map-json": maps.write_json}
 
 
 def _encode_headers(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import partial
+from typing import Final
 
 from tandemmq.broker.core.commands import (
     Abort,
@@ -44,21 +45,21 @@ from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.records.utf import QUICK_BYTES_MAX
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS: Final = Limits()
 # Shortest interval of the broker's heart-beats, whatever the client wants (Artemis has the same minimum).
-HEART_BEAT_MS_MIN = 500
+HEART_BEAT_MS_MIN: Final = 500
 # Limit of a CONNECT: a peer gets no more before it sent one.
-CONNECT_BYTES_MAX = 64 * 1024
-CONNECT_HEADERS_MAX = 100
+CONNECT_BYTES_MAX: Final = 64 * 1024
+CONNECT_HEADERS_MAX: Final = 100
 # A body from this on is written as it is, shared by all clients that get it, and not copied into a frame.
-SHARED_BODY_BYTES_MIN = 16 * 1024
-HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
-SERVER = "TandemMQ"
+SHARED_BODY_BYTES_MIN: Final = 16 * 1024
+HEART_BEAT_MS_MAX: Final = 24 * 60 * 60 * 1000
+SERVER: Final = "TandemMQ"
 # Headers of CONNECT in which blanks count, but for STOMP 1.0.
-_KEPT = ("login", "passcode")
+_KEPT: Final = ("login", "passcode")
 # Members of an enumeration are looked up slowly.
 _TEXT, _BYTES, _AUTO = BodyKind.TEXT, BodyKind.BYTES, AckMode.AUTO
-_HEART_BEAT = re.compile(r"[ \t]*([0-9]{1,20})[ \t]*,[ \t]*([0-9]{1,20})[ \t]*")
+_HEART_BEAT: Final = re.compile(r"[ \t]*([0-9]{1,20})[ \t]*,[ \t]*([0-9]{1,20})[ \t]*")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -563,11 +564,11 @@ class StompSession(Output):
 
 Handler = Callable[[StompSession, Headers, bytes], Command]
 
-_BEFORE_CONNECT: dict[str, Handler] = {
+_BEFORE_CONNECT: Final[dict[str, Handler]] = {
     "CONNECT": StompSession._connect,
     "STOMP": StompSession._connect,
 }
-_CONNECTED: dict[str, Handler] = {
+_CONNECTED: Final[dict[str, Handler]] = {
     "SEND": StompSession._send,
     "ACK": StompSession._ack,
     "NACK": StompSession._nack,
@@ -622,8 +623,8 @@ def _of_message(command: str, headers: Headers) -> AckOfMessage:
 
 
 # The form of the header ack, as the broker writes it.
-_LIKE_ACK = re.compile(r"[0-9]+-[0-9]+")
-_TAG_DIGITS_MAX = 18
+_LIKE_ACK: Final = re.compile(r"[0-9]+-[0-9]+")
+_TAG_DIGITS_MAX: Final = 18
 
 
 def _unknown_identity(command: str, headers: Headers) -> ClientError:

@@ -11,7 +11,7 @@ class RecordingEngine:
     """Answers CONNECT, receipts and failures; hands each message to the subscriptions of the same connection."""
 
     def __init__(self) -> None:
-        self.is_congested = False
+        self.is_congested = self.is_behind = False
         self.handed_over = 0
         self.reports = 0
         self.memory = Memory(1 << 30)

@@ -1,7 +1,7 @@
 """Messages that a client sends again, in a real store: over crashes, lost indexes, reclaimed files; and the price."""
 
-# proves: id-of-a-part-is-known, number-again-is-looked-up, outcome-before-what-asks, rolled-back-may-come-again
-# proves: taken-plainly-is-asked
+# proves: a-new-index-has-new-ids, id-of-a-part-is-known, nothing-beyond-the-index, number-again-is-looked-up
+# proves: outcome-before-what-asks, rolled-back-may-come-again, taken-plainly-is-asked
 
 from __future__ import annotations
 
@@ -194,6 +194,23 @@ class TestStoredOnce:
                 term.store.append(Atomic(parts[-1:], encode_commit(identity)))
             term.wait_durable(2)
             assert are_duplicates(parts) == [False, True]
+
+    def test_without_an_audit_a_lower_number_is_still_known_after_a_higher_one(self, directory: str) -> None:
+        """The look-up of the higher one notes that the index has nothing from there on."""
+        with Term(directory, settings=replace(SMALL, failover_producers_audit_depth=0)) as term:
+            send(term, 5)
+            for done in term.store.checkpoint():
+                done.result()
+            assert are_duplicates(send(term, 7)) == [False]
+            assert are_duplicates(send(term, 5, 6)) == [True, False]
+
+    def test_without_an_audit_an_id_is_known_when_a_checkpoint_took_it_into_the_index(self, directory: str) -> None:
+        with Term(directory, settings=replace(SMALL, failover_producers_audit_depth=0)) as term:
+            for number in (1, 2, 5):
+                assert are_duplicates(send(term, number)) == [False]
+            for done in term.store.checkpoint():
+                done.result()
+            assert are_duplicates(send(term, 5, 6)) == [True, False]
 
     def test_what_is_still_there_is_known_outside_the_window_too(self, directory: str) -> None:
         settings = replace(SMALL, failover_producers_audit_depth=1, max_failover_producers_to_track=1)

@@ -348,7 +348,7 @@ async def test_what_a_client_took_long_ago_does_not_count_in_a_turn_that_is_used
     connection.holder.busy = 2 * SHARE
     turns.wait(Nobody(), has_spent=True)
     clock, turns.clock = turns.clock, lambda: 100.0
-    turns._ends = 99.0  # this turn's
+    turns.ends = 99.0  # this turn's
     connection.data_received(SEND % 1)
     turns.clock = clock
     assert turns._fresh[-1] is connection

@@ -20,7 +20,7 @@ from tandemmq.broker.protocols.openwire.codec import STORED
 from tandemmq.broker.protocols.openwire.schema import WireMessage
 from tandemmq.broker.protocols.openwire.types import BrokerId
 from tandemmq.store.operations import AddMessage
-from tandemmq.store.records import loose
+from tandemmq.store.records import fields, loose
 from tandemmq.store.records.commands import encode_add
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.frames import PATH_MAX, UNREADABLE, accept_frame, frame_of, nested_message, open_message
@@ -53,6 +53,31 @@ def test_what_is_opened_reads_as_what_is_decoded(name: str) -> None:
     assert fields_of(opened) == fields_of(decode_message(frame))
     assert (opened.raw, opened.size, encode_message(opened)) == (frame, len(frame), frame)
     assert bytes(nested_message(opened)) == frame[4:]
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_reads_the_same_after_another_with_the_same_producer_and_destination(name: str) -> None:
+    frame = FRAMES[name]
+    fields._heads.clear()
+    first = fields_of(open_message(frame))
+    assert fields_of(open_message(frame)) == first
+    damaged = frame[: len(frame) // 2]
+    damaged = struct.pack(">i", len(damaged) - 4) + damaged[4:]
+    for _ in range(2):
+        with pytest.raises(RecordDamaged):
+            open_message(damaged)
+
+
+@pytest.mark.parametrize("name", [name for name in MESSAGES if "wide" not in name and "foreign" not in name])
+def test_a_message_without_a_producer_is_read(name: str) -> None:
+    frame = FRAMES[name]
+    end = loose.read_producer_id(frame, fields.PRODUCER_AT)[1]
+    frame = struct.pack(">i", len(frame) - 4 - (end - fields.PRODUCER_AT - 1)) + (
+        frame[4 : fields.PRODUCER_AT] + b"\0" + frame[end:]
+    )
+    opened = open_message(frame)
+    assert opened.message_id == open_message(FRAMES[name]).message_id
+    assert opened.destination == open_message(FRAMES[name]).destination
 
 
 @pytest.mark.parametrize("name", MESSAGES)
