@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tandemmq.broker.core.access import Access
+from tandemmq.broker.core.policies import Policies
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.shared import Loop
@@ -21,10 +22,12 @@ class EngineTerm(Term):
     engine: Any = None
     engine_settings = EngineSettings()
     access: Access | None = None
+    policies: Policies | None = None
 
     def _begin(self, standby: Standby) -> None:
         super()._begin(standby)
-        self.engine = Engine(self.store, self.engine_settings, Loop(lambda: NOW), access=self.access)
+        loop = Loop(lambda: NOW)
+        self.engine = Engine(self.store, self.engine_settings, loop, policies=self.policies, access=self.access)
 
     def durable(self, operations: list[Operation]) -> None:
         super().durable(operations)

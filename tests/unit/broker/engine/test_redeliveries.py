@@ -10,7 +10,7 @@ import pytest
 
 from tandemmq.broker.core.commands import AckMode, Redelivered
 from tandemmq.broker.core.delivery import REDELIVERIES_MAX
-from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from tandemmq.broker.engine import suspects
 from tandemmq.store.operations import CountDeliveries
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -209,7 +209,7 @@ def test_a_counter_that_a_client_sends_at_its_end_harms_no_store(directory: str)
     """A queue whose messages come again without end, as one of dead letters: what the store writes has room in Java."""
 
     class Endless(EngineTerm):
-        engine_settings = EngineSettings(maximum_redeliveries=None)
+        policies = Policies((), DestinationPolicy(redelivery=RedeliveryPolicy(None)))
 
     term = Endless(directory)
     client = come(term, "c").send("a", redelivery_counter=REDELIVERIES_MAX, receipt="sent").subscribe(ack=AckMode.RANGE)
