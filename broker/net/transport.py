@@ -20,7 +20,7 @@ from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import SHARE, TLS_BUFFERS, TLS_BYTES, Holder, Kind, Memory
 from tandemmq.broker.core.slices import CLOCK
-from tandemmq.broker.net.turns import OVERLONG_SECONDS, TURN_BYTES_MAX, Turns
+from tandemmq.broker.net.turns import LONG_READ_BYTES, OVERLONG_SECONDS, READ_SECONDS, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
 from tandemmq.broker.protocols.output import asleep
@@ -218,7 +218,7 @@ class Connection:
     is_closing: bool = field(default=False, init=False)
     is_held: bool = field(default=False, init=False)
     _turn_number: int = field(default=0, init=False)
-    _turn_bytes: int = field(default=0, init=False)
+    _turn_until: float = field(default=0.0, init=False)  # may it be read; by the turns' clock
     _share_report: int = field(default=0, init=False)
     _share_used: int = field(default=0, init=False)
     # The rare states, as bits, so that one test finds a connection without any of them.
@@ -372,11 +372,9 @@ class Connection:
         until = turns.begin()
         self._last_received = turns.began
         length = len(data)
-        if self._turn_number == turns.number:
-            self._turn_bytes += length
-        else:
+        if self._turn_number != turns.number:
             self._turn_number = turns.number
-            self._turn_bytes = length
+            self._turn_until = turns.now + READ_SECONDS
         if length > self._tls_read_max:
             self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
             self._tls_read_max = length
@@ -432,9 +430,10 @@ class Connection:
         if self.is_closing or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
             return
         self._states = states & ~_WOKEN
-        self._turn_number, self._turn_bytes = self._turns.number, 0
+        now = self._turns.clock()
+        self._turn_number, self._turn_until = self._turns.number, now + READ_SECONDS
         try:
-            self._understand(b"", self._turns.clock(), until)
+            self._understand(b"", now, until)
         except Exception:
             log.exception("%s: hung up, for what it sent %s", self, ERROR_OF_BROKER)
             self.abort()
@@ -489,12 +488,13 @@ class Connection:
         if (used > OPERATIONS_PER_REPORT_MAX or engine.is_congested) and not self._states & _CONGESTION:
             self._states |= _CONGESTION
             self._outbox.hold(self)
-        if self._states or has_more or self._turn_bytes > TURN_BYTES_MAX:
-            self._end_turn(has_more)
+        has_read_enough = ended >= self._turn_until and fed_bytes >= LONG_READ_BYTES
+        if self._states or has_more or has_read_enough:
+            self._end_turn(has_more, has_read_enough)
         self._is_understanding = False
 
-    def _end_turn(self, has_more: bool) -> None:
-        """End a turn that leaves input (``has_more``), or that ends in a rare state."""
+    def _end_turn(self, has_more: bool, has_read_enough: bool) -> None:
+        """End a turn that leaves input (``has_more``, or in the socket), or that ends in a rare state."""
         if self._states & _NEW and self.session.is_connected:
             self._start_heart_beats()
         if self._states & _BEHIND and self.holder.is_held_back:
@@ -502,7 +502,7 @@ class Connection:
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
             has_more = self.session.has_more
-        if has_more or self._turn_bytes > TURN_BYTES_MAX:
+        if has_more or has_read_enough:
             self._states |= _LEFT
         else:
             self._states &= ~_LEFT
