@@ -401,7 +401,7 @@ def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Ca
 
 
 def _prepare_in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[[], None]) -> None:
-    """As ``_in_thread``, for work that has the interpreter all the time."""
+    """Do ``work`` in a thread, and then ``then`` on the loop; for work that has the interpreter all the time."""
 
     def is_over() -> None:
         restore()
