@@ -267,6 +267,20 @@ SEND_IDS = {
 }
 
 
+@pytest.mark.parametrize(("end", "kind"), [(b"x", BodyKind.TEXT), (b"\xff", BodyKind.BYTES)])
+def test_a_long_text_that_is_no_map_is_checked_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, end: bytes, kind: BodyKind
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    (command,) = StompPeer().session.receive(send("transformation:jms-map-json", body=b"x" * 1_000_000 + end))
+    assert isinstance(command, Send)
+    assert command.translate is not None
+    command.translate()
+    assert command.message.body_kind is kind
+    assert len(pauses) > 100, "between them other threads have the interpreter"
+
+
 @pytest.mark.parametrize(
     ("entries", "kind"), [(b'{"string":"k","int":3}', BodyKind.MAP), (b"{}", BodyKind.TEXT)], ids=["a map", "none"]
 )
