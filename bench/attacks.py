@@ -100,6 +100,8 @@ def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
         server = TandemMQ(data=data, tree=tree)
         ports = {"openwire": free_port(), "mqtt": server.listen_to_mqtt()}
         server.openwire = f"{HOST}:{ports['openwire']}"
+        if name in FLOODS and FLOODS[name].port == "tls":
+            ports["tls"] = server.listen_to_tls()
         with server:
             memory = _Memory(server)
             with _attacker(name, seed, seconds + BEGINS_SECONDS, ports | _ports(server), _token(data)):

@@ -104,13 +104,13 @@ def _subscribe(**headers: str) -> bytes:
 
 
 @cache
-def _map(form: str) -> bytes:
-    """Of 4 MB."""
+def _map(form: str, count: int) -> bytes:
+    """Of so many entries. A map of 85,000 has 4 MB, and is not read; one of 16,000 is."""
     if form == "xml":
-        entries = "".join(f"<entry><string>k{n}</string><int>{n}</int></entry>" for n in range(85_000))
+        entries = "".join(f"<entry><string>k{n}</string><int>{n}</int></entry>" for n in range(count))
         body = f"<map>{entries}</map>"
     else:
-        entries = ",".join(f'{{"string":"k{n}","int":{n}}}' for n in range(140_000))
+        entries = ",".join(f'{{"string":"k{n}","int":{n}}}' for n in range(count))
         body = f'{{"map":{{"entry":[{entries}]}}}}'
     head = command_frame("SEND", [("destination", "/topic/flood"), ("transformation", f"jms-map-{form}")])
     return head[:-1] + body.encode() + b"\0"
@@ -145,6 +145,14 @@ def _short(turn: int) -> bytes:
     return command_frame("SEND", [("destination", NOBODY)]) * 20
 
 
+@cache
+def _hello() -> bytes:
+    """All but the end of the longest ClientHello that OpenSSL reads, in records of 16 KiB."""
+    hello = b"\1" + (131_396).to_bytes(3) + b"\3\3" + bytes(120_000)
+    pieces = [hello[at : at + (1 << 14)] for at in range(0, len(hello), 1 << 14)]
+    return b"".join([b"\x16\3\1" + len(piece).to_bytes(2) + piece for piece in pieces])
+
+
 FLOODS: Final[Mapping[str, Flood]] = {
     "nulls": Flood("openwire", 1, lambda turn: _nulls(), _openwire),
     "properties": Flood(
@@ -160,9 +168,14 @@ FLOODS: Final[Mapping[str, Flood]] = {
         _openwire,
         listens=_subscribe(),
     ),
-    "map-xml": Flood("stomp", 1, lambda turn: _map("xml"), _connect, listens=_subscribe(transformation="jms-map-json")),
+    "map-xml": Flood(
+        "stomp", 1, lambda turn: _map("xml", 85_000), _connect, listens=_subscribe(transformation="jms-map-json")
+    ),
     "map-json": Flood(
-        "stomp", 1, lambda turn: _map("json"), _connect, listens=_subscribe(transformation="jms-map-xml")
+        "stomp", 1, lambda turn: _map("json", 140_000), _connect, listens=_subscribe(transformation="jms-map-xml")
+    ),
+    "maps": Flood(
+        "stomp", 1, lambda turn: _map("xml", 16_000), _connect, listens=_subscribe(transformation="jms-map-json")
     ),
     "heads": Flood("stomp", 4, lambda turn: _head(), _connect),
     "admin-bytes": Flood("admin", 16, _request, chunk=1),
@@ -171,6 +184,7 @@ FLOODS: Final[Mapping[str, Flood]] = {
         "openwire", 1, lambda turn: _message(turn, schema.ActiveMQBytesMessage, content=bytes(90_000_000)), _openwire
     ),
     "partial": Flood("stomp", 1_000, _partial, _connect, is_held=True),
+    "hellos": Flood("tls", 400, lambda turn: _hello(), chunk=4_096, is_held=True),
     "senders": Flood("stomp", 200, _short, _connect),
 }
 

@@ -48,6 +48,7 @@ from tandemmq.broker.net.told_addresses import MemberConnectors, ToldAddresses, 
 from tandemmq.broker.process.descriptors import connections_max, raise_limit
 from tandemmq.broker.process.local_zone import LocalZone
 from tandemmq.broker.process.log import Log
+from tandemmq.broker.process.switch_interval import restore, shorten
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.broker.security.expiry import Expiries
 from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set, users_and_rights
@@ -283,7 +284,7 @@ class Parts:
                 start=slices.start,
                 start_first=slices.start_first,
                 in_thread=partial(_in_thread, self.working),
-                prepare_in_thread=partial(_in_thread, self.preparing),
+                prepare_in_thread=partial(_prepare_in_thread, self.preparing),
                 zone=LocalZone(),
             ),
             on_drained=self.server.resume_reading_all,
@@ -381,6 +382,17 @@ class Parts:
 def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[[], None]) -> None:
     working = asyncio.get_running_loop().run_in_executor(threads, work)
     working.add_done_callback(lambda _: then())
+
+
+def _prepare_in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[[], None]) -> None:
+    """Do ``work`` in a thread, and then ``then`` on the loop; for work that has the interpreter all the time."""
+
+    def is_over() -> None:
+        restore()
+        then()
+
+    _in_thread(threads, work, is_over)
+    shorten()
 
 
 def _tracing(settings: Settings) -> Tracing | None:

@@ -263,6 +263,20 @@ class TandemMQ(Server):
         self._settings += ["--mqtt", f"{HOST}:{port}"]
         return port
 
+    def listen_to_tls(self) -> int:
+        """Add a STOMP listener with TLS and return its port. Call it before ``start``. Needs openssl."""
+        port, certificate, key = free_port(), self.directory / "tls.pem", self.directory / "tls.key"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+             "-days", "2", "-subj", "/CN=bench", "-keyout", key, "-out", certificate],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        settings = self.directory / "settings.toml"
+        tls = f'[tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
+        settings.write_text(f'[[connectors]]\nuri = "stomp+ssl://{HOST}:{port}"\n{tls}')
+        self._settings += ["--config", str(settings)]
+        return port
+
     def start(self) -> None:
         options = {
             "--data": str(self._data),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.slices import Work
+from tandemmq.broker.process.switch_interval import restore, shorten
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +22,6 @@ T = TypeVar("T")
 #: Time of each turn for all work of a loop together, and for one work while others wait; and one step more at most.
 TURN_SECONDS = 0.0005
 SLICE_SECONDS = 0.0005
-#: While the steps of works are done, another thread waits this long for the interpreter each time that it returns from
-#: a system call. The storage thread does so several times for each receipt, and the client that waits for the receipt
-#: must not wait for the steps. Otherwise it is longer (broker/run.py).
-SWITCH_SECONDS = 0.0001
 #: Work that took this long is long work, and has its turn behind all that is not.
 LONG_SECONDS = 0.01
 
@@ -64,12 +60,11 @@ class _Line:
 
     def _turn(self) -> None:
         self._is_called = False
-        switch_seconds = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_SECONDS)
+        shorten()
         try:
             self._make(self._clock() + TURN_SECONDS)
         finally:
-            sys.setswitchinterval(switch_seconds)
+            restore()
         left = self._first or self._short or self._long
         if left:
             self._call(left[0].of.loop)

@@ -48,7 +48,7 @@ class TlsServer:
 
     ``make_protocol`` makes, at the beginning of a handshake, the protocol that is called when it is done; ``forget``
     gets back the one that will never be called. ``seconds_max`` None: the loop's default. ``count`` gets the bytes that
-    a handshake takes when it begins, and the same, negative, when it is over.
+    a handshake takes when it begins and as it grows, and their sum, negative, when it is over.
     """
 
     _name: str
@@ -126,7 +126,7 @@ class TlsServer:
 
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
         protocol = self._make_protocol()
-        handshake = Handshake(self._turns, self._loop)
+        handshake = Handshake(self._turns, self._loop, self._count)
         self._count(HANDSHAKE_BYTES)
         try:
             plain, _ = await self._loop.connect_accepted_socket(lambda: handshake, accepted)
@@ -153,18 +153,23 @@ class TlsServer:
             self._forget(protocol)
             raise
         finally:
-            self._count(-HANDSHAKE_BYTES)
+            self._count(-HANDSHAKE_BYTES - handshake.kept_bytes)
 
 
 class Handshake(asyncio.BufferedProtocol):
     """Handshake that is under way: bytes of its peer wait for their turn, and the rest in the kernel. On the loop.
 
-    ``begin`` before the loop's ``start_tls`` with this socket, ``end`` after it.
+    ``begin`` before the loop's ``start_tls`` with this socket, ``end`` after it. ``kept_bytes``: what OpenSSL may keep
+    of a message that is not whole, of up to 128 KiB; ``count`` gets them as they come.
     """
 
-    def __init__(self, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, turns: Turns, loop: asyncio.AbstractEventLoop, count: Callable[[int], object] = lambda count: None
+    ) -> None:
         self._turns = turns
         self._loop = loop
+        self._count = count
+        self.kept_bytes = 0
         self._socket: asyncio.Transport | None = None
         self._tls: asyncio.BufferedProtocol | None = None
         self._buffer = bytearray()
@@ -232,6 +237,9 @@ class Handshake(asyncio.BufferedProtocol):
         data, self._waiting = self._waiting, b""
         tls = self._tls
         assert tls is not None, "it has begun"
+        kept_bytes = len(data) * 4 // 3  # by which its buffer grows
+        self.kept_bytes += kept_bytes
+        self._count(kept_bytes)
         cast("Any", tls.get_buffer(len(data)))[: len(data)] = data
         tls.buffer_updated(len(data))
 

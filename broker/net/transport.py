@@ -20,7 +20,7 @@ from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import SHARE, TLS_BUFFERS, TLS_BYTES, Holder, Kind, Memory
 from tandemmq.broker.core.slices import CLOCK
-from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_BYTES_MAX, Turns
+from tandemmq.broker.net.turns import LONG_READ_BYTES, OVERLONG_SECONDS, READ_SECONDS, SLICE_SECONDS, Turns
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
 from tandemmq.broker.protocols.output import asleep
@@ -70,8 +70,6 @@ OPERATIONS_PER_REPORT_MAX: Final = 500
 BEAT_PART: Final = 0.8
 # More than the bytes of any read or output.
 _UNBOUNDED: Final = 1 << 62
-# A shorter read is the last one of its connection in a turn of the loop: its socket had no more.
-LONG_READ_BYTES_MIN: Final = 64 * 1024
 # Reasons why a connection is not read.
 _CONGESTION: Final = 1
 _STOPPED: Final = 2
@@ -80,15 +78,15 @@ _UNREAD: Final = 8
 _ENDED: Final = 16
 _NOT_TO_READ: Final = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
 # Other rare states: input is left for a later turn; the session requested a turn; the socket is not read; the peer does
-# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun; more was read
-# in this turn than a turn's bytes; UnfinishedInput counts a frame that is not whole.
+# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun; the last
+# read was long; UnfinishedInput counts a frame that is not whole.
 _LEFT: Final = 32
 _WOKEN: Final = 64
 _RESTING: Final = 128
 _BEHIND: Final = 256
 _DISCONNECT: Final = 512
 _NEW: Final = 1024
-_SPENT: Final = 2048
+_LONG_READ: Final = 2048
 _PARTIAL: Final = 4096
 
 
@@ -233,7 +231,7 @@ class Connection:
     is_closing: bool = field(default=False, init=False)
     is_held: bool = field(default=False, init=False)
     _turn_number: int = field(default=0, init=False)
-    _turn_bytes: int = field(default=0, init=False)
+    _turn_until: float = field(default=0.0, init=False)  # may it be read; by the turns' clock
     _share_report: int = field(default=0, init=False)
     _share_used: int = field(default=0, init=False)
     # The rare states, as bits, so that one test finds a connection without any of them.
@@ -254,7 +252,7 @@ class Connection:
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
     _tls_read_max: int = field(default=_UNBOUNDED, init=False)  # the longest that came by TLS
-    _read_bytes_max: int = field(default=LONG_READ_BYTES_MIN, init=False)  # a longer read is noted
+    _read_bytes_max: int = field(default=LONG_READ_BYTES - 1, init=False)  # a longer read is noted
     _is_output_counted: bool = field(default=False, init=False)
     _uncounted: int = field(default=0, init=False)  # bytes written since the socket's buffer was looked at
     _unread_bytes: int = field(default=0, init=False)
@@ -391,7 +389,7 @@ class Connection:
         self._last_received = turns.began
         length = len(data)
         if length > self._read_bytes_max:
-            self._note_long_read(length)
+            self._note_long_read(length, now)
         if self._states and not self._is_ready_for(data):
             return
         holder = self.holder
@@ -403,18 +401,19 @@ class Connection:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
 
-    def _note_long_read(self, length: int) -> None:
-        """Count the buffers of TLS, and the bytes of this turn: only long reads can be more than a turn's."""
+    def _note_long_read(self, length: int, now: float) -> None:
+        """Count the buffers of TLS, and begin the time of this turn in which the connection may be read; the clock
+        shows ``now``."""
         if length > self._tls_read_max:
             self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
             self._tls_read_max = length
-            self._read_bytes_max = min(length, LONG_READ_BYTES_MIN)
+            self._read_bytes_max = min(length, LONG_READ_BYTES - 1)
+        if length < LONG_READ_BYTES:
+            return
         if self._turn_number != self._turns.number:
             self._turn_number = self._turns.number
-            self._turn_bytes = 0
-        self._turn_bytes += length
-        if self._turn_bytes > TURN_BYTES_MAX:
-            self._states |= _SPENT
+            self._turn_until = now + READ_SECONDS
+        self._states |= _LONG_READ
 
     def _is_ready_for(self, data: bytes) -> bool:
         """Return whether ``data`` may be parsed at once. If not, it is kept, or the connection is over."""
@@ -457,10 +456,11 @@ class Connection:
         states = self._states
         if self.is_closing or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
             return
-        self._states = states & ~(_WOKEN | _SPENT)
-        self._turn_number = -1
+        self._states = states & ~(_WOKEN | _LONG_READ)
+        now = self._turns.clock()
+        self._turn_number, self._turn_until = self._turns.number, now + READ_SECONDS
         try:
-            self._understand(b"", self._turns.clock(), until)
+            self._understand(b"", now, until)
         except Exception:
             log.exception("%s: hung up, for what it sent %s", self, ERROR_OF_BROKER)
             self.abort()
@@ -502,7 +502,7 @@ class Connection:
         if used > OPERATIONS_PER_REPORT_MAX or store.is_congested or engine.is_behind:
             self._hold()
         if has_more or self._states or session.unfinished_bytes >= COUNTED_BYTES_MIN:
-            self._end_turn(has_more, len(fed))
+            self._end_turn(has_more, len(fed), ended)
         self._is_understanding = False
 
     def _hold(self) -> None:
@@ -521,9 +521,9 @@ class Connection:
             self._rest = None
         return data
 
-    def _end_turn(self, has_more: bool, fed_bytes: int) -> None:
+    def _end_turn(self, has_more: bool, fed_bytes: int, ended: float) -> None:
         """End a turn that leaves input (``has_more``), or that ends in a rare state. ``fed_bytes``: those that the
-        session got last; 0: nothing more since the turn before."""
+        session got last; 0: nothing more since the turn before. ``ended``: what the clock showed then."""
         self._note_input(fed_bytes)
         if self._states & _NEW and self.session.is_connected:
             self._start_heart_beats()
@@ -532,10 +532,10 @@ class Connection:
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
             has_more = self.session.has_more
-        if has_more or self._states & _SPENT:
-            self._states = self._states & ~_SPENT | _LEFT
-        else:
-            self._states &= ~_LEFT
+        has_read_enough = self._states & _LONG_READ != 0 and ended >= self._turn_until
+        self._states &= ~(_LEFT | _LONG_READ)
+        if has_more or has_read_enough:
+            self._states |= _LEFT
         self._settle(has_spent=True)
 
     def _note_input(self, count: int) -> None:

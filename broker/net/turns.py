@@ -1,6 +1,6 @@
 """The turns of the event loop, shared fairly by the connections that were sent more than fits into one.
 
-A connection parses its input for ``SLICE_SECONDS`` at most, and ``TURN_BYTES_MAX`` of it; all together do for
+A connection parses its input for ``SLICE_SECONDS`` at most, and is read for ``READ_SECONDS``; all together do for
 ``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
 meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
 the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
@@ -27,7 +27,10 @@ log = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.001
 TURN_SECONDS: Final = 0.003
 SPENT_SECONDS: Final = 0.0005
-TURN_BYTES_MAX: Final = 1 << 20
+# The loop reads a socket up to 32 times in a turn, as long as each read is full (libuv). A connection that has had this
+# time in a turn is read again in the next one. After a read of less than LONG_READ_BYTES the loop goes on by itself.
+READ_SECONDS: Final = 0.0005
+LONG_READ_BYTES: Final = 64 * 1024
 # A longer step is logged, at most once in TELL_SECONDS.
 OVERLONG_SECONDS: Final = 0.05
 TELL_SECONDS: Final = 5.0

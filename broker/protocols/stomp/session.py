@@ -43,7 +43,7 @@ from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, dur
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.transactions import XaTransactionId
-from tandemmq.store.records.utf import QUICK_BYTES_MAX
+from tandemmq.store.records.utf import QUICK_BYTES_MAX, is_utf8
 
 DEFAULT_LIMITS: Final = Limits()
 # Shortest interval of the broker's heart-beats, whatever the client wants (Artemis has the same minimum).
@@ -590,8 +590,8 @@ def _transaction(command: str, headers: Headers) -> str:
 
 def _translate(message: Message, become_map: Callable[[], None]) -> None:
     become_map()
-    if message.body_kind is BodyKind.TEXT:
-        _keep_undecodable(message)
+    if message.body_kind is BodyKind.TEXT and not is_utf8(message.body):  # in pieces: it may be very long
+        message.body_kind = BodyKind.BYTES
 
 
 def _keep_undecodable(message: Message) -> None:

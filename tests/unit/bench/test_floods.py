@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED
 from tandemmq.broker.protocols.openwire.errors import WireError
 from tandemmq.broker.protocols.stomp.frames import FrameParser, Limits
+from tandemmq.broker.protocols.stomp.maps import read_xml
 
 FIELDS_MAX = 10_000
 
@@ -63,6 +65,22 @@ def test_a_flood_of_stomp_is_frames_within_the_limits(name: str) -> None:
         frame = parser.next_frame()
     assert (frame is None) == flood.is_held, "what is held is not whole"
     assert frame is None or frame[0] == "SEND"
+
+
+def test_maps_are_as_long_as_they_may_be() -> None:
+    body = FLOODS["maps"].says(0).partition(b"\n\n")[2][:-1]
+    assert len(read_xml(body)) == 16_000
+    with pytest.raises(ValueError, match="are the most"):
+        read_xml(FLOODS["map-xml"].says(0).partition(b"\n\n")[2][:-1])
+
+
+def test_a_hello_is_the_beginning_of_one() -> None:
+    incoming = ssl.MemoryBIO()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
+    incoming.write(FLOODS["hellos"].says(0))
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    assert not incoming.pending
 
 
 def test_a_flood_of_mqtt_subscribes_to_999_patterns() -> None:

@@ -242,9 +242,10 @@ async def test_handshakes_take_turns_and_count(authority: Authority) -> None:
             await asyncio.sleep(0)
     for _ in range(10):
         await asyncio.sleep(0)  # all are ready to hear
-    for peer in peers:
+    hellos = [Client(authority).goes_on() for _ in peers]
+    for peer, hello in zip(peers, hellos, strict=True):
         peer.setblocking(False)
-        peer.sendall(Client(authority).goes_on())
+        peer.sendall(hello)
 
     def answered() -> int:
         found = 0
@@ -259,6 +260,7 @@ async def test_handshakes_take_turns_and_count(authority: Authority) -> None:
             await asyncio.sleep(0)
             each_turn.append(answered())
     assert max(after - before for before, after in itertools.pairwise(each_turn)) <= 3
+    assert held == count * HANDSHAKE_BYTES + sum(len(hello) * 4 // 3 for hello in hellos), "what TLS may keep counts"
     for peer in peers:
         peer.close()
     async with asyncio.timeout(10):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,7 +14,14 @@ import pytest
 from tandemmq.broker.core.commands import Send
 from tandemmq.broker.core.memory import SHARE, Kind
 from tandemmq.broker.net.transport import OPERATIONS_PER_REPORT_MAX
-from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Turns
+from tandemmq.broker.net.turns import (
+    LONG_READ_BYTES,
+    OVERLONG_SECONDS,
+    READ_SECONDS,
+    SLICE_SECONDS,
+    TURN_SECONDS,
+    Turns,
+)
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 
 pytestmark = pytest.mark.promise("others-are-served")
@@ -326,16 +334,17 @@ class Nobody:
 async def test_a_client_beyond_its_share_waits_behind_those_that_came_too_late(timed_bench: Any) -> None:
     await timed_bench.connected()
     (connection,) = timed_bench.server.connections
+    turns = connection._turns
     connection.holder.is_beyond_share(10.0)  # a second begins
     for busy, has_others, is_understood in ((SHARE / 2, True, True), (SHARE, False, True), (0, True, False)):
-        await timed_bench.until(lambda: not connection._turns.waiting)
+        await timed_bench.until(lambda: not turns.waiting)
         connection.holder.busy += busy
         if has_others:
-            connection._turns.wait(Nobody(), has_spent=True)
+            turns.wait(Nobody(), has_spent=True)
         before = len(timed_bench.engine.commands)
         connection.data_received(SEND % 1)
         assert (len(timed_bench.engine.commands) > before) is is_understood
-    assert connection._turns._spent[-1] is connection
+    assert turns._spent[-1] is connection
     await timed_bench.until(lambda: len(timed_bench.engine.commands) > before)
     assert connection.holder.is_beyond_share(10.5)
     assert not connection.holder.is_beyond_share(11.0), "each second begins anew"
@@ -352,3 +361,15 @@ async def test_what_a_client_took_long_ago_does_not_count_in_a_turn_that_is_used
     connection.data_received(SEND % 1)
     turns.clock = clock
     assert turns._fresh[-1] is connection
+
+
+@pytest.mark.parametrize(("read_bytes", "is_read_on"), [(LONG_READ_BYTES, False), (LONG_READ_BYTES - 1, True)])
+async def test_a_long_frame_is_read_for_a_part_of_each_turn(bench: Any, read_bytes: int, is_read_on: bool) -> None:
+    _, connection = await bench.served()
+    ticks, transport = count(), connection._transport
+    connection._turns.clock = lambda: next(ticks) * READ_SECONDS * 0.6
+    connection.data_received(b"SEND\ndestination:/queue/a\ncontent-length:1000000\n\n".ljust(read_bytes, b"x"))
+    assert transport.is_reading(), "there is time left"
+    connection.data_received(bytes(read_bytes))
+    assert transport.is_reading() is is_read_on
+    await bench.until(transport.is_reading)

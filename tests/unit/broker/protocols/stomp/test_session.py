@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import time
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -267,6 +269,21 @@ SEND_IDS = {
     "beyond 64 bits": "p:9223372036854775808",
     "that is empty": "",
 }
+
+
+@pytest.mark.parametrize(("end", "kind"), [(b"x", BodyKind.TEXT), (b"\xff", BodyKind.BYTES)])
+def test_a_long_text_that_is_no_map_is_checked_in_pieces(end: bytes, kind: BodyKind) -> None:
+    called: list[Any] = []
+    (command,) = StompPeer().session.receive(send("transformation:jms-map-json", body=b"x" * 1_000_000 + end))
+    assert isinstance(command, Send)
+    assert command.translate is not None
+    sys.setprofile(lambda frame, event, what: called.append(what))
+    try:
+        command.translate()
+    finally:
+        sys.setprofile(None)
+    assert command.message.body_kind is kind
+    assert called.count(time.sleep) > 100, "other threads have the interpreter meanwhile"
 
 
 @pytest.mark.parametrize(
