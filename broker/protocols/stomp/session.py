@@ -40,7 +40,7 @@ from tandemmq.broker.protocols.stomp.dialects import CONNECTING, DIALECTS, V10, 
 from tandemmq.broker.protocols.stomp.frames import FrameParser, FrameTooLong, Headers, Limits, missing
 from tandemmq.broker.protocols.stomp.messages import TakesLong, apply_headers, encode, encode_once
 from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
-from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.message import BodyKind, Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.records.utf import QUICK_BYTES_MAX, is_utf8
@@ -479,16 +479,7 @@ class StompSession(Output):
             try:
                 rest = encode_once(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
             except TakesLong:
-
-                def prepare() -> None:
-                    try:
-                        whole = encode(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
-                    except Undeliverable as reason:
-                        self._prepared = message, reason
-                    else:
-                        self._prepared = message, whole
-
-                return prepare
+                return partial(self._prepare, message, transformation, write)
         if ack_mode is _AUTO:
             start = subscription.start
         elif dialect is V12:
@@ -508,6 +499,17 @@ class StompSession(Output):
             self._write(body)
             self._write(b"\0\n")
         return None
+
+    def _prepare(self, message: Message, transformation: str | None, write: Callable[[Destination], str]) -> None:
+        """Make the MESSAGE that takes long, for the next ``deliver``. On a thread."""
+        try:
+            whole = encode(
+                message, self._dialect, transformation, write, inflated_bytes_max=self.limits.frame_bytes_max
+            )
+        except Undeliverable as reason:
+            self._prepared = message, reason
+        else:
+            self._prepared = message, whole
 
     def drop_prepared(self) -> None:
         self._prepared = None
