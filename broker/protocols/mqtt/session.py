@@ -128,7 +128,8 @@ class MqttSession(Conversation):
 
     def _understand(self, commands: list[Command]) -> bool:
         """Parse packets; return whether this stopped before the last whole one: for the number of packets and filters,
-        since many, such as PINGREQ, give no command, or for the session's own commands, which go first."""
+        since many, such as PINGREQ, give no command, within a packet with many filters, or for the session's own
+        commands, which go first."""
         connecting, parser = self._connecting, self._parser
         now = taken = 0
         ends = parser.offset + RECEIVED_BYTES_MAX
@@ -143,7 +144,7 @@ class MqttSession(Conversation):
                 continue
             packet = parser.next_packet()
             if packet is None:
-                return False
+                return parser.is_reading
             taken += len(packet.filters) if isinstance(packet, _OF_FILTERS) else 1
             now = now or self.clock()
             self._take(packet, commands, now)
