@@ -227,6 +227,12 @@ def _too_many() -> ValueError:
     return ValueError(f"a map of more than {VALUES_MAX} values is not read")
 
 
+def _write_text(out: BytesIO, text: str, escaped: Callable[[str], str]) -> None:
+    """Write a text, ``escaped`` piece by piece: the copies of all of it would take four times its length."""
+    for first in range(0, len(text), PIECE_BYTES_MAX):
+        out.write(escaped(text[first : first + PIECE_BYTES_MAX]).encode("utf-8", "replace"))
+
+
 # ---- XML
 
 
@@ -254,8 +260,16 @@ def _write_xml(out: BytesIO, value: Any, indent: str) -> None:
         out.write(f"{indent}</list>\n".encode())
     else:
         name, text = _plain(value)
-        line = f"<{name}>{text.translate(_ESCAPES)}</{name}>" if text or name == "string" else f"<{name}/>"
-        out.write(f"{indent}{line}\n".encode("utf-8", "replace"))
+        if text or name == "string":
+            out.write(f"{indent}<{name}>".encode())
+            _write_text(out, text, _escaped)
+            out.write(f"</{name}>\n".encode())
+        else:
+            out.write(f"{indent}<{name}/>\n".encode())
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
 
 
 _ESCAPES = {number: f"&#x{number:x};" for number in range(0x20) if number not in (0x09, 0x0A)}
@@ -336,7 +350,16 @@ def _write_json(out: BytesIO, value: Any) -> None:
             if abs(number) < float("inf"):  # JSON has neither NaN nor infinity
                 out.write(repr(number).encode())
                 return
-        out.write((text if name in _WRITTEN_AS_THEY_ARE else _JSON.encode(text)).encode("utf-8", "replace"))
+        if name in _WRITTEN_AS_THEY_ARE:
+            out.write(text.encode())
+        else:
+            out.write(b'"')
+            _write_text(out, text, _json_escaped)
+            out.write(b'"')
+
+
+def _json_escaped(text: str) -> str:
+    return _JSON.encode(text)[1:-1]
 
 
 def _write_entry(out: BytesIO, entry: tuple[str, Any]) -> None:
