@@ -1,5 +1,7 @@
 """The packet codec: the examples of the standards, any packets in any pieces, what breaks a rule, and the limits."""
 
+# proves: user-properties-are-limited-in-bytes
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Will,
 )
 from tandemmq.broker.protocols.mqtt.parser import FILTERS_MAX, PacketParser
-from tandemmq.broker.protocols.mqtt.properties import NONE, USER_PROPERTIES_MAX, Properties, write_text
+from tandemmq.broker.protocols.mqtt.properties import NONE, USER_BYTES_MAX, USER_PROPERTIES_MAX, Properties, write_text
 from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, has_return_code, return_code
 from tests.support.fuzz import mqtt as fuzz
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode, decode_all, encode, framed
@@ -392,6 +394,15 @@ def test_no_packet_has_more_parts_than_the_limit(packet: Callable[[int], Packet]
     assert parse([encode(packet(most))], V5) == [packet(most)]
     with pytest.raises(MqttError) as caught:
         parse([encode(packet(most + 1))], V5)
+    assert caught.value.reason is Reason.QUOTA_EXCEEDED
+
+
+def test_user_properties_have_no_more_bytes_than_the_limit() -> None:
+    value = "b" * (USER_BYTES_MAX // 8 - 5)  # with the name and two lengths: an eighth
+    publish = Publish("a", b"", 0, False, False, 0, Properties(user=(("a", value),) * 8))
+    assert parse([encode(publish)], V5) == [publish]
+    with pytest.raises(MqttError) as caught:
+        parse([encode(Publish("a", b"", 0, False, False, 0, Properties(user=(("a", value),) * 8 + (("", ""),))))], V5)
     assert caught.value.reason is Reason.QUOTA_EXCEEDED
 
 

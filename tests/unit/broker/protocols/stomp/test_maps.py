@@ -194,10 +194,10 @@ def test_a_map_takes_little_memory_while_it_is_read_and_written(
 ) -> None:
     entries = {f"k{number}": number for number in range(1_000)}
     document = write(entries)
-    for work, given in ((write, entries), (read, document)):
+    for work, argument in ((write, entries), (read, document)):
         tracemalloc.start()
         try:
-            work(given)
+            work(argument)
             taken = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -206,6 +206,6 @@ def test_a_map_takes_little_memory_while_it_is_read_and_written(
 
 @pytest.mark.parametrize("write", [write_xml, write_json])
 def test_a_long_text_is_written_in_pieces(write: Callable[[dict[str, Any]], bytes]) -> None:
-    text = "<\"&\n\ud800ä" * maps.PIECE_BYTES_MAX
+    text = '<"&\n\ud800ä' * maps.PIECE_BYTES_MAX
     read = read_xml if write is write_xml else read_json
     assert read(write({"k": text})) == {"k": text.replace("\ud800", "?")}
