@@ -147,7 +147,7 @@ def _apply(message: Message, carried: Properties, properties: dict[str, Property
 
 def qos_of(message: Message) -> int:
     """Return the QoS with which it was published, or, by a client of another protocol, that of its persistence."""
-    properties = message.properties
+    properties = _quick(message)
     qos = None if properties is None else properties.get(QOS)
     if isinstance(qos, int) and 0 <= qos <= 2:
         return int(qos)
@@ -156,13 +156,21 @@ def qos_of(message: Message) -> int:
 
 def is_retain(message: Message) -> bool:
     """Return whether its publisher wanted it retained."""
-    properties = message.properties
+    properties = _quick(message)
     return properties is not None and properties.get(RETAIN) is True
+
+
+def _quick(message: Message) -> dict[str, PropertyValue] | None:
+    """Return the properties; None also for those that take too long for the loop: no client of MQTT can send them."""
+    try:
+        return message.quick_properties  # prove: mqtt-decodes-no-long-properties "quick_properties" -> "properties"
+    except RecordTooLarge:
+        return None
 
 
 def properties_of(message: Message, now: int) -> Properties:
     """Return the properties for a client of MQTT 5.0, beside topic and payload."""
-    properties = message.properties or {}
+    properties = _quick(message) or {}
     correlation: bytes | None = None
     if message.correlation_id is not None:
         correlation = message.correlation_id.encode("utf-8", "replace")

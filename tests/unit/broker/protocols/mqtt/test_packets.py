@@ -1,5 +1,7 @@
 """The packet codec: the examples of the standards, any packets in any pieces, what breaks a rule, and the limits."""
 
+# proves: user-properties-are-limited-in-bytes
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -27,7 +29,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Will,
 )
 from tandemmq.broker.protocols.mqtt.parser import FILTER_BYTES_AT_ONCE, FILTERS_AT_ONCE, FILTERS_MAX, PacketParser
-from tandemmq.broker.protocols.mqtt.properties import NONE, USER_PROPERTIES_MAX, Properties, write_text
+from tandemmq.broker.protocols.mqtt.properties import NONE, USER_BYTES_MAX, USER_PROPERTIES_MAX, Properties, write_text
 from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, has_return_code, return_code
 from tests.support.fuzz import mqtt as fuzz
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode, decode_all, encode, framed
@@ -423,6 +425,15 @@ def test_bytes_that_come_while_filters_are_read_follow_their_packet() -> None:
     parser.feed(encode(packet))
     assert parser.next_packet() is None
     assert fetch(parser, [encode(PingRequest())]) == [packet, PingRequest()]
+
+
+def test_user_properties_have_no_more_bytes_than_the_limit() -> None:
+    value = "b" * (USER_BYTES_MAX // 8 - 5)  # with the name and two lengths: an eighth
+    publish = Publish("a", b"", 0, False, False, 0, Properties(user=(("a", value),) * 8))
+    assert parse([encode(publish)], V5) == [publish]
+    with pytest.raises(MqttError) as caught:
+        parse([encode(Publish("a", b"", 0, False, False, 0, Properties(user=(("a", value),) * 8 + (("", ""),))))], V5)
+    assert caught.value.reason is Reason.QUOTA_EXCEEDED
 
 
 def test_a_password_is_not_shown() -> None:
