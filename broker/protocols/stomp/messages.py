@@ -262,7 +262,8 @@ def encode_once(
     if last is not None and last[0] is message and last[1] is dialect and last[2] == transformation:
         return last[3]
     rest = encode(message, dialect, transformation, inflated_bytes_max=inflated_bytes_max, is_quick=True)
-    if len(rest[0]) + len(rest[1]) <= KEPT_BYTES_MAX:
+    head, body = rest
+    if len(head) + len(body) <= KEPT_BYTES_MAX:
         _last = message, dialect, transformation, rest
     return rest
 

@@ -147,15 +147,13 @@ class StompSession(Output):
         then ask for the rest with ``receive(b"")``.
         """
         commands: list[Command] = []
-        if self._is_over:
-            return commands
         if self._is_pausing:
+            if self._is_over:
+                return commands
             self._resume()
         self.has_more = False
         self._now = self.clock()
         parser = self._parser
-        next_frame = parser.next_frame
-        append = commands.append
         created = self._names.created
         headers: Headers = {}
         try:
@@ -163,12 +161,12 @@ class StompSession(Output):
                 parser.feed(data)
             ends = parser.offset + RECEIVED_BYTES_MAX
             for _ in range(COMMANDS_MAX):
-                if parser.offset >= ends:
-                    break
                 try:
-                    frame = next_frame()
+                    frame = parser.next_frame()
                 except FrameTooLong as too_long:  # a name of its own: mypyc gives a name one type
-                    append(ProtocolFailure(too_long, too_long.transaction))
+                    commands.append(ProtocolFailure(too_long, too_long.transaction))
+                    if parser.offset >= ends:
+                        break
                     continue
                 if frame is None:
                     self.unfinished_bytes = parser.unfinished_bytes
@@ -188,19 +186,21 @@ class StompSession(Output):
                 if created:
                     commands += map(AddDestination, created)
                     created.clear()
-                append(command)
+                commands.append(command)
                 if self._is_pausing:
                     self.has_more = not self._is_over
                     return commands
                 if not parser.data:  # as with most pieces: without asking for a frame once more
                     self.unfinished_bytes = 0
                     return commands
+                if parser.offset >= ends:
+                    break
                 headers = {}
             self.has_more = True
         except ClientError as error:
             if error.receipt is None:
                 error.receipt = headers.get("receipt")
-            append(ProtocolFailure(error))
+            commands.append(ProtocolFailure(error))
             self.end()
         return commands
 
