@@ -1,7 +1,7 @@
 """The thread that alone touches the lock: it polls, keeps alive, announces and releases.
 
-A volume or a database that hangs holds up this thread and nothing else; an event loop that is busy does not hold up a
-keep-alive. Requests are answered by futures; what the thread notices itself is reported on the loop.
+A volume or a database that hangs blocks only this thread, and a busy event loop does not delay a keep-alive. Futures
+return the results of requests. What the thread detects by itself, it reports on the loop.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ class LockThread:
     def acquire(self, hands_off_seconds: float, on_lost: Callable[[LockLost], None]) -> Future[bool]:
         """Wait for the lock. True: it is ours, and kept alive from now on. False: ``stop_waiting`` was called.
 
-        For ``hands_off_seconds`` the lock is left to others, unless one takes it before. Raises what the locker raises
-        at its first poll. ``on_lost`` is called on the loop when a lock taken by this call is lost.
+        During the first ``hands_off_seconds`` this broker does not try to take the lock, unless another one has taken
+        it. Raises what the locker raises at its first poll. ``on_lost`` is called on the loop when a lock taken by this
+        call is lost.
         """
         self._stop_waiting.clear()
         return self._ask(lambda: self._acquire(hands_off_seconds, on_lost))
@@ -85,7 +86,7 @@ class LockThread:
         self._stop_waiting.set()
 
     def announce(self, epoch: int, admin: str | None) -> None:
-        """Write our epoch and admin URL into the lock, now or as soon as it answers."""
+        """Write our epoch and admin URL into the lock, as soon as the lock answers."""
         self._ask(lambda: self._announce(epoch, admin))
 
     @property
@@ -94,8 +95,8 @@ class LockThread:
         return self._is_ours
 
     def seen_alive(self) -> float:
-        """Return when, on the monotonic clock, the unanswered request to the lock was sent; without one, the present
-        time."""
+        """Return the monotonic time at which the request to the lock that is still open was sent; if none is open, the
+        present time."""
         asked_at = self._asked_at
         return self._threads.monotonic() if asked_at is None else asked_at
 
@@ -181,7 +182,8 @@ class LockThread:
             self._lost(LockLost(f"{self._locker.where}: its keep-alive fails: {error!r}"))
 
     def _keep_alive(self) -> None:
-        """Keep the lock alive. Unknown is not lost: the proof grows old, and the store stops when it has expired."""
+        """Keep the lock alive. If the lock does not answer, it is not lost yet: the store stops when the proof has
+        expired."""
         period = self._locker.settings.lock_keep_alive_period_seconds
         self._keep_alive_at = self._locker.clock.now() + period
         try:

@@ -159,7 +159,8 @@ def _texts(values: object) -> tuple[str, ...]:
 
 
 class SqlLeaseTable:
-    """Row 1 of the table that `statements` names; made at its first reading if `may_create` and it is missing."""
+    """Row 1 of the table that `statements` names. If it is missing at the first reading, it is created if
+    `may_create`."""
 
     def __init__(self, database: Database, statements: Statements, may_create: bool) -> None:
         self.where = f"row 1 of {statements.table} in {database.where}"
@@ -247,8 +248,8 @@ class SqlLeaseTable:
         override = self._sql.overrides.get("lease_obtain_statement")
         if override is not None:
             now = self._asked_clock()
-            # "Before now" means "ended"; before one more than the end that was seen means "ended, or not extended
-            # since".
+            # The statement compares the end of the lease with this limit. ``now``: the lease has ended. The end that
+            # was seen, plus one: the lease was not extended since.
             limit = now if seen is None or seen.ends_ms is None else seen.ends_ms + 1
             return self._hits(override, name, _end_ms(now, lease_ms), limit)
         spec = self._sql
@@ -292,15 +293,15 @@ class SqlLeaseTable:
 
 
 def _end_ms(now_ms: int, lease_ms: int) -> int:
-    """Return when a lease ends that begins now. A clock that shows whole seconds may be late by one: that second is
-    added, or the lease would end before the proof that rests on it."""
+    """Return the end of a lease that begins now. A clock that shows only whole seconds may be up to a second behind, so
+    a second is added: otherwise the lease would end before the proof of ownership that depends on it."""
     hidden_ms = SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0  # prove: whole-seconds-hide-some "SECOND_MS - 1" -> "0"
     return now_ms + lease_ms + hidden_ms
 
 
 def create_schema(session: Session, statements: Statements) -> None:
-    """Make table and row. Errors because they already exist are ignored; the next statement shows whether all is there.
-    Raises LockUnavailable."""
+    """Create table and row. An error of a statement is ignored, because both may exist already; the next query shows
+    whether they do. Raises LockUnavailable."""
     for statement in statements.schema:
         try:
             session.execute(statement)

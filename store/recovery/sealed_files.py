@@ -16,10 +16,11 @@ FILES_CHECKED_MAX = 64
 
 
 class SealedFiles:
-    """Checks that files reach to their named ends and have their headers; with ``checks_all``, every byte.
+    """Checks that files have their headers, and reach the ends that later headers state; with ``checks_all``, every
+    byte.
 
-    A standby checks a few files at a time, ahead of need; the promotion checks those that are left. For one
-    thread; OSError as the volume gives it.
+    A standby checks a few files at a time, in advance; the promotion checks the others. Only one thread may use it. An
+    OSError of the volume is raised unchanged.
     """
 
     def __init__(self, files: JournalFiles, headers: HeaderReader, *, checks_all: bool) -> None:
@@ -29,7 +30,8 @@ class SealedFiles:
         self._whole: set[int] = set()
 
     def check_ahead(self, ids: Sequence[int], before: int) -> None:
-        """Check some of ``ids`` below ``before`` that have an end; damage in them is left to the promotion."""
+        """Check some of the files ``ids`` below ``before`` whose end is known. The promotion reports the damage in
+        them."""
         self._whole.intersection_update(ids)
         ends = self._headers.epoch_history.ends
         unseen = (file for file in ids if file < before and file in ends and file not in self._whole)
@@ -48,7 +50,7 @@ class SealedFiles:
         headers = self._headers
         end = headers.epoch_history.ends.get(file)
         if end == 0 or file in headers.misplaced:
-            return []  # nothing counts in it
+            return []  # no byte of it counts
         is_headless = file not in headers.epoch_history.headers and not headers.has_batches(file)
         is_short = end is not None and self._size(file) < end
         if not (self._checks_all or is_headless or is_short):
