@@ -218,8 +218,8 @@ def plan_of(settings: BridgeSettings) -> Plan:
     """Return the plan of one bridge."""
     return Plan(
         name=settings.name,
-        addresses=tuple((address.host, address.port, is_tls) for address, is_tls in settings.told_addresses),
-        client_id=settings.told_client_id,
+        addresses=tuple((address.host, address.port, is_tls) for address, is_tls in settings.parsed_addresses),
+        client_id=settings.used_client_id,
         username=settings.username,
         password=partial(_password, settings.password, settings.password_file),
         tls=partial(_context, settings.tls),

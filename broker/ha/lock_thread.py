@@ -58,13 +58,13 @@ class LockThread:
         self._call_soon = call_soon
         self._threads = threads
         self._stop_waiting = threads.event()
-        self._asked_at: float | None = None
+        self._sent_at: float | None = None
         self._requests = threads.inbox()
         self._is_ours = False
         self._keep_alive_at = 0.0
-        self._looked_at = float("-inf")
+        self._holder_read_at = float("-inf")
         self._announcement: tuple[int, str | None] | None = None
-        self._silence = ""
+        self._logged_reason = ""
         self._on_lost: Callable[[LockLost], None] = lambda reason: None
         self._thread = threads.thread(self._run, "tandemmq-lock")
         self._thread.start()
@@ -79,7 +79,7 @@ class LockThread:
         call is lost.
         """
         self._stop_waiting.clear()
-        return self._ask(lambda: self._acquire(hands_off_seconds, on_lost))
+        return self._request(lambda: self._acquire(hands_off_seconds, on_lost))
 
     def stop_waiting(self) -> None:
         """Make a waiting ``acquire`` return. It may have succeeded meanwhile."""
@@ -87,7 +87,7 @@ class LockThread:
 
     def announce(self, epoch: int, admin: str | None) -> None:
         """Write our epoch and admin URL into the lock, as soon as the lock answers."""
-        self._ask(lambda: self._announce(epoch, admin))
+        self._request(lambda: self._announce(epoch, admin))
 
     @property
     def is_ours(self) -> bool:
@@ -97,20 +97,20 @@ class LockThread:
     def seen_alive(self) -> float:
         """Return the monotonic time at which the request to the lock that is still open was sent; if none is open, the
         present time."""
-        asked_at = self._asked_at
-        return self._threads.monotonic() if asked_at is None else asked_at
+        sent_at = self._sent_at
+        return self._threads.monotonic() if sent_at is None else sent_at
 
     def release(self) -> Future[None]:
         """Release the lock; it is no longer kept alive."""
         self._stop_waiting.set()
-        return self._ask(self._release)
+        return self._request(self._release)
 
     def end(self) -> None:
         """Release the lock, and end the thread after that."""
         self.release()
         self._requests.put(None)
 
-    def _ask(self, function: Callable[[], Any]) -> Future[Any]:
+    def _request(self, function: Callable[[], Any]) -> Future[Any]:
         answer: Future[Any] = Future()
         self._requests.put(_Request(function, answer))
         return answer
@@ -123,21 +123,21 @@ class LockThread:
                 request = self._requests.get(timeout=self._patience())
             except Empty:
                 if self._patience() == 0.0:
-                    self._asked_at = self._threads.monotonic()
+                    self._sent_at = self._threads.monotonic()
                     self._keep_alive_or_lose()
-                    self._asked_at = None
+                    self._sent_at = None
                 continue
             if request is None:
                 return
             if not request.answer.set_running_or_notify_cancel():
                 continue
-            self._asked_at = self._threads.monotonic()
+            self._sent_at = self._threads.monotonic()
             try:
                 request.answer.set_result(request.function())
             except BaseException as error:
                 request.answer.set_exception(error)
             finally:
-                self._asked_at = None
+                self._sent_at = None
 
     def _patience(self) -> float | None:
         """Return the seconds until the next keep-alive; None: none is due."""
@@ -150,21 +150,21 @@ class LockThread:
         clock = self._locker.clock
         between_polls = _BetweenPolls(self, self._stop_waiting)
         until = clock.now() + hands_off_seconds
-        while clock.now() < until and self._look() is None:
+        while clock.now() < until and self._report_holder() is None:
             if clock.wait(between_polls, HANDS_OFF_INTERVAL_SECONDS):
                 return False
-        self._looked_at = float("-inf")
-        self._is_ours = self._locker.acquire(between_polls, self._look_sometimes)
+        self._holder_read_at = float("-inf")
+        self._is_ours = self._locker.acquire(between_polls, self._report_holder_if_due)
         self._keep_alive_at = clock.now() + self._locker.settings.lock_keep_alive_period_seconds
         return self._is_ours
 
-    def _look_sometimes(self) -> None:
-        if self._locker.clock.now() - self._looked_at >= HOLDER_INTERVAL_SECONDS:
-            self._look()
+    def _report_holder_if_due(self) -> None:
+        if self._locker.clock.now() - self._holder_read_at >= HOLDER_INTERVAL_SECONDS:
+            self._report_holder()
 
-    def _look(self) -> Holder | None:
+    def _report_holder(self) -> Holder | None:
         """Return the holder of the lock, and report it on the loop."""
-        self._looked_at = self._locker.clock.now()
+        self._holder_read_at = self._locker.clock.now()
         try:
             holder, waiters = self._locker.holder(), self._locker.waiters()
             silent_seconds = self._locker.silence_seconds()
@@ -188,12 +188,12 @@ class LockThread:
         self._keep_alive_at = self._locker.clock.now() + period
         try:
             is_ours = self._locker.keep_alive()
-            self._silence = ""
+            self._logged_reason = ""
             if is_ours and self._announcement is not None:
                 self._announce(*self._announcement)
         except (LockUnavailable, LockRefused) as reason:
-            if str(reason) != self._silence:
-                self._silence = str(reason)
+            if str(reason) != self._logged_reason:
+                self._logged_reason = str(reason)
                 log.warning("%s", reason, extra=log_events.LOCK_SILENT)
             return
         except LockLost as reason:
@@ -202,7 +202,7 @@ class LockThread:
         if not is_ours:
             self._lost(LockLost(f"{self._locker.where} is not ours any more"))
             return
-        self._look_sometimes()
+        self._report_holder_if_due()
 
     def _announce(self, epoch: int, admin: str | None) -> None:
         self._announcement = epoch, admin
@@ -220,7 +220,7 @@ class LockThread:
         self._call_soon(partial(self._on_lost, reason))
 
     def _release(self) -> None:
-        self._is_ours, self._announcement, self._silence = False, None, ""
+        self._is_ours, self._announcement, self._logged_reason = False, None, ""
         self._locker.release()
 
 
@@ -237,8 +237,8 @@ class _BetweenPolls:
         return self._stop.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        self._thread._asked_at = None
+        self._thread._sent_at = None
         try:
             return self._stop.wait(timeout)
         finally:
-            self._thread._asked_at = self._thread._threads.monotonic()
+            self._thread._sent_at = self._thread._threads.monotonic()

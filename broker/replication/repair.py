@@ -39,7 +39,7 @@ KNOWS_FETCH: Final = "scrub"
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _Request:
     """A request to one member, and its answer so far. The network's thread fills it."""
 
     message: Fetch
@@ -56,15 +56,15 @@ class MemberCopies:
         self._links = links
         self._known = known
         self._number = 0
-        self._asked: _Asked | None = None
-        self._came = state.threads.event()
+        self._request: _Request | None = None
+        self._changed = state.threads.event()
         self._is_ended = False
         self.without: set[str] = set()  # members asked in the last ``fetch`` that have no such file
 
     def end(self) -> None:
         """Stop all requests. Any thread; takes effect at once."""
         self._is_ended = True
-        self._came.set()
+        self._changed.set()
 
     # ---- the scrubber's thread
 
@@ -82,36 +82,36 @@ class MemberCopies:
             if heard is None or KNOWS_FETCH not in heard[0]:
                 continue  # an older version, which would end the link
             self._number += 1
-            batch = self._ask(link, Fetch(self._number, set_id, lineage, file, offset))
+            batch = self._request_batch(link, Fetch(self._number, set_id, lineage, file, offset))
             if is_sound_batch(batch):  # prove: repair-is-verified
                 return batch, link.member.node
         return None
 
-    def _ask(self, link: Link, message: Fetch) -> bytes:
-        asked = self._asked = _Asked(message, link)
+    def _request_batch(self, link: Link, message: Fetch) -> bytes:
+        request = self._request = _Request(message, link)
         link.send(message)
         had = -1
-        while not asked.is_answered and had < len(asked.batch):
-            had = len(asked.batch)
-            self._came.clear()
-            if not asked.is_answered and not self._is_ended:
-                self._came.wait(SILENCE_SECONDS)
-        self._asked = None
-        return bytes(asked.batch)
+        while not request.is_answered and had < len(request.batch):
+            had = len(request.batch)
+            self._changed.clear()
+            if not request.is_answered and not self._is_ended:
+                self._changed.wait(SILENCE_SECONDS)
+        self._request = None
+        return bytes(request.batch)
 
     # ---- the network's thread
 
-    def came(self, link: Link, piece: Piece) -> None:
+    def add_piece(self, link: Link, piece: Piece) -> None:
         """Add a piece of a batch, or note that the member has none."""
-        asked = self._asked
-        if asked is None or asked.link is not link or asked.message.id != piece.id:
+        request = self._request
+        if request is None or request.link is not link or request.message.id != piece.id:
             return
         if not piece.length and piece.end:
             self.without.add(link.member.store)
-        if piece.length and piece.offset == asked.message.offset + len(asked.batch):
-            asked.batch += piece.data
-        asked.is_answered = not piece.length or bool(piece.end)
-        self._came.set()
+        if piece.length and piece.offset == request.message.offset + len(request.batch):
+            request.batch += piece.data
+        request.is_answered = not piece.length or bool(piece.end)
+        self._changed.set()
 
     # ---- the replica's thread
 

@@ -317,7 +317,7 @@ class Replica:
             if term is not None and message.epoch == term.epoch:  # prove: have-of-this-epoch
                 term.have(link, message)
         elif isinstance(message, Piece):
-            self._copies.came(link, message)
+            self._copies.add_piece(link, message)
         else:
             self._inbox.put((link, message))
 

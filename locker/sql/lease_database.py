@@ -242,7 +242,7 @@ class LeaseDatabaseLocker(LeasedLocker):
         self._lease = settings
         self._open_table = open_table
         self._table = open_table()
-        self._asking: list[LeaseTable] = []
+        self._reader_tables: list[LeaseTable] = []
         self._wall_clock = wall_clock
         self._signature: Signature | None = None  # of this life; it may be in the row from the first try on
         self._known_as: tuple[str, ...] = ()  # signatures of ours that may be in the row, the newest last
@@ -266,13 +266,13 @@ class LeaseDatabaseLocker(LeasedLocker):
             return not self._is_lost
         self._remaining_seconds = math.inf
         row = self._read()
-        me = self._me(row)
+        me = self._own_text(row)
         known_at = self.clock.now()
         if row.name in self._known_as and not row.is_free:
             taken = self._table.renew(me, self._lease_ms, self._known_as)  # the answer to an earlier try was lost
         elif row.is_free:
             taken = self._table.obtain(me, self._lease_ms)
-        elif self._is_left(row):
+        elif self._is_abandoned(row):
             logger.warning("%s: %s has not extended its lease; the database's clock was set back", self.where, row.name)
             taken = self._table.take_over(me, self._lease_ms, row)
         else:
@@ -292,7 +292,7 @@ class LeaseDatabaseLocker(LeasedLocker):
         self._compare_clocks(row.now_ms / 1000, before, after)
         return row
 
-    def _me(self, row: LeaseRow) -> str:
+    def _own_text(self, row: LeaseRow) -> str:
         """Return our signature. It is the same in every try of this life: if the answer to a try was lost, we recognise
         it in the row."""
         if self._signature is None:
@@ -301,7 +301,7 @@ class LeaseDatabaseLocker(LeasedLocker):
             self._holder, self._known_as = self._signature.holder, (self._signature.text,)
         return self._signature.text
 
-    def _is_left(self, row: LeaseRow) -> bool:
+    def _is_abandoned(self, row: LeaseRow) -> bool:
         """Return whether the lease was not extended in time, by our own clock. An ActiveMQ broker does not write the
         length of its leases."""
         signature = read_signature(row.name or "")
@@ -345,8 +345,8 @@ class LeaseDatabaseLocker(LeasedLocker):
         if known_as:
             self._free(known_as)
         self._table.close()
-        while self._asking:
-            self._asking.pop().close()
+        while self._reader_tables:
+            self._reader_tables.pop().close()
 
     def _free(self, known_as: tuple[str, ...]) -> None:
         """Free the row. There is a second try, because the first one fails if the connection was lost meanwhile."""
@@ -365,13 +365,13 @@ class LeaseDatabaseLocker(LeasedLocker):
         mine = self._mine
         if mine is not None:
             return mine
-        table = self._asking.pop() if self._asking else self._open_table()
+        table = self._reader_tables.pop() if self._reader_tables else self._open_table()
         try:
             row = table.read()
         except LockError:
             table.close()
             raise
-        self._asking.append(table)
+        self._reader_tables.append(table)
         return holder_in(row)
 
     @property

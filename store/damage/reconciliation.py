@@ -73,16 +73,16 @@ class _Comparison:
     _reconciliation: Reconciliation
 
     def __post_init__(self) -> None:
-        self._mine = {name_of(owner): owner for owner in self._state.owners.values()}
-        self._theirs = {name_of(owner): owner for owner in self._replayed.owners.values()}
+        self._index_owners = {name_of(owner): owner for owner in self._state.owners.values()}
+        self._replayed_owners = {name_of(owner): owner for owner in self._replayed.owners.values()}
 
     def run(self) -> None:
         self._transactions()
         self._owners()
-        destinations = dict.fromkeys(destination for destination, _ in (*self._mine, *self._theirs))
+        destinations = dict.fromkeys(destination for destination, _ in (*self._index_owners, *self._replayed_owners))
         for destination in destinations:
             self._messages(destination)
-        for destination, key in self._mine.keys() - self._theirs.keys():
+        for destination, key in self._index_owners.keys() - self._replayed_owners.keys():
             if key is not None:  # all its pending messages were copied, so a replay needs none from before
                 self._reconciliation.payloads.append(encode_settled(destination, key))
 
@@ -103,8 +103,8 @@ class _Comparison:
                 self._reconciliation.rolled_back.append(key)
 
     def _owners(self) -> None:
-        for name in self._theirs.keys() - self._mine.keys():
-            owner = self._theirs[name]
+        for name in self._replayed_owners.keys() - self._index_owners.keys():
+            owner = self._replayed_owners[name]
             if owner.subscription_name is None:
                 if owner.count:
                     self._reconciliation.payloads.append(commands.encode_remove_destination(owner.destination))
@@ -113,8 +113,8 @@ class _Comparison:
                 self._reconciliation.pins.add(owner.record_location >> 32)
             for _, entry in self._replayed.entries(owner.id, 0):
                 self._reconciliation.pins.add(entry.location >> 32)
-        for name in self._mine.keys() - self._theirs.keys():
-            owner = self._mine[name]
+        for name in self._index_owners.keys() - self._replayed_owners.keys():
+            owner = self._index_owners[name]
             if owner.subscription_name is not None:
                 assert owner.client_id is not None, "a subscription has a client"
                 # If the selector was too long for the index, it is lost with its record: the subscription then takes
@@ -135,9 +135,9 @@ class _Comparison:
         subscriptions."""
         held: dict[Name, set[str]] = {}
         copies: dict[str, tuple[int, Entry]] = {}
-        for name in [name for name in self._mine if name[0] == destination]:
-            should = dict(self._entries(self._state, self._mine.get(name)))
-            has = dict(self._entries(self._replayed, self._theirs.get(name)))
+        for name in [name for name in self._index_owners if name[0] == destination]:
+            should = dict(self._entries(self._state, self._index_owners.get(name)))
+            has = dict(self._entries(self._replayed, self._replayed_owners.get(name)))
             held[name] = set(should)
             for message_id, place in has.items():
                 if message_id in should:

@@ -27,24 +27,24 @@ class SealedFiles:
         self._files = files
         self._headers = headers
         self._checks_all = checks_all
-        self._whole: set[int] = set()
+        self._sound: set[int] = set()
 
     def check_ahead(self, ids: Sequence[int], before: int) -> None:
         """Check some of the files ``ids`` below ``before`` whose end is known. The promotion reports the damage in
         them."""
-        self._whole.intersection_update(ids)
+        self._sound.intersection_update(ids)
         ends = self._headers.epoch_history.ends
-        unseen = (file for file in ids if file < before and file in ends and file not in self._whole)
+        unseen = (file for file in ids if file < before and file in ends and file not in self._sound)
         for file in islice(unseen, 1 if self._checks_all else FILES_CHECKED_MAX):
             try:
                 if not self._check_file(file):
-                    self._whole.add(file)
+                    self._sound.add(file)
             except JournalMissing:
                 pass  # reclaimed since it was listed
 
     def damage_in(self, file: int) -> list[Damage]:
         """Return the damage in ``file``, unless it was checked before. Raises JournalMissing when it is gone."""
-        return [] if file in self._whole else self._check_file(file)
+        return [] if file in self._sound else self._check_file(file)
 
     def _check_file(self, file: int) -> list[Damage]:
         headers = self._headers

@@ -21,7 +21,7 @@ class Snapshot(Protocol):
     def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
 
 
-class Held(Protocol):
+class FileUse(Protocol):
     """Facts that decide whether a file stays: its number of live messages, and the files that it pins."""
 
     @property
@@ -74,7 +74,7 @@ def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator
 
 
 def reclaimable(
-    files: Mapping[int, Held],
+    files: Mapping[int, FileUse],
     held_by_records: Set[int],
     first_of_epoch: Callable[[int], bool],
     before: int,

@@ -19,10 +19,10 @@ from tandemmq.store.records.properties import Long
 
 PENDING = Destination(DestinationKind.QUEUE, "ActiveMQ.Scheduler.Pending")
 _DUE = "tandemmqScheduledTime"
-_LEFT = "tandemmqScheduledLeft"
+_REMAINING = "tandemmqScheduledLeft"
 _JOB = "tandemmqScheduledJob"
 _USER = "tandemmqScheduledUser"
-_OURS = (_DUE, _LEFT, _JOB, _USER)
+_OWN_PROPERTIES = (_DUE, _REMAINING, _JOB, _USER)
 
 
 class Due(NamedTuple):
@@ -43,7 +43,7 @@ def pending(message: Message, due: Due) -> Message:
         destination=PENDING,
         original_destination=message.destination,
         properties_added=_job_properties(due),
-        properties_removed=_OURS,  # only the broker may set the user
+        properties_removed=_OWN_PROPERTIES,  # only the broker may set the user
     )
 
 
@@ -61,7 +61,7 @@ def run_of(waiting: Message, due: Due, message_id: str) -> Message:
 def due_of(waiting: Message) -> Due:
     """Return the due time of the message. A message without these properties is due at once, and has no repetitions."""
     properties = waiting.properties or {}
-    time, left, job, user = (properties.get(name) for name in _OURS)
+    time, left, job, user = (properties.get(name) for name in _OWN_PROPERTIES)
     return Due(
         time if isinstance(time, int) else 0,
         left if isinstance(left, int) else 0,
@@ -89,7 +89,7 @@ def occurrence(waiting: Message, schedule: Schedule | None, now: int, message_id
         expiration=expiration,
         timestamp=timestamp,
         properties_added={JOB_ID: due_of(waiting).job},
-        properties_removed=(*PROPERTIES, *_OURS),
+        properties_removed=(*PROPERTIES, *_OWN_PROPERTIES),
         is_original=True,
     )
 
@@ -103,12 +103,12 @@ def shown(waiting: Message, reply_to: Destination, message_id: str) -> Message:
         persistent=False,
         type="Advisory",
         properties_added={JOB_ID: due_of(waiting).job},
-        properties_removed=_OURS,
+        properties_removed=_OWN_PROPERTIES,
     )
 
 
 def _job_properties(due: Due) -> dict[str, PropertyValue]:
-    properties: dict[str, PropertyValue] = {_DUE: Long(due.time), _LEFT: due.left, _JOB: due.job}
+    properties: dict[str, PropertyValue] = {_DUE: Long(due.time), _REMAINING: due.left, _JOB: due.job}
     return properties if due.user is None else {**properties, _USER: due.user}
 
 

@@ -30,12 +30,12 @@ from tandemmq.broker.core.selector.syntax import CHARACTER, JUMP, MATCH, PLACE, 
 # cleared.
 TRANSITIONS_MAX = 1_000
 WAITING_MAX = 2_000
-HOLDING_MAX = 40
+CACHED_PATTERNS_MAX = 40
 # Characters with cached transitions that count as one unit of effort. They are counted in pieces.
-_QUICK = 4
+_CHARACTERS_PER_UNIT = 4
 # Instructions that count as one unit when a state is made.
-_MADE = 4
-_MAKING = 4  # units for each of the two halves of that work, in addition
+_INSTRUCTIONS_PER_UNIT = 4
+_FIXED_UNITS = 4  # units for each of the two halves of that work, in addition
 _PIECE = 512
 # Characters at the end of the text for which no transition is cached: before a line end ($), of at most "\r\n", the
 # result depends on the place.
@@ -57,29 +57,29 @@ class _State:
 class Pattern:
     """A compiled pattern. Raises PatternInvalid with a description of the mistake."""
 
-    __slots__ = ("_effort", "_known", "_program", "_remembered", "_seen", "_waiting")
+    __slots__ = ("_effort", "_key_length", "_program", "_states", "_transition_count", "_waiting_count")
 
     def __init__(self, text: str, effort: Effort) -> None:
         self._program: Program
         self._program, has_edges = read_pattern(text)
         self._effort = effort
-        self._seen = 2 if has_edges else 1  # characters on which a transition depends
-        self._known: dict[tuple[frozenset[int], bool], _State] = {}
-        self._remembered = self._waiting = 0
+        self._key_length = 2 if has_edges else 1  # characters on which a transition depends
+        self._states: dict[tuple[frozenset[int], bool], _State] = {}
+        self._transition_count = self._waiting_count = 0
 
     def is_in(self, text: str) -> bool:
         """Return whether the pattern matches anywhere in ``text``. Raises TooMuchWork."""
-        _HOLDING.pop(self, None)
-        _HOLDING[self] = None
-        if len(_HOLDING) > HOLDING_MAX:
-            oldest = next(iter(_HOLDING))
-            del _HOLDING[oldest]
+        _CACHED_PATTERNS.pop(self, None)
+        _CACHED_PATTERNS[self] = None
+        if len(_CACHED_PATTERNS) > CACHED_PATTERNS_MAX:
+            oldest = next(iter(_CACHED_PATTERNS))
+            del _CACHED_PATTERNS[oldest]
             oldest.forget()
         state = self._follow({0}, text, 0)
-        is_one = self._seen == 1
+        is_one = self._key_length == 1
         last = max(0, len(text) - _TAIL - 1)
         for start in range(0, last, _PIECE):
-            self._effort.spend(_PIECE // _QUICK)
+            self._effort.spend(_PIECE // _CHARACTERS_PER_UNIT)
             for position in range(start, min(start + _PIECE, last)):
                 if state.is_match:
                     return True
@@ -96,22 +96,22 @@ class Pattern:
         return state.is_match
 
     def _remember(self, state: _State, key: str, after: _State) -> None:
-        if self._remembered >= TRANSITIONS_MAX:
+        if self._transition_count >= TRANSITIONS_MAX:
             self.forget()
-        self._remembered += 1
+        self._transition_count += 1
         state.next[key] = after
 
     def forget(self) -> None:
         """Clear the cache."""
-        for each in self._known.values():
+        for each in self._states.values():
             each.next = {}
-        self._known.clear()
-        self._remembered = self._waiting = 0
+        self._states.clear()
+        self._transition_count = self._waiting_count = 0
 
     def _step(self, state: _State, text: str, position: int) -> _State:
         """Return the state after the character at ``position``. A match may also begin at the next character."""
         character = text[position]
-        self._effort.spend(_MAKING + len(state.waiting) // _MADE)
+        self._effort.spend(_FIXED_UNITS + len(state.waiting) // _INSTRUCTIONS_PER_UNIT)
         program = self._program
         return self._follow({0, *(at + 1 for at in state.waiting if program[at][1](character))}, text, position + 1)
 
@@ -140,14 +140,14 @@ class Pattern:
                 if each not in seen:
                     seen.add(each)
                     left.append(each)
-        self._effort.spend(_MAKING + len(seen) // _MADE)
+        self._effort.spend(_FIXED_UNITS + len(seen) // _INSTRUCTIONS_PER_UNIT)
         identity = frozenset(waiting), is_match
-        state = self._known.get(identity)
+        state = self._states.get(identity)
         if state is None:
-            if self._waiting > WAITING_MAX:
+            if self._waiting_count > WAITING_MAX:
                 self.forget()
-            self._waiting += 1 + len(waiting)
-            state = self._known[identity] = _State(*identity)
+            self._waiting_count += 1 + len(waiting)
+            state = self._states[identity] = _State(*identity)
         return state
 
     def spans(self, text: str) -> Iterator[Span]:
@@ -163,7 +163,7 @@ class Pattern:
 
 
 #: Patterns with a cache, the least recently used one first.
-_HOLDING: dict[Pattern, None] = {}
+_CACHED_PATTERNS: dict[Pattern, None] = {}
 
 
 class _Search:
