@@ -1,7 +1,7 @@
 """Figures of the broker for its MQTT clients, on topics below ``$SYS/broker/``, with the names that mosquitto uses.
 
-Nothing of it is stored. A subscriber gets the figures at once, as retained messages, and again at each interval, while
-a client subscribes to topics that begin with ``$SYS``. Reading them needs the rights of those topics.
+The figures are not stored. A subscriber to topics that begin with ``$SYS`` gets them at once, as retained messages, and
+again at each interval. Reading them needs the rights of those topics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PREFIX: Final = "$SYS"
 _BROKER: Final = f"{PREFIX}/broker/"
-#: Number of intervals after which a figure expires, for clients that are away.
+#: A figure for a client that is not connected expires after this number of intervals.
 _INTERVALS: Final = 2
 
 #: Figures of a whole broker: topics, and the keys of their values.
@@ -81,7 +81,8 @@ class SysTopics:
             self._task.cancel()
 
     def matching(self, topic_filter: str) -> Iterator[Message]:
-        """Yield figures as retained messages (``Hooks.retained``). Slow figures have their last values, or follow."""
+        """Yield figures as retained messages (``Hooks.retained``). Figures that take long to count have the last known
+        value, or are published later."""
         if not self._interval_ms or not topic_filter.startswith(PREFIX):
             return
         self._is_asked.set()
