@@ -1,4 +1,4 @@
-"""Journal files that existed to be archived, and were deleted before their turn."""
+"""Journal files that the pipeline was to archive, and that were deleted before it did."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _FILE: Final = "stores.json"
 
 
 class Seen:
-    """By store, the numbers of the files that were seen, and of those that are dealt with: in the lake, or lost and
-    skipped. Kept in the lake's ledger.
+    """For each store, the numbers of the files that have existed, and of those that are done: in the lake, or lost and
+    skipped. Stored in the lake's ledger.
 
-    Files deleted before the first listing of a store are unknown, and not reported. From then on, every number up to
-    the newest was a file: brokers number them without gaps.
+    Files that were deleted before the first listing of a store are unknown and not reported. From then on, every number
+    up to the newest is a file, because brokers number files without gaps.
     """
 
     def __init__(self, lake: Lake, body: Mapping[str, Any]) -> None:
@@ -50,7 +50,8 @@ class Seen:
         self._done.setdefault(store, set()).add(file)
 
     def lost(self, present: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
-        """Return files that were seen, are gone, and are not in the lake, of the stores that exist."""
+        """Return the files of the stores in ``present`` that have existed, do not exist any more, and are not in the
+        lake."""
         found = {
             store: sorted(self._there.get(store, set()) - set(files) - self._done.get(store, set()))
             for store, files in present.items()
@@ -58,7 +59,7 @@ class Seen:
         return {store: files for store, files in found.items() if files}
 
     def skip(self, lost: Mapping[str, Iterable[int]]) -> None:
-        """Record that these files are not missed any more. Durable on return."""
+        """Record that these files are given up: ``lost`` does not return them any more. Durable on return."""
         for store, files in lost.items():
             self._done[store].update(files)
         self._write()
