@@ -104,7 +104,7 @@ class BridgeTlsSettings(Section):
     certificate: Path | None = None
     """Certificate of the bridge (PEM)."""
     key: Path | None = None
-    """Its private key (PEM). Default: in the certificate file."""
+    """Private key of the certificate (PEM). Default: in the certificate file."""
     key_password_file: Path | None = None
     """File with the password of the key."""
 
@@ -119,7 +119,7 @@ class BridgeSettings(Section):
     username: str | None = None
     """User on the other broker."""
     password: str | None = None
-    """Its password; prefer `password_file`."""
+    """Password of the user; prefer `password_file`."""
     password_file: Path | None = None
     """File with the password, read at each connect."""
     tls: BridgeTlsSettings = BridgeTlsSettings()

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 BROKER: Final = Principal("mqtt", may_everything=True)
 #: The prefetch is no limit: only the limits of retained messages are.
 PREFETCH: Final = 1 << 31
-#: They use at most this part of the broker's memory: a quarter.
+#: Retained messages use at most this part of the broker's memory: a quarter.
 MEMORY_PARTS: Final = 4
 #: Interval of the checks for expired messages.
 EXPIRY_SECONDS: Final = 1.0

@@ -21,7 +21,7 @@ COUNTED_BYTES_MIN = 4 * 1024
 #: Less is a little: a socket gives as much at once.
 LONG_BYTES_MIN = 64 * 1024
 LITTLE_PART = 8
-#: So long others wait for one frame.
+#: Longest time for which other connections wait for one frame.
 FRAME_SECONDS_MAX = 10.0
 
 
