@@ -457,6 +457,6 @@ class Replica:
 
     def _begin(self, link: Link, message: Begin) -> None:
         is_free = self.state.term is None and self._follower.master is None and not self.candidate.is_asking
-        # prove: follows-nobody-while-paused " and self._now() >= self._paused_until"
+        # prove: follows-none-while-paused " and self._now() >= self._paused_until"
         if is_free and self._now() >= self._paused_until:
             self._follower.begin(link, message)

@@ -203,7 +203,7 @@ class SqlLeaseTable:
             return self._obtain(name, lease_ms, seen)
         return self._update(
             f"{self._sql.name} = :name, {self._sql.time} = {self._now} + :lease",
-            f"{self._sql.name} = :seen"  # prove: take-over-from-whom-was-seen "{self._sql.name} = :seen" -> "1 = 1"
+            f"{self._sql.name} = :seen"  # prove: take-over-from-the-holder-seen "{self._sql.name} = :seen" -> "1 = 1"
             f" AND {self._sql.time} = :ends",  # prove: take-over-what-stands " AND {self._sql.time} = :ends"
             {"name": name, "lease": lease_ms, "seen": seen.name, "ends": seen.ends_ms},
         )
