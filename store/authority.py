@@ -78,7 +78,7 @@ class Authority(Protocol):
 
     def sealed(self, file: int, end: int) -> None:
         """Note that nothing more is written into ``file``, which ends at ``end``; the next write is the header of a
-        file behind it. Does not wait."""
+        file after it. Does not wait."""
         ...
 
     def mend(self, file: int) -> Future[bool] | None:
@@ -100,8 +100,8 @@ class Authority(Protocol):
 
     @property
     def leaves_end_markers(self) -> bool:
-        """True if a rotation leaves an end marker, TANDEMMQ-NEXT, behind the end of the previous file. It must not if
-        bytes behind an end are cut, or copied."""
+        """True if a rotation leaves an end marker, TANDEMMQ-NEXT, after the end of the previous file. It must not if
+        bytes after an end are cut, or copied."""
         ...
 
     @property

@@ -383,7 +383,7 @@ class Store:
 
     def _hand_over(self) -> None:
         """Hand over the turn, or end the store: a turn that is neither submitted nor in the inbox is lost, and nothing
-        behind it may be confirmed."""
+        after it may be confirmed."""
         self._is_turn_due = False
         turn, self._turn = self._turn, []
         if not turn:

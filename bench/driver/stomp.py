@@ -261,7 +261,7 @@ def request(peer: socket.socket, command: str, headers: list[tuple[str, str]], r
 
 
 def read_frame(peer: socket.socket) -> bytes:
-    """Return the next frame without its final NUL, read byte by byte so that nothing behind it is taken."""
+    """Return the next frame without its final NUL, read byte by byte so that nothing after it is taken."""
     received = bytearray()
     while True:
         part = peer.recv(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 _RANKS: Final = {"*": 1, ">": 3}
-# Rank behind the last word: a longer pattern is more specific than its own beginning, except for ">".
+# Rank after the last word: a longer pattern is more specific than its own beginning, except for ">".
 _END: Final = 2
 
 

@@ -68,7 +68,7 @@ class Expiring:
             self._start(work)
 
     def _round(self) -> Work[None]:
-        """Do one round, and put a mark behind what it gave to the store: the next round begins when that comes back."""
+        """Do one round, and put a mark after what it gave to the store: the next round begins when that comes back."""
         stored = 0
         for _ in range(ROUND_MAX // STEP_MAX):
             stored += self._step(self._awaited or self._others)

@@ -478,4 +478,4 @@ def _time(name: str, value: object) -> int | None:
 
 
 _DIGITS_MAX = 19
-_LAST_KEY: OrderKey = 1 << 96  # behind every order key
+_LAST_KEY: OrderKey = 1 << 96  # after every order key

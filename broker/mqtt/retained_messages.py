@@ -378,7 +378,7 @@ class Retained:
         return gone
 
     def matching(self, topic_filter: str, now: int, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
-        """Yield the messages of the topics that match and come behind ``after``, in the order of topics, but for those
+        """Yield the messages of the topics that match and come after ``after``, in the order of topics, but for those
         that had expired at ``now``, and for those newer than ``until`` (``number_of``). None: so many levels were
         looked through that it is time for a pause; before the next one is fetched messages may come and go, and then
         those of topics that were not passed yet are found as they are then."""

@@ -61,7 +61,7 @@ DEFAULT_LIMITS: Final = TransportLimits()
 LONG_BYTES_MIN: Final = 512 * 1024
 # So much is written in one turn of the loop, plus the output of one connection. The kernel takes 1 to 5 ms for it.
 FLUSH_BYTES_MAX: Final = 1 << 20
-# A connection that has more to write than this comes behind those that have less.
+# A connection that has more to write than this comes after those that have less.
 SHORT_BYTES_MAX: Final = 64 * 1024
 # So much one connection may give the store to do between two of its reports: commands of others wait behind it.
 # While one batch is on its way to the disk the next is made, so twice as much is under way of one that never pauses.
@@ -243,7 +243,7 @@ class Connection:
     _fed_bytes: int = field(default=0, init=False)
     _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, for ever
     _transport: asyncio.Transport | None = field(default=None, init=False)
-    _disconnect: Command | None = field(default=None, init=False)  # to carry out behind the input that was read
+    _disconnect: Command | None = field(default=None, init=False)  # to carry out after the input that was read
     has_hung_up: bool = field(default=False, init=False)
     _is_dirty: bool = field(default=False, init=False)
     _is_close_reported: bool = field(default=False, init=False)
@@ -466,7 +466,7 @@ class Connection:
             self.abort()
 
     def _understand(self, data: bytes, began: float, until: float) -> None:
-        """Carry out the commands in ``data``, behind the input that waited; until the clock shows ``until``, then wait.
+        """Carry out the commands in ``data``, after the input that waited; until the clock shows ``until``, then wait.
         It shows ``began`` now."""
         self._is_understanding = True
         engine, session = self._engine, self.session

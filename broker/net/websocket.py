@@ -406,7 +406,7 @@ class WebSocket(asyncio.Protocol):
         return False
 
     def close(self) -> None:
-        """Send our Close behind what was written. The socket ends when the peer answers, or by ``abort``."""
+        """Send our Close after what was written. The socket ends when the peer answers, or by ``abort``."""
         below = self._below
         if below is None:
             return

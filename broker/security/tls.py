@@ -112,7 +112,7 @@ class Tls:
             log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
 
     def _demand_time_left(self) -> None:
-        """Refuse an expired certificate as replacement of a valid one. The certificates behind it in the file, which a
+        """Refuse an expired certificate as replacement of a valid one. The certificates after it in the file, which a
         client may not need, do not count. Raises TlsError."""
         expires, now = leaf_expiry(self._plan.certificate), self._clock()
         if expires is not None and expires <= now < (self._expires or 0):

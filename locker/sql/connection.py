@@ -47,7 +47,7 @@ class Dialect:
     driver     SQLAlchemy's name of dialect and driver; our `extra` installs it
     now_ms     an expression: ms since 1970, UTC, when it is evaluated and not when the transaction began
     begin      opens a transaction that ROLLBACK ends
-    no_wait    behind a SELECT: lock the row, or fail at once
+    no_wait    after a SELECT: lock the row, or fail at once
     """
 
     driver: str

@@ -293,7 +293,7 @@ class SqlLeaseTable:
 
 
 def _end_ms(now_ms: int, lease_ms: int) -> int:
-    """Return the end of a lease that begins now. A clock that shows only whole seconds may be up to a second behind, so
+    """Return the end of a lease that begins now. A clock that shows only whole seconds may be up to a second late, so
     a second is added: otherwise the lease would end before the proof of ownership that depends on it."""
     hidden_ms = SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0  # prove: whole-seconds-hide-some "SECOND_MS - 1" -> "0"
     return now_ms + lease_ms + hidden_ms

@@ -264,7 +264,7 @@ class Archive:
         if self.lake.layout.destinations:
             return
         counted = sum(new.manifest.records for new in group)
-        # The end marker of a rotation stands behind the end: a reader sees the record, and it is not counted.
+        # The end marker of a rotation is after the end: a reader sees the record, and it is not counted.
         if not counted <= rows[RECORDS] <= counted + len(group):
             names = ", ".join(new.file.path for new in group)
             raise OSError(f"{rows[RECORDS]} records were read, and there are {counted}: {names}")

@@ -214,7 +214,7 @@ class Compaction:
         return self._copy(owner, chunk)
 
     def _follow_subscription(self) -> int:
-        """Copy pending messages of a moved subscription: they must stand behind its record."""
+        """Copy pending messages of a moved subscription: they must be after its record."""
         owner, record = self._moving[0]
         state = self._state
         chunk: list[tuple[int, Entry]] = []
@@ -310,7 +310,7 @@ class Compaction:
         return sum(map(len, payloads))
 
     def _plain(self, record: bytes, operation: PendingOperation) -> bytes:
-        """Return the operation's command without hints behind it, its message in our version."""
+        """Return the operation's command without hints after it, its message in our version."""
         command = commands.decode(record)
         assert isinstance(command, commands.AddMessage | commands.RemoveMessage), "a transaction adds and removes"
         if isinstance(command, commands.AddMessage):

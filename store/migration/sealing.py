@@ -1,6 +1,6 @@
 """Make sealed journal files end where our headers say, for a reader that does not know our headers.
 
-Bytes behind an end never count for us; ActiveMQ would read them: a zombie's late writes, a torn tail, a file whose
+Bytes after an end never count for us; ActiveMQ would read them: a zombie's late writes, a torn tail, a file whose
 writer died. Such a file is copied up to its end and the copy takes its name, so at each moment the name leads to a
 whole file; the original stays in ``quarantine/``. The copy has the length of the original: no file of ours gets
 shorter.
@@ -34,9 +34,9 @@ STEPPED_OVER = 9
 
 
 def what_is_behind(files: JournalFiles, file: int, end: int) -> str | None:
-    """Return in words what ActiveMQ would read at or behind ``end``; None if it would read nothing.
+    """Return in words what ActiveMQ would read at or after ``end``; None if it would read nothing.
 
-    An end marker is harmless: a batch of traces that a rotation leaves behind the end of the old file.
+    An end marker is harmless: a batch of traces that a rotation leaves after the end of the old file.
     """
     for batch in scan(files, file, end, is_live=True):
         if any(payload[0] != TRACE for _, payload in batch.records):

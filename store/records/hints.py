@@ -1,4 +1,4 @@
-"""Hints behind a framed command, inside its record: ActiveMQ ignores those bytes and writes none. Pure.
+"""Hints after a framed command, inside its record: ActiveMQ ignores those bytes and writes none. Pure.
 
     01  order key 12 bytes, old location 8 bytes     this Update is a copy: the message keeps its place in the order
     02  old location 8 bytes                         this Add or Remove is the copy of an operation that is prepared

@@ -2,8 +2,8 @@
 
 The lock decides which broker may try; the fence decides whose writes count. ``link(2)`` makes the next journal file
 appear, whole and under its final name, or fails: so exactly one broker begins an epoch, whatever the lock, the clock or
-the volume does. Only behind its own fence a successor reads its predecessor's records, and its header names their end.
-Later writes of a deposed master stand behind that end, and are ignored for ever.
+the volume does. Only after its own fence a successor reads its predecessor's records, and its header names their end.
+Later writes of a deposed master are after that end, and are ignored for ever.
 
 With several stores (store.several) all journals are fenced before any is read: the three steps are three calls.
 """

@@ -89,14 +89,14 @@ class Frozen(NamedTuple):
 
 
 def keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys behind ``after`` that ``owner`` got in this tail, in order. The messages of some may
+    """Iterate over the order keys after ``after`` that ``owner`` got in this tail, in order. The messages of some may
     have been removed again."""
     order = tail.order.get(owner)
     return iter(()) if not order else _behind(order, after)
 
 
 def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys behind ``after`` of messages that ``owner`` got in this tail with that rank, in
+    """Iterate over the order keys after ``after`` of messages that ``owner`` got in this tail with that rank, in
     order."""
     order = tail.rank_order.get((owner, rank))
     if not order:
@@ -105,7 +105,7 @@ def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]
 
 
 def unranked_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys behind ``after`` of messages that ``owner`` got in this tail without a rank, in
+    """Iterate over the order keys after ``after`` of messages that ``owner`` got in this tail without a rank, in
     order."""
     added = tail.added[owner]
     ranks = tail.ranks.get(owner, {})

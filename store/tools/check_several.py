@@ -52,7 +52,7 @@ def check_all(
 
 
 def _behind(progress: Progress | None, before: int) -> Progress | None:
-    """Return the progress of one store, behind ``before`` bytes of finished stores."""
+    """Return the progress of one store, after ``before`` bytes of finished stores."""
     if progress is None:
         return None
     return lambda done, all_bytes: progress(before + done, before + all_bytes)

@@ -128,7 +128,7 @@ class Lane:
         return sum(entry.position < position for entry in self.entries())
 
     def add(self, taker: Subscription) -> None:
-        """Add a taker behind the others."""
+        """Add a taker after the others."""
         self.takers[taker] = None
         tier = next((each for each in self.tiers if each[0].priority == taker.priority), None)
         if tier is None:

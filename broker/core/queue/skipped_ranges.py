@@ -127,7 +127,7 @@ class SkippedRanges:
     def found(
         self, after: int, messages: Sequence[PagedMessage], is_end: bool, *, base: int = 0, stop: int | None = None
     ) -> Iterator[tuple[PagedMessage, int]]:
-        """Yield the messages of a Page behind ``after`` that were due, each with its position; they are not due any
+        """Yield the messages of a Page after ``after`` that were due, each with its position; they are not due any
         more.
 
         Runs before ``after`` became due while the Page was in progress: the next Page reads them. With levels the Page

@@ -47,7 +47,7 @@ Span = tuple[int, int]
 @dataclass(slots=True, eq=False, repr=False)
 class _State:
     """``waiting``: the instructions that wait for a character. ``next``: the next state, by that character (and the one
-    behind it, if the pattern has word boundaries)."""
+    after it, if the pattern has word boundaries)."""
 
     waiting: frozenset[int]
     is_match: bool

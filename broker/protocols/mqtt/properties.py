@@ -120,7 +120,7 @@ class Reader:
         return decoded(self.binary())
 
     def _pass(self, length: int) -> int:
-        """Return where the next ``length`` bytes begin; reading goes on behind them."""
+        """Return where the next ``length`` bytes begin; reading goes on after them."""
         at = self.at
         if at + length > self.end:
             raise malformed("the packet ends inside a field")

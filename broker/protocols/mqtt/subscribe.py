@@ -195,7 +195,7 @@ class Subscribing:
 
         self._begin(subscription, Waiting(granted, refused), commands)
         if former is not None and former is not subscription:
-            # Behind the new one: a message that is published meanwhile comes twice, and is not lost (MQTT-3.8.4-4).
+            # After the new one: a message that is published meanwhile comes twice, and is not lost (MQTT-3.8.4-4).
             commands += self._leave(former, None)
 
     def _goes_on(self, former: Subscription, asked: Filter) -> bool:

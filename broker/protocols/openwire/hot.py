@@ -85,7 +85,7 @@ def read_single_ack(data: bytes) -> tuple[bytes, str, int | None] | None:
     command id, None if no response is required."""
     try:
         command_id, response_required = _HEAD.unpack_from(data)
-        transaction = 15 + (data[13] << 8 | data[14])  # behind the destination
+        transaction = 15 + (data[13] << 8 | data[14])  # after the destination
         stop = transaction + 22 + (data[transaction + 4] << 8 | data[transaction + 5])
         first = stop + 1
         sequence_at = first + 24 + (data[first + 6] << 8 | data[first + 7])
@@ -118,7 +118,7 @@ def _read_ack_head(data: bytes, transaction: int, stop: int, sequence_at: int) -
 
 
 def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
-    """Return the id, and the position behind it. Raises KeyError for one that is not of the usual form, or whose
+    """Return the id, and the position after it. Raises KeyError for one that is not of the usual form, or whose
     producer is not known yet."""
     if not data[position]:
         return None, position + 1
