@@ -1,6 +1,6 @@
 """Checks while a set runs: nothing that is final, or is shown, is ever undone.
 
-final       what a node calls final is the same on all nodes, for ever, and every later master has it; when a master
+final       what a node calls final is the same on all nodes, forever, and every later master has it; when a master
             calls it final, it is on the disks of a quorum, and so is the first batch of its epoch
 shown       an index of a standby is never ahead of the place that its node knows as final
 cut         nothing is after the common point when a node begins to follow

@@ -5,7 +5,7 @@ to wait for. In a set of brokers, each with its own volume, the quorum decides; 
 another process may use this directory.
 
     first_file       promotion: the number of the file that begins the epoch
-    check_promotion  promotion: check that it may still go on
+    check_promotion  promotion: check that it may still continue
     mend             a file is damaged: use another copy
     begin            promotion: the read is done, the header comes next
     wrote            each batch, before its sync: so that others sync while this broker does

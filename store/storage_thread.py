@@ -211,7 +211,7 @@ class StorageThread:
         return self.ask(rotate)
 
     def checkpoint(self) -> Future[None]:
-        """Make a checkpoint of the present state, while the work goes on. Cancelled when the thread ends before."""
+        """Make a checkpoint of the present state, while the work continues. Cancelled when the thread ends before."""
         done: Future[None] = Future()
         asked = self.ask(lambda: self._upkeep.checkpoint_soon(done))
         asked.add_done_callback(lambda asked: asked.cancelled() and done.cancel())

@@ -77,7 +77,7 @@ class Store:
     block.
 
     ``call_soon`` runs a function on the loop, from any thread; ``call_later``, from the loop, after a number of seconds
-    (0: at the end of this turn). ``on_lost(error)`` is called on the loop, once, when the store must not go on: a
+    (0: at the end of this turn). ``on_lost(error)`` is called on the loop, once, when the store must not continue: a
     failed write or sync, a foreign fence, no proof of ownership, operations that could not be handed over. ``chores``
     are done in the background once it serves, so that they do not prolong the outage.
     """

@@ -183,7 +183,7 @@ def command_frame(command: str, headers: Sequence[tuple[str, str]]) -> bytes:
 
 
 class BenchError(Exception):
-    """The measurement cannot go on; the message has the answer or action of the broker."""
+    """The measurement cannot continue; the message has the answer or action of the broker."""
 
 
 @dataclass(frozen=True, slots=True)

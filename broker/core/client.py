@@ -143,7 +143,7 @@ class Client:
     waiting: list[Command] = field(default_factory=list, init=False)
     is_held: bool = field(default=False, init=False)  # reading from its connection is stopped
     _unread: int = field(default=0, init=False)  # callers that stopped it
-    is_lost: bool = field(default=False, init=False)  # it left without a disconnect, and the broker did not hang up
+    is_lost: bool = field(default=False, init=False)  # it left without a disconnect, and the broker did not disconnect
     # Destinations that it may send to, and of those the targets that take every message: looked up once, used for each
     # message.
     may_send: set[Destination] = field(default_factory=set, init=False)

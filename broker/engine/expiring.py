@@ -91,7 +91,7 @@ class Expiring:
             queue.forget(entry)
             try:
                 stored += self._expire(queue, entry)
-            except Exception:  # no client caused it: the others go on
+            except Exception:  # no client caused it: the others continue
                 log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
         if queue.expired:
             queues[queue] = None

@@ -97,7 +97,7 @@ class _Request:
 
 class Scheduler:
     """Keeps scheduled messages, and sends them when they are due. ``owner`` is the id of the queue PENDING in the
-    store, ``count`` the number of its messages at promotion, ``epoch`` makes ids unique for ever."""
+    store, ``count`` the number of its messages at promotion, ``epoch`` makes ids unique forever."""
 
     def __init__(
         self,

@@ -254,7 +254,7 @@ class Handshake(asyncio.BufferedProtocol):
 
 
 class Secured:
-    """Protocol of the loop's TLS, and the transport of ``above``: bytes that a peer sent before it hung up are carried
+    """Protocol of the loop's TLS, and transport of ``above``: bytes that a peer sent before it disconnected are carried
     out, as without TLS.
 
     The loop's TLS drops what it has not given away when its socket ends, and ends with it. So, while ``above`` wants
@@ -277,7 +277,7 @@ class Secured:
         self._is_closed = False  # by ``above``
 
     def begin(self, tls: asyncio.Transport) -> None:
-        """Begin after the handshake. ConnectionResetError: the peer hung up and sent nothing."""
+        """Begin after the handshake. ConnectionResetError: the peer disconnected and sent nothing."""
         if self._is_lost and not self._early:
             raise ConnectionResetError("the peer hung up")
         self._tls = tls

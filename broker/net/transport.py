@@ -42,13 +42,13 @@ class TransportLimits(NamedTuple):
     heart_beat_grace: float = 2.0
     # At least so much beyond one interval: no client, network and loop keep a beat of 10 ms.
     heart_beat_grace_seconds_min: float = 1.0
-    # Above the first the engine delivers nothing more, below the second it goes on.
+    # Above the first the engine delivers nothing more, below the second it continues.
     write_bytes_high: int = 256 * 1024
     write_bytes_low: int = 64 * 1024
     # A peer that does not read: the limit of receipts and errors while nothing is delivered, and of the time.
     unread_bytes_max: int = 64 * 1024 * 1024
     unread_seconds_max: float = 60.0
-    # Time for the last bytes to be read and the peer to hang up, once we did.
+    # Time for the last bytes to be read and the peer to disconnect, once we did.
     close_seconds_max: float = 5.0
     # Time for a peer that disconnected in order to close the socket itself (ActiveMQConnection's closeTimeout).
     hang_up_seconds_max: float = 15.0
@@ -241,7 +241,7 @@ class Connection:
     _is_in_line: bool = field(default=False, init=False)  # for its turn
     # Bytes that the session has, of those that wait for a turn; it keeps all until the last is parsed.
     _fed_bytes: int = field(default=0, init=False)
-    _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, for ever
+    _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, forever
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _disconnect: Command | None = field(default=None, init=False)  # to carry out after the input that was read
     has_hung_up: bool = field(default=False, init=False)
@@ -287,7 +287,7 @@ class Connection:
             self._outbox.add(self)
 
     def close(self, after_flush: bool = True) -> None:
-        """Write what is waiting, then hang up; or hang up at once. The engine gets ``closed`` in a later turn."""
+        """Write what is waiting, then disconnect; or disconnect at once. The engine gets ``closed`` in a later turn."""
         if not after_flush:
             self.abort()
             return
@@ -321,7 +321,7 @@ class Connection:
         self._login_until = self._loop.time() + self._limits.login_seconds_max
 
     def await_hang_up(self) -> None:
-        """Wait for the peer to hang up; after ``hang_up_seconds_max`` this side does."""
+        """Wait for the peer to disconnect; after ``hang_up_seconds_max`` this side does."""
         if not self.is_closing and self._close_timer is None:
             self._close_timer = self._loop.call_later(self._limits.hang_up_seconds_max, self.abort)
 

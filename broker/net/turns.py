@@ -28,7 +28,7 @@ SLICE_SECONDS: Final = 0.001
 TURN_SECONDS: Final = 0.003
 SPENT_SECONDS: Final = 0.0005
 # The loop reads a socket up to 32 times in a turn, as long as each read is full (libuv). A connection that has had this
-# time in a turn is read again in the next one. After a read of less than LONG_READ_BYTES the loop goes on by itself.
+# time in a turn is read again in the next one. After a read of less than LONG_READ_BYTES the loop continues by itself.
 READ_SECONDS: Final = 0.0005
 LONG_READ_BYTES: Final = 64 * 1024
 # A longer step is logged, at most once in TELL_SECONDS.
@@ -125,7 +125,7 @@ class Turns:
                 if not until:
                     break
                 self._fresh.popleft().go_on(until)
-            # One connection of the other queue always gets a turn, so none waits for ever.
+            # One connection of the other queue always gets a turn, so none waits forever.
             if spent:
                 self._spent.popleft().go_on(self.clock() + SPENT_SECONDS)
             for _ in range(spent - 1):

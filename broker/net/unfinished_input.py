@@ -2,7 +2,7 @@
 of the memory (broker.core.memory).
 
 Beyond that only the connection that began first is read, for a while; the others wait until its frame is whole or it is
-hung up on. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
+disconnected. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
 
 A connection that has less than LONG_BYTES_MIN of a frame is still read, until all frames together exceed what is left
 by 1 / LITTLE_PART of the memory. Most frames are short: a peer that stops within a long frame must not delay them.

@@ -228,7 +228,7 @@ def _bound(engine: Engine, seconds: float) -> None:
     cannot be used any more.
 
     The server's own time limits do not help when the network, a proxy or the server's machine drops what is sent: libpq
-    then waits for ever. psycopg lets its caller wait, in steps; so the limit is kept here.
+    then waits forever. psycopg lets its caller wait, in steps; so the limit is kept here.
     """
     import psycopg
 

@@ -240,7 +240,7 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
         .otherwise(LIVE)
     )
     # This broker delivers a message when it is durable: its consumers acknowledge in a later batch. Acknowledgements of
-    # ActiveMQ's consumers may stand beside the message, and have a kind.
+    # ActiveMQ's consumers may be beside the message, and have a kind.
     is_at_once = kind.isNull() & (
         (F.col("removed.effect") == F.col("added.effect"))
         | ((F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect")))

@@ -3,7 +3,7 @@
     sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: messages in slices)
             -> tasks, each with a client, send slices -> ledger
 
-Once the plan is made a run with the same ``out`` goes on where the last one stood, from the plan: the sources may be
+Once the plan is made a run with the same ``out`` continues where the last one stood, from the plan: the sources may be
 gone by then. docs/pipeline.md says what is exactly once, and within which bounds.
 """
 

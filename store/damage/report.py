@@ -167,7 +167,7 @@ def named(state: State, dropped: Iterable[tuple[int, int, Entry]]) -> list[Conce
 
 
 def held_in_range(state: State, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
-    """Return the live messages whose newest record stands in that range, as (owner, order key, entry)."""
+    """Return the live messages whose newest record is in that range, as (owner, order key, entry)."""
     held = state.files.get(file)
     if held is None:
         return []

@@ -58,7 +58,7 @@ def hidden_strays(files: JournalFiles, file: int, end: int | None) -> bool:
     """Return whether ActiveMQ would skip records of ``file`` that no other file has.
 
     A file of copies begins with a mark, and is skipped as a whole while its source file exists. ActiveMQ may have
-    appended to it nevertheless (kahadb.md 8.1, item 4): then it holds more than removes and commits.
+    appended to it anyway (kahadb.md 8.1, item 4): then it holds more than removes and commits.
     """
     is_marked = False
     for batch in scan(files, file, 0, end):

@@ -1,7 +1,7 @@
 """The header of a journal file: `TANDEMMQ 1 {json}` in a trace command, alone in the file's first batch.
 
 The header is seal, rotation mark and gap detector in one: it names the end of every earlier file that no valid header
-has named yet. Bytes after an end do not count, for ever; a header after an end does not exist. ActiveMQ ignores the
+has named yet. Bytes after an end do not count, forever; a header after an end does not exist. ActiveMQ ignores the
 record. Pure; docs/formats/journal.md argues why this is enough.
 """
 

@@ -25,7 +25,7 @@ HEADER_BYTES = 4096
 
 class HeaderReader:
     """``ids``, ``epoch_history`` and ``misplaced`` (files that begin with the header of another file, by file) are
-    those of the last ``refresh``. For one thread; OSError as the volume gives it.
+    those of the last ``refresh``. For one thread; raises the OSError of the volume.
 
     ``listed`` are all files that are there; ``ids`` leaves out the blank ones that a header names as written. Such a
     file was reclaimed, and then a late broker, which had listed the files before, put up its fence in the gap (and

@@ -177,7 +177,7 @@ def _end_of(batch: Batch) -> Position:
 
 
 def is_of_another_journal(files: JournalFiles, present: Sequence[int], state: State) -> bool:
-    """Return whether the journal contradicts the index: other records stand where it names some, and no sample
+    """Return whether the journal contradicts the index: other records are where it names some, and no sample
     agrees."""
     is_contradicted = False
     with closing(JournalReader(files)) as reader:

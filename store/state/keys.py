@@ -8,7 +8,7 @@
     | 'G' chunk u32                                   | a piece of the JSON of files that went: given up, passed |
     | 'H' file u32, owner u32                         | live u64, bytes u64: the owner's messages in the file   |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
-    | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message stands in that file, not in its key's  |
+    | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message is in that file, not in its key's      |
     | 'M' owner u32, order key (12 bytes)             | size u32, flags u8, [location u64 if not 0],            |
     |                                                 | [user u32 if bit 5 of the flags is set], message id     |
     | 'O' owner u32                                   | JSON: the owner, its number of messages and bytes       |

@@ -224,7 +224,7 @@ class State:
         ``user``.
 
         Its messages must be after the record by which it began, so that record stays needed while it holds any.
-        ``settle_record`` is called when no message stands before the newest record any more.
+        ``settle_record`` is called when no message is before the newest record any more.
         """
         known = self.owners.get(owner)
         if known is None:
@@ -1017,7 +1017,7 @@ class State:
         """Drop messages that stand, and took effect, before ``known.record_location``; return them like
         ``lose_file``."""
         record = known.record_location
-        # A transaction's message may stand before the record, and its Commit after it.
+        # A transaction's message may be before the record, and its Commit after it.
         # prove: committed-behind-its-record "item[0] >> 32 < record" -> "True"
         before = takewhile(lambda item: item[0] >> 32 < record, self.entries(known.id, 0))
         dropped = [(known.id, order_key, entry) for order_key, entry in before if entry.location < record]

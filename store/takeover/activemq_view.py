@@ -36,7 +36,7 @@ from tandemmq.store.takeover.marks import BEGIN, END, is_mark
 HIGH, DEFAULT, LOW = range(3)
 # Maximum of operations that the temporary index holds in memory before it writes them to the disk.
 OPERATIONS_MAX = 100_000
-# End of an Add or Update whose destination is prioritized: field 6, true. Fields stand in order.
+# End of an Add or Update whose destination is prioritized: field 6, true. Fields are in order.
 _PRIORITIZED = b"\x30\x01"
 
 OnCorrupt = Callable[[JournalCorrupt], None]

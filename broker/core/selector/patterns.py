@@ -6,10 +6,10 @@ finds the match that Java finds: the leftmost one, and of several at that place 
 
     pattern -> _Reader: instructions -> Pattern.spans: (start, end) ...
 
-    CHARACTER test    go on if the next character passes the test
+    CHARACTER test    continue if the next character passes the test
     SPLIT first, then follow both, the first one preferred
     JUMP target
-    PLACE test        go on if this place in the text passes (^, $, \\b)
+    PLACE test        continue if this place in the text passes (^, $, \\b)
     MATCH
 
 REGEX only asks whether there is any match. Its time depends on the length of the text alone: a set of instructions that

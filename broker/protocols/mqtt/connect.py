@@ -228,7 +228,7 @@ class Connecting:
     # ---- CONNACK
 
     def _greet(self, *, is_present: bool) -> None:
-        """Write CONNACK; then go on with the session, if it is resumed."""
+        """Write CONNACK; then continue with the session, if it is resumed."""
         conversation = self._conversation
         if conversation.is_over:
             return

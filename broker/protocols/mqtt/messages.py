@@ -241,7 +241,7 @@ class Payloads:
 
 
 def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
-    """Return the body of a message; of a map as JSON, of Java's objects and streams the content as it stands.
+    """Return the body of a message; of a map as JSON, of Java's objects and streams the content as it is.
 
     With ``is_quick`` TakesLong is raised for a body that is compressed and long. Undeliverable: it is damaged, or
     inflated it would have more than ``bytes_max`` bytes.

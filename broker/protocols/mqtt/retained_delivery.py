@@ -130,7 +130,7 @@ class RetainedDelivery:
                 self._settle(subscription, commands)
                 continue
             if message is None:
-                return  # another turn goes on
+                return  # another turn continues
             self._hand(subscription, message, position if message.persistent else Position(), commands)
 
     def _hand(self, subscription: Subscription, message: Message, position: Position, commands: list[Command]) -> None:

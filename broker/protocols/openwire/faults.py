@@ -10,7 +10,7 @@ from __future__ import annotations
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.protocols.openwire.types import Throwable
 
-# The marshallers of versions 1 and 10 cut longer texts, and an XA code stands at the very end.
+# The marshallers of versions 1 and 10 cut longer texts, and an XA code is at the very end.
 MESSAGE_CHARS_MAX = 1000
 
 _CLASSES = {

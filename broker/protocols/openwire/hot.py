@@ -36,7 +36,7 @@ ID_TAILS: Final[dict[int, int]] = {
     loose.PRODUCER_ID: 16,
 }
 STRING_HEAD: Final = 3  # present, length
-# such structures as they stand, data type first -> their values
+# such structures as they are, data type first -> their values
 KNOWN_IDS: Final[dict[bytes, Any]] = {}
 
 _HEAD: Final = struct.Struct(">xxxxxi?")
@@ -81,7 +81,7 @@ def read_single_ack(data: bytes) -> tuple[bytes, str, int | None] | None:
     """Return the ack that a consumer with AUTO_ACKNOWLEDGE sends for each message: STANDARD, of one message, in no
     transaction. None if it is anything else, or anything is wrong with it.
 
-    The result is the consumer's id as it stands in the frame, data type before it; the store's message id; and the
+    The result is the consumer's id as it is in the frame, data type before it; the store's message id; and the
     command id, None if no response is required."""
     try:
         command_id, response_required = _HEAD.unpack_from(data)

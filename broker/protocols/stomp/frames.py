@@ -249,7 +249,7 @@ class FrameParser:
         start = self.offset
         size = len(data)
         lines = self._lines
-        # Any number of EOLs may stand between frames: they are the heart-beats.
+        # Any number of EOLs may be between frames: they are the heart-beats.
         if start < size and (data[start] == LF or data[start] == CR) and lines is None:
             start = cast("re.Match[bytes]", _LINE_ENDS.match(data, start)).end()
         if start == size:
