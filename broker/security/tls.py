@@ -50,10 +50,10 @@ class TlsPlan:
 
 
 class Tls:
-    """TLS of one connector. ``context`` is for ``loop.create_server``; call ``look`` now and then."""
+    """TLS of one connector. ``context`` is for ``loop.create_server``; call ``look`` at intervals."""
 
     def __init__(self, plan: TlsPlan, clock: Callable[[], float] = time.time) -> None:
-        """Raise TlsError when a file is wrong. ``clock``: seconds since 1970, by which OpenSSL dates sessions."""
+        """Raise TlsError when a file is wrong. ``clock``: seconds since 1970, the clock that OpenSSL uses."""
         self._plan = plan
         self._clock = clock
         self._changed_at = 0

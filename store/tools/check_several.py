@@ -1,4 +1,4 @@
-"""Check a directory of several stores: each by itself, and their records of each other. Reads only."""
+"""Check a directory of several stores: each store, and whether they agree with each other. Reads only."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def check_all(
     scratch: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Check every store in ``directory`` as ``store.tools.check.check`` does, and their records of each other.
+    """Check every store in ``directory`` as ``store.tools.check.check`` does, and whether they agree with each other.
 
-    No destination is in two stores, txStore has no messages; the notes give the outcome at the next start of each
-    transaction that several stores prepared. ``index_directory`` as in the settings: None, each index is beside its
-    journal.
+    No destination may be in two stores, and txStore must have no messages. For each transaction that several stores
+    prepared, a note gives the outcome at the next start. ``index_directory`` as in the settings: None, each index is
+    beside its journal.
     """
     try:
         names = stores_in(directory)
