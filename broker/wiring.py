@@ -260,7 +260,7 @@ class Parts:
         )
         return server, guard
 
-    def look_at_members(self) -> None:
+    def advertise_members(self) -> None:
         """Inform clients of the members of the set when they changed. On the loop; no effect without a set, or before
         this node has started in it."""
         if self.replica is None or not self.replica.is_started:

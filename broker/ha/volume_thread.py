@@ -33,7 +33,7 @@ class _Call:
     seen_alive: Callable[[], float]
 
 
-def _nobody() -> float:
+def _no_signs() -> float:
     return -math.inf
 
 
@@ -53,7 +53,7 @@ class VolumeThread:
         self._is_left = False
         self._close: Callable[[], None] | None = None
         self._working_since: float | None = None
-        self._seen_alive_elsewhere: Callable[[], float] = _nobody
+        self._seen_alive_elsewhere: Callable[[], float] = _no_signs
         self._pulse: Pulse | None = None
         threads.thread(self._run, "tandemmq-life").start()
 
@@ -62,7 +62,7 @@ class VolumeThread:
         function: Callable[[], T],
         *,
         close_by: Callable[[T], Callable[[], None]] | None = None,
-        seen_alive: Callable[[], float] = _nobody,
+        seen_alive: Callable[[], float] = _no_signs,
     ) -> asyncio.Future[T]:
         """Run ``function`` after the earlier calls. Not after ``leave``.
 
@@ -100,7 +100,7 @@ class VolumeThread:
         while (call := self._inbox.get()) is not None:
             if not self.is_over:
                 self._do(call)
-        self._seen_alive_elsewhere = _nobody
+        self._seen_alive_elsewhere = _no_signs
         self._working_since = self._threads.monotonic()
         if self._close is not None:
             try:

@@ -68,7 +68,7 @@ class SysTopics:
         self._clock = clock
         self._counts = counts
         self._counted: dict[str, int] = {}
-        self._is_asked = asyncio.Event()
+        self._is_requested = asyncio.Event()
         self._producer = broker_producer(f"ID:{name}-{engine.store.epoch}-sys")
         self._numbers = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
@@ -85,7 +85,7 @@ class SysTopics:
         value, or are published later."""
         if not self._interval_ms or not topic_filter.startswith(PREFIX):
             return
-        self._is_asked.set()
+        self._is_requested.set()
         for topic, text in self._figures().items():
             if matches(topic_filter, topic):
                 yield self._message(topic, text)
@@ -119,10 +119,10 @@ class SysTopics:
     async def _run(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(self._is_asked.wait(), self._interval_ms / 1000)
+                await asyncio.wait_for(self._is_requested.wait(), self._interval_ms / 1000)
             except TimeoutError:
                 pass
-            self._is_asked.clear()
+            self._is_requested.clear()
             try:
                 await self._publish()
             except Exception:
@@ -130,19 +130,19 @@ class SysTopics:
 
     async def _publish(self) -> None:
         """Publish the figures to which a client subscribes."""
-        heard = []
+        subscribed = []
         topics = dict.fromkeys((*self._figures(), *(_BROKER + each for each in (*_COUNTED, _SUBSCRIPTIONS))))
         for topic in topics:
             if self._engine.is_listened_to(destination_of(topic), PREFIX):
-                heard.append(topic)
+                subscribed.append(topic)
             await asyncio.sleep(0)
-        if not heard:
+        if not subscribed:
             return
         await self._count()
         figures = self._figures()
         client = InProcessClient(self._engine, BROKER, f"mqtt-sys-{next(self._numbers)}", "MQTT: $SYS")
         try:
-            await client.do_all([Send(self._message(topic, figures[topic])) for topic in heard])
+            await client.do_all([Send(self._message(topic, figures[topic])) for topic in subscribed])
         finally:
             self._engine.closed(client)
 

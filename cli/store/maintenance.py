@@ -111,12 +111,12 @@ def compact(
     if (directory is None) == (admin is None):
         raise click.UsageError("a DIRECTORY that no broker holds, or --admin URL of the broker that does")
     if admin is not None:
-        report = _by_broker(admin, store)
+        report = _compact_by_broker(admin, store)
         after = report.disk_expected
     else:
         assert directory is not None, "one of the two was given"
         settings = None if config is None else load_settings(config)
-        report, after = _by_us(directory, settings, index_root, name)
+        report, after = _compact_here(directory, settings, index_root, name)
     if as_json:
         click.echo(json.dumps(report._asdict() | {"disk_after": after}))
     elif not report.files:
@@ -129,13 +129,13 @@ def compact(
         )
 
 
-def _by_broker(admin: str, store: str | None) -> CompactionReport:
+def _compact_by_broker(admin: str, store: str | None) -> CompactionReport:
     answer = call(admin, "store/compact", {"store": store}, method="POST", seconds_max=ANSWER_SECONDS_MAX)
     with answer_understood(admin):
         return CompactionReport(**answer | {"files": tuple(answer["files"])})
 
 
-def _by_us(
+def _compact_here(
     directory: str, settings: Settings | None, index_root: str | None, name: str | None
 ) -> tuple[CompactionReport, int]:
     """Compact in this process. Return the report, and the bytes of the journal afterwards."""

@@ -37,7 +37,9 @@ def check_all(
     total = Report()
     for name in names:
         index_root = None if index_directory is None else path_of(index_directory, name)
-        report = check(path_of(directory, name), index_root, scratch=scratch, progress=_behind(progress, total.bytes))
+        report = check(
+            path_of(directory, name), index_root, scratch=scratch, progress=_progress_after(progress, total.bytes)
+        )
         total.problems += [f"{name}: {problem}" for problem in report.problems]
         total.notes += [f"{name}: {note}" for note in report.notes]
         total.damages += [{"store": name, **damage} for damage in report.damages]
@@ -51,7 +53,7 @@ def check_all(
     return total
 
 
-def _behind(progress: Progress | None, before: int) -> Progress | None:
+def _progress_after(progress: Progress | None, before: int) -> Progress | None:
     """Return the progress of one store, after ``before`` bytes of finished stores."""
     if progress is None:
         return None
@@ -64,7 +66,7 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
     decided: set[str] = set()
     for name in names:
         try:
-            held, transactions = _said_by(path_of(directory, name), scratch)
+            held, transactions = _contents_of(path_of(directory, name), scratch)
         except (OSError, JournalError, JournalLost, RecordDamaged) as error:
             report.problem(f"{name}: {error}")
             return
@@ -89,7 +91,7 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
         report.notes.append(f"{key} is prepared in {', '.join(stores)}, {outcome}")
 
 
-def _said_by(path: str, scratch: str | None) -> tuple[set[Destination], list[str]]:
+def _contents_of(path: str, scratch: str | None) -> tuple[set[Destination], list[str]]:
     """Return the destinations with contents in a store, and the transactions that are prepared in it."""
     with scratch_index(scratch) as index:
         follower = Trial(JournalFiles(path), index)

@@ -64,8 +64,8 @@ RUNS_PER_WINDOW: Final = 10
 # References copied in the time of one item of a step.
 COPIED: Final = 128
 # References that are examined, and entries that are released, in the time of one item of a step.
-_LOOKED_THROUGH = 32
-_LEFT: Final = 4
+_EXAMINED = 32
+_RELEASED: Final = 4
 _NEVER: Final = 1 << 63
 
 _weight: Final = attrgetter("weight")
@@ -339,7 +339,7 @@ class Window(QueueBase):
                 if self.routes is not None:
                     self.routes.not_recalled(entry)
             self._recall()
-            if pace.is_full(1 + looked_at // _LOOKED_THROUGH + len(found) // _LEFT):
+            if pace.is_full(1 + looked_at // _EXAMINED + len(found) // _RELEASED):
                 yield
                 if self.consumers or self.is_page_asked or self.is_dropped:
                     return
@@ -380,7 +380,7 @@ class Window(QueueBase):
             for looked_at, found in self.take_out(late.__contains__):
                 self.expired += found
                 late.difference_update(found)
-                if pace.is_full(1 + looked_at // _LOOKED_THROUGH):
+                if pace.is_full(1 + looked_at // _EXAMINED):
                     yield
         if late:  # these were moved, or ``dispatch`` removed them
             first = now

@@ -203,10 +203,10 @@ def _timestamp_at(reader: JournalReader, location: int, size: int) -> int | None
 
 def _open_transaction(reader: JournalReader, transaction: TransactionFacts, file: int) -> OpenTransaction:
     operations = transaction.operations
-    told = OpenTransaction(transaction.key, transaction.is_prepared, operations.get(file, 0), sum(operations.values()))
+    shown = OpenTransaction(transaction.key, transaction.is_prepared, operations.get(file, 0), sum(operations.values()))
     if transaction.newest_add is not None:
         try:
-            told.since = _timestamp_at(reader, *transaction.newest_add)
+            shown.since = _timestamp_at(reader, *transaction.newest_add)
         except (JournalError, RecordDamaged):
             pass  # optional; the check reports damage
-    return told
+    return shown
