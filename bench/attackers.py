@@ -5,7 +5,7 @@ python -m tandemmq.bench.attackers NAME SEED SECONDS PORTS TOKEN_FILE
 PORTS is JSON, by protocol. NAME is one of
 
 ATTACKS         cause much work in the broker with little effort: selectors of some 2 ms, evaluated again and again. The
-                seed chooses their number, length and rate. If the broker hangs up, the next connection attacks it.
+                seed chooses their number, length and rate. If the broker disconnects, the next connection attacks it.
 FLOODS          are only bytes (bench.floods).
 PORT_ATTACKS    are for the admin port, and begin again as soon as the broker ends a connection:
     headers     140 messages with 900 long headers each, whose queue is browsed repeatedly; prints the longest answer
@@ -15,7 +15,7 @@ PORT_ATTACKS    are for the admin port, and begin again as soon as the broker en
     addresses   500 addresses that send a part of a request
 GUESSES         guesses passwords from 1,600 addresses, each as fast as it gets answers; half of them for names of users
 
-The program ends by itself after SECONDS, but for the guesses.
+The program ends by itself after SECONDS, except for the guesses.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Said:
         self._peer.sendall(b"".join(command_frame(verb, headers) for verb, headers in frames))
 
     def wait(self) -> None:
-        """Wait until the broker has handled all that was sent. BenchError if it hangs up."""
+        """Wait until the broker has handled all that was sent. BenchError if it disconnects."""
         self._number += 1
         self._came.clear()
         self.say([("SEND", [("destination", "/topic/unread"), ("receipt", f"said-{self._number}")])])

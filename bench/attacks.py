@@ -4,7 +4,7 @@
 attacks      the time to the receipts of a client. ``--seconds 60`` is the full run. On a quiet machine the longest
              receipt must take less than 50 ms, and 95 % of them less than 10 ms; the master stays master. Memory is the
              growth of the process since the attack began, and the growth of ``memory_used_bytes``: the maximum of each
-             (``VmHWM``, and samples of the status), and both at the end, while the attack goes on.
+             (``VmHWM``, and samples of the status), and both at the end, while the attack continues.
 admin-port   the same client beside an attack on the admin port. Meanwhile ``/health/live`` is requested five times a
              second, with a timeout of 2 s.
 logins       the time of a valid login while others guess passwords. Twenty users log in, each from its own address of

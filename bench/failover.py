@@ -47,7 +47,7 @@ ACTIVEMQ = ActiveMQ.name
 CASES = (*LOCKS, HANDOVER, ACTIVEMQ)
 ROUND_SECONDS = 1.0  # in which the measured client sends before the end of the master
 # Sent and received before: the master is then in its second file, which has its full length. A take-over scans the
-# space behind the end of a file, and the first file of an epoch is short.
+# space after the end of a file, and the first file of an epoch is short.
 LOAD_MESSAGES = 30_000
 ACKNOWLEDGED_MAX = 2_000  # messages that wait to be acknowledged in a round
 BUILD_SECONDS_MAX = 3_600.0

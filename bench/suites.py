@@ -173,7 +173,7 @@ def _chosen(running: Run, only: str) -> list[str]:
 
 
 def _is_abstract(code: bytes) -> bool:
-    """Return whether the access flags, which stand behind the constants of a class file, say abstract."""
+    """Return whether the access flags, which are after the constants of a class file, say abstract."""
     place, count, index = 10, int.from_bytes(code[8:10], "big"), 1
     while index < count:
         tag = code[place]

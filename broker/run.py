@@ -278,7 +278,7 @@ class Broker:
             if now - last_tick >= TICK_SECONDS:
                 last_tick = now
                 self._look_at_files()
-                self._parts.look_at_members()
+                self._parts.advertise_members()
                 if self._engine is not None:
                     self._engine.tick(milliseconds())
             if self._engine is not None:

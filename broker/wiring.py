@@ -102,7 +102,7 @@ class Parts:
         self.tls = [each for each in (*tls_of_connectors, self._admin_tls) if each is not None]
         self.expiries = expiries_of(settings, self.tls)
         self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for work that takes too long for the loop
-        # For work that takes very long; its results are held until they are written, so few at a time.
+        # For work that takes very long. One thread, because each result stays in memory until it is written.
         self.preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
         self.asking = ThreadPoolExecutor(ASKING_THREADS, "tandemmq-asking")  # for pages that read the volume
         self._filters = filters_of(settings)
@@ -152,8 +152,8 @@ class Parts:
             self.locker = make_locker(settings.locker, self.directory, self.name, admin=self._admin_url)
 
     def make_directory(self) -> None:
-        """Create the store's directory, once: if it is gone later, it is not created again, as its volume may be gone.
-        A node of a set takes the directory for itself. Raises OSError, or PromiseFileInUse."""
+        """Create the store's directory, only once: if it is missing later, its volume may be unmounted. A node of a set
+        takes the directory for itself. Raises OSError, or PromiseFileInUse."""
         if not self._is_directory_made:
             os.makedirs(self.directory, exist_ok=True)
             self._is_directory_made = True
@@ -182,7 +182,7 @@ class Parts:
         )
 
     def _served_volumes(self, mastership: Mastership) -> list[OwnVolume]:
-        """Return the journals that this broker writes: those of a standby are the master's. Any thread."""
+        """Return the journals that this broker writes; a standby writes none. Any thread."""
         store = mastership.store
         if store is None:
             return []
@@ -260,7 +260,7 @@ class Parts:
         )
         return server, guard
 
-    def look_at_members(self) -> None:
+    def advertise_members(self) -> None:
         """Inform clients of the members of the set when they changed. On the loop; no effect without a set, or before
         this node has started in it."""
         if self.replica is None or not self.replica.is_started:
@@ -328,7 +328,7 @@ class Parts:
         return ReplicationPages(self.replica, rotate).routes()
 
     def _place(self, name: str) -> Place:
-        """Return the paths of one of several stores, or with ROOT of the only one."""
+        """Return the paths of one of several stores; with ROOT, those of the only store."""
         options = self.settings.store
         index_root = options.index_directory
         if index_root is not None and name != ROOT:
@@ -385,7 +385,7 @@ def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Ca
 
 
 def _prepare_in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[[], None]) -> None:
-    """Do ``work`` in a thread, and then ``then`` on the loop; for work that has the interpreter all the time."""
+    """Do ``work`` in a thread, and then ``then`` on the loop. For work that does not release the interpreter's lock."""
 
     def is_over() -> None:
         restore()
@@ -462,7 +462,7 @@ def _admin_url(settings: Settings) -> str | None:
     scheme, advertised = "https" if settings.admin.is_tls else "http", settings.admin.advertised
     is_hidden = advertised is None and is_loopback(admin.host)
     if replication is not None and is_hidden and not is_loopback(replication.told_hostname):
-        return None  # on another host this address would lead to another member
+        return None  # on another host, a loopback address would reach another member
     return f"{scheme}://{told_address(admin, advertised, hostname_of(settings))}"
 
 

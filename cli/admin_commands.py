@@ -13,7 +13,7 @@ from tandemmq.cli.api import carry_out, change, choice_options, chosen, get, pla
 from tandemmq.cli.output import Column, json_option, print_table, tell
 
 LOG_LEVEL_SECONDS_MAX: Final = 10.0
-#: Those of `broker.process.log`, which takes long to import.
+#: Levels of `broker.process.log`, which takes long to import.
 LEVELS: Final = ("debug", "info", "warning", "error", "default")
 
 #: Columns of numbers. All others are text.

@@ -32,7 +32,7 @@ def tell(as_json: bool, facts: Mapping[str, Any], *sentences: object) -> None:
 
 
 def say_each(label: str, texts: Iterable[object], *, is_error: bool = False) -> None:
-    """Print each of ``texts`` behind the ``label``, on a line of its own."""
+    """Print each of ``texts`` after the ``label``, on a line of its own."""
     for text in texts:
         click.echo(f"{label}{text}", err=is_error)
 

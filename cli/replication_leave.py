@@ -44,7 +44,7 @@ def leave(directory: str, as_json: bool) -> None:
 @click.option("--yes", "is_sure", is_flag=True, help="Accept the reported losses.")
 @json_option
 def forget(directory: str, is_sure: bool, as_json: bool) -> None:
-    """Continue with the content of DIRECTORY after the quorum of its set is lost for ever.
+    """Continue with the content of DIRECTORY after the quorum of its set is lost forever.
 
     Updates that other nodes had confirmed beyond it are lost: it shows who had more, as far as this node knew. Without
     --yes it changes nothing and ends with 1. Do not start the directories of the other nodes again.

@@ -37,7 +37,7 @@ class _Task:
     settings: Settings
     seeds: range
     kinds: tuple[str, ...] | None
-    """None: those of the mixture."""
+    """Kinds of faults; None: those of the mixture."""
     mixture: str
     brokers: int | None
     seconds: float

@@ -15,7 +15,7 @@ from tandemmq.broker.security.users import User, Users, UsersError
 from tandemmq.cli.failures import Failed
 from tandemmq.cli.output import Column, json_option, print_table, tell
 
-WORD_BYTES_MAX: Final = 4096
+PASSWORD_LINE_BYTES_MAX: Final = 4096
 
 _file = click.option(
     "--file", "path", metavar="FILE", required=True, envvar="TANDEMMQ_SECURITY__USERS_FILE", help="The file of users."
@@ -50,8 +50,8 @@ def add(
         _fail(f"{path}: {name} exists already; `tandemmq user passwd` changes its password")
     if no_password and not certificate:
         raise click.UsageError("--no-password needs --certificate: otherwise this user cannot log in")
-    made = User(name, None, _groups_of(groups or ""), certificate)
-    _write(path, text, _checked(made if no_password else _with_password(made, is_read)))
+    new_user = User(name, None, _groups_of(groups or ""), certificate)
+    _write(path, text, _checked(new_user if no_password else _with_password(new_user, is_read)))
     tell(as_json, {"added": name, "file": path}, f"{name} added to {path}")
 
 
@@ -126,7 +126,7 @@ def _fail(text: str) -> NoReturn:
 
 def _with_password(one: User, is_read: bool) -> User:
     if is_read:
-        password = sys.stdin.readline(WORD_BYTES_MAX).rstrip("\r\n")
+        password = sys.stdin.readline(PASSWORD_LINE_BYTES_MAX).rstrip("\r\n")
     else:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
     try:

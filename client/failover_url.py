@@ -52,7 +52,7 @@ class Address:
 class FailoverUrl:
     """Addresses to try, and limits of the attempts. Times are milliseconds.
 
-    A *round* is one attempt at each address. ``max_reconnect_attempts``: number of rounds after a loss, -1 for ever, 0
+    A *round* is one attempt at each address. ``max_reconnect_attempts``: number of rounds after a loss, -1 forever, 0
     none; at the first connection ``startup_max_reconnect_attempts`` counts instead unless it is -1, and one round is
     always made. ``timeout_ms``: a send that finds no broker for this time gives up; -1 waits as long as the rounds
     last. ``heart_beat_ms``: interval of the heart-beats of both sides; 0 is never. ``remarks``: options that have no

@@ -131,7 +131,7 @@ class Link:
             self._failure = problem
             self._wake()
         except Exception as problem:
-            # A mistake of this package: waiting tasks must not wait for ever.
+            # A mistake of this package: waiting tasks must not wait forever.
             self._failure = ClientError(f"the client broke: {problem!r}")
             self._wake()
             raise

@@ -75,7 +75,7 @@ class Search:
         return None
 
     async def _wait(self, seconds: float, until_ended: Address | None = None) -> Connection | None:
-        """Wait while attempts go on. Return early when one succeeds, or when the named one has ended."""
+        """Wait while attempts continue. Return early when one succeeds, or when the named one has ended."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while (left := until - loop.time()) > 0:

@@ -61,7 +61,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorOptions:
-    """Options behind the `?` of a connector's URI; sizes in bytes, times in ms, defaults those of ActiveMQ.
+    """Options after the `?` of a connector's URI; sizes in bytes, times in ms, defaults those of ActiveMQ.
 
     ActiveMQ does not bound max_frame_size of STOMP: here it is that of its other protocols.
     """

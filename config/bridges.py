@@ -104,7 +104,7 @@ class BridgeTlsSettings(Section):
     certificate: Path | None = None
     """Certificate of the bridge (PEM)."""
     key: Path | None = None
-    """Its private key (PEM). Default: in the certificate file."""
+    """Private key of the certificate (PEM). Default: in the certificate file."""
     key_password_file: Path | None = None
     """File with the password of the key."""
 
@@ -119,7 +119,7 @@ class BridgeSettings(Section):
     username: str | None = None
     """User on the other broker."""
     password: str | None = None
-    """Its password; prefer `password_file`."""
+    """Password of the user; prefer `password_file`."""
     password_file: Path | None = None
     """File with the password, read at each connect."""
     tls: BridgeTlsSettings = BridgeTlsSettings()
@@ -169,17 +169,17 @@ class BridgeSettings(Section):
         return self.password is not None or self.password_file is not None
 
     @property
-    def told_client_id(self) -> str:
+    def used_client_id(self) -> str:
         return self.client_id or f"tandemmq-{self.name}"
 
     @property
-    def told_addresses(self) -> tuple[tuple[Address, bool], ...]:
+    def parsed_addresses(self) -> tuple[tuple[Address, bool], ...]:
         """Addresses, each with whether TLS is used."""
         return tuple((_address_of(each), each.startswith(MQTTS)) for each in self.addresses)
 
 
 def _different(bridges: tuple[BridgeSettings, ...]) -> tuple[BridgeSettings, ...]:
-    for what in ("name", "told_client_id"):
+    for what in ("name", "used_client_id"):
         found = [getattr(each, what) for each in bridges]
         for each in found:
             if found.count(each) > 1:

@@ -102,8 +102,8 @@ class RedeliverySettings(Section):
 
 class SlowConsumerSettings(Section):
     type: Annotated[Literal["abort_slow_consumer", "abort_slow_ack_consumer"], AnyCase] = "abort_slow_consumer"
-    """Which consumers are slow: those with a full prefetch (`abort_slow_consumer`), or those that do not acknowledge
-    (`abort_slow_ack_consumer`)."""
+    """Consumers that count as slow: those with a full prefetch (`abort_slow_consumer`), or those that do not
+    acknowledge (`abort_slow_ack_consumer`)."""
     max_slow_duration: MillisecondsOrNone = 30_000
     """Time without a break after which a slow consumer is removed; -1: never."""
     max_slow_count: CountOrNone = -1
@@ -200,7 +200,7 @@ class DestinationSettings(Subject):
     prioritized_messages: bool = False
     """Deliver messages of higher priority first."""
     all_consumers_exclusive_by_default: bool = False
-    """One consumer at a time receives all messages, as if it were exclusive."""
+    """Deliver all messages to one consumer at a time, as if each consumer were exclusive."""
     use_consumer_priority: bool = True
     """Serve consumers of higher priority first."""
     pending_message_limit_strategy: PendingLimitSettings = PendingLimitSettings()

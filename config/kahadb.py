@@ -1,12 +1,11 @@
 """Treatment of each setting of ActiveMQ's stores: KahaDB's properties, mKahaDB's, the locker's, the JVM's, and the
 Replicated LevelDB Store's.
 
-The settings are read by these tables; docs/kahadb-settings.md and docs/replication.md are generated from them. A
-property is
+The tables are used to read the settings, and to generate docs/kahadb-settings.md and docs/replication.md. A property is
 
     ACCEPTED  a setting here of the same name in snake_case, with the same effect
     MAPPED    read as another setting
-    FIXED     accepted with the values that are fixed here, refused with the reason otherwise
+    FIXED     accepted only with the values that TandemMQ always uses; others are refused with the reason
     REFUSED   refused with the reason, and the setting to use instead
 
 No setting is accepted and then ignored: the start fails if a setting is not available.
@@ -29,7 +28,8 @@ FIXED: Final = [found for found in _ALL if found.outcome is Outcome.FIXED]
 
 
 def check(found: Property, value: Any, source: str | None) -> Any:
-    """Return the value to use: the MAPPED one's value for its target, the FIXED one's own.
+    """Return the value to use: for a MAPPED property, the converted value for the other setting; for a FIXED one,
+    ``value``.
 
     Raises RefusedSetting for a value that is not available here, SettingsError for an invalid one.
     """

@@ -98,9 +98,9 @@ class StatementsSettings(Section):
     """ActiveMQ's `<statements>`: names and SQL of the lock's table. Missing values are as in ActiveMQ."""
 
     lock_table_name: str | None = Field(None, min_length=1)
-    """As `locker.lock_table_name`."""
+    """Same as `locker.lock_table_name`."""
     table_prefix: str | None = None
-    """As `locker.table_prefix`."""
+    """Same as `locker.table_prefix`."""
     id_column: str | None = Field(None, min_length=1)
     """Column of the row number. Default: `ID`."""
     time_column: str | None = Field(None, min_length=1)

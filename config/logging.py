@@ -46,7 +46,7 @@ class LoggingSettings(Section):
     file: Path | None = None
     """File for `target = "file"`. If it is renamed or removed, the broker creates it again within a second."""
     file_max_size: Bytes = Field(64 * MIB, ge=1 << 10)
-    """Longest file. Then it is renamed to `FILE.1`, `FILE.1` to `FILE.2` and so on."""
+    """Maximum size of the file. A full file is renamed to `FILE.1`, `FILE.1` to `FILE.2` and so on."""
     file_max_count: Count = Field(5, ge=1, le=1_000)
     """Renamed files that are kept."""
 

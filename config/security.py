@@ -63,7 +63,7 @@ class LdapSettings(Section):
     connection_username: str = ""
     """DN that searches for users there. Default: an anonymous search."""
     connection_password: str = ""
-    """Its password. Never shown."""
+    """Password for `connection_username`. Never shown."""
     connection_timeout: Milliseconds = Field(5_000, ge=100)
     """Time for an answer of the directory."""
     start_tls: bool = False
@@ -102,7 +102,7 @@ class SecuritySettings(Section):
     anonymous_user: str = Field("anonymous", min_length=1)
     """Name of clients without a login."""
     anonymous_group: Group = "anonymous"
-    """Their only group."""
+    """The only group of clients without a login."""
     client_id_begins_with_user: bool = False
     """A client id must begin with the name of its user: `ann`, `ann-1`, `ann/till`; without a login with the name of
     the anonymous user. Ids that a client library or the broker generates are exempt."""

@@ -53,8 +53,8 @@ class StoreOptions(Section):
     journal_max_file_length: Bytes = Field(32 * MIB, ge=64 * KIB, le=JOURNAL_FILE_LENGTH_MAX)
     """Length of a journal file."""
     journal_disk_sync_strategy: Annotated[Literal["always", "periodic", "never"], AnyCase] = "always"
-    """When written messages are synced to disk: before each receipt, at an interval, or when the system decides. Only
-    `always` survives a power loss."""
+    """Time at which written messages are synced to disk: before each receipt, at an interval, or when the system
+    decides. Only `always` survives a power loss."""
     journal_disk_sync_interval: Milliseconds = Field(1_000, ge=1)
     """Interval of syncs with `periodic`."""
     clock_mark_interval: MillisecondsOrNever = 1_000
@@ -81,7 +81,7 @@ class StoreOptions(Section):
     cleanup_interval: MillisecondsOrNever = 1_000
     """Shortest interval between removals of unneeded journal files, at a checkpoint. 0: only at a stop."""
     cleanup_on_stop: bool = True
-    """Also remove unneeded journal files at a clean stop."""
+    """Remove unneeded journal files at a clean stop, too."""
     archive_data_logs: bool = False
     """Move unneeded journal files to `directory_archive`, with a manifest, instead of deleting them."""
     directory_archive: Path | None = None

@@ -17,7 +17,7 @@ class TlsSettings(Section):
     """The broker's certificate (PEM), followed by its chain. Certificate, key and authorities are read again when they
     change."""
     key: Path | None = None
-    """Its private key (PEM). Default: in the certificate file."""
+    """Private key of the certificate (PEM). Default: in the certificate file."""
     key_password_file: Path | None = None
     """File with the password of the key."""
     ca: Path | None = None

@@ -82,7 +82,7 @@ def _quantity(value: object, units: dict[str, int], expected: str) -> int:
         number, unit = match[1], match[2].lower()
         factor = units.get(unit) if unit else 1
         if factor is not None and (unit or "." not in number):
-            # Decimal fractions of a unit are exact in the smaller one, or rounded to it.
+            # A fraction of a unit is rounded to whole milliseconds or bytes.
             return round(float(number) * factor) if "." in number else int(number) * factor
     raise ValueError(expected)
 

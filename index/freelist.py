@@ -6,7 +6,7 @@ slot and no reader holds a generation before f; only then it may be written agai
     slot of db.free  | magic 8 | checksum u32 | format u32 | freePageUniqueId u64 | generation u64 | incarnation u64
                      | page count u32 | free runs u32 | waiting runs u32 | (first u32, count u32) ... |
 
-The checksum is CRC-32C of everything behind it. `waiting` are the pages that this generation replaced. A slot is
+The checksum is CRC-32C of everything after it. `waiting` are the pages that this generation replaced. A slot is
 trusted only if the root names its freePageUniqueId, generation and incarnation.
 
 Pure: no I/O.
@@ -26,7 +26,7 @@ RUN = struct.Struct("<II")
 HEAD_BYTES = len(MAGIC) + CHECKSUM.size + HEAD.size
 PAGE_COUNT_MAX = 2**32 - 2
 
-Run = tuple[int, int]  # first page, page behind the last
+Run = tuple[int, int]  # first page, page after the last
 
 crc32c = mkCrcFun("crc-32c")
 

@@ -217,7 +217,7 @@ class Cutter:
         return stops
 
     def run(self, stable: int) -> list[int]:
-        """Return the stops of full pages of a run that ends at `stable`. The entries behind the run begin a page of
+        """Return the stops of full pages of a run that ends at `stable`. The entries after the run begin a page of
         their own unless they fit: the next run will continue where this one ended."""
         count = len(self._keys)
         stops: list[int] = []

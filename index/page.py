@@ -3,7 +3,7 @@
     | checksum u32 | kind u8 | flags u8 | entries u16 | page u32 | prefix u16 | zero u16
     | generation u64 | incarnation u64 | body, zeros |
 
-Little-endian. The checksum is zlib.crc32 of everything behind it, to the page's last byte. The pointer to a page
+Little-endian. The checksum is zlib.crc32 of everything after it, to the page's last byte. The pointer to a page
 repeats page, generation and checksum, so a page that was never written, was written elsewhere, or is older than its
 pointer is detected: a wrong page is never taken for data.
 

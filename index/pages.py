@@ -138,7 +138,7 @@ class DataFile:
         self.sync()  # prove: root-sync
 
     def cut(self, page_count: int) -> None:
-        """Return the space behind the last page to the file system."""
+        """Return the space after the last page to the file system."""
         with failing("cut of db.data"):
             self._disk.ftruncate(self._fd, page_at(page_count + 1, self.page_size))
 

@@ -6,7 +6,7 @@
              | freePageUniqueId u64 | page count u64 | key count u64 | root page u32 | root checksum u32
              | root generation u64 | meta length u32 | meta | zeros |
 
-The checksum is CRC-32C of everything behind it to the slot's end. Generation g is in slot g % 2, so publishing one
+The checksum is CRC-32C of everything after it to the slot's end. Generation g is in slot g % 2, so publishing one
 never touches the one before it. Depth 0 is an empty tree, 1 a single leaf.
 
 Pure: no I/O.

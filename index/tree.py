@@ -176,7 +176,7 @@ class Merge:
                 break
             if not nodes.merge(keys, values, new_keys, new_values):
                 is_run = False
-            stable = bisect_right(keys, new_keys[-1])  # later changes belong behind these
+            stable = bisect_right(keys, new_keys[-1])  # later changes belong after these
             following = self._changes.peek()
             if following is None or (high is not None and following >= high):
                 break

@@ -40,7 +40,7 @@ BLOCKS_MAX = 4 * 1024 * 1024
 class _Known:
     """Verified part of a file: all before ``upto``, where a batch begins or the file ends, was checked.
 
-    ``damage`` has the parts that did not verify, as (first byte, byte behind the last); ``blocks`` the checksums of the
+    ``damage`` has the parts that did not verify, as (first byte, byte after the last); ``blocks`` the checksums of the
     whole blocks before ``upto``, and ``rest`` that of the present part of the next block.
     """
 
@@ -178,7 +178,7 @@ class CheckedReader:
         return False
 
     def _next_good(self, file: int, start: int, end: int | None) -> int | None:
-        """Return the start of the first good batch behind the bad one at ``start``; None: there is none."""
+        """Return the start of the first good batch after the bad one at ``start``; None: there is none."""
         skipped: list[JournalCorrupt] = []
         for found in Scan(lambda: FileSource(self._files, file), file, start, end, on_corrupt=skipped.append):
             return found.offset

@@ -153,7 +153,7 @@ class JournalFiles:
         """Give the prepared file its name: db-``file``.log. On return the name is durable, and the file is ours.
 
         Raises FenceTaken when another broker's file has that name. If the name already belongs to the file that we
-        prepared (NFS: the reply was lost and the request sent again), that is success. The file behind the name is
+        prepared (NFS: the reply was lost and the request sent again), that is success. The file after the name is
         compared with the one that this process prepared, so of two brokers with the same name only one continues. In
         any case another publication needs another ``prepare``.
         """

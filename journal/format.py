@@ -57,7 +57,7 @@ def offset_of(location: Location) -> int:
 
 
 def encode_batch(payloads: Iterable[bytes], origin: int = 0) -> tuple[bytearray, list[int]]:
-    """Return a batch with the end record behind it, and the start of each record, counted from ``origin``.
+    """Return a batch with the end record after it, and the start of each record, counted from ``origin``.
 
     With ``origin`` the location of the batch, these are the records' locations. At least one payload is needed:
     a batch without records would read as the end of the file (kahadb: S = 0).

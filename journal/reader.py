@@ -141,7 +141,7 @@ def neighbours(
     """Yield the reads that get the records of ``wanted``, which are (location, size of the whole record) in ascending
     order.
 
-    Each read is (file, offset of its first byte, offset behind its last byte, its records).
+    Each read is (file, offset of its first byte, offset after its last byte, its records).
     """
     count = len(wanted)
     index = 0

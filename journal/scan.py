@@ -1,7 +1,7 @@
 """Walks a journal file batch by batch, checks each, and distinguishes a clean end, a torn tail and corruption.
 
     good batch, good batch, end mark              clean: the mark is the end record, zeros, or the end of the file
-    good batch, bad bytes, no good batch behind   torn: a write without a receipt; dropped
+    good batch, bad bytes, no good batch after   torn: a write without a receipt; dropped
     good batch, bad bytes, good batch             corrupt: confirmed bytes are damaged; never skipped silently
     good batch, end mark, good batch              corrupt: a write was lost in the middle
     any end before the one a successor named      corrupt: the successor read up to there
@@ -54,7 +54,7 @@ class EndingKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ending:
-    """End of the last good batch, where the next one may be written, and what was found behind it."""
+    """End of the last good batch, where the next one may be written, and what was found after it."""
 
     offset: int
     kind: EndingKind
@@ -141,9 +141,9 @@ class Scan:
     """Scan of a journal file: iterate over it for the batches; after the last one, ``ending`` says where and how they
     ended.
 
-    ``end`` is the end of the file as a successor's header names it: bytes behind it do not count, and everything before
+    ``end`` is the end of the file as a successor's header names it: bytes after it do not count, and everything before
     it must be good. ``is_live``: another process is writing the file; an incomplete batch is then the present end, and
-    nothing is searched behind it. Corruption is reported to ``on_corrupt`` and skipped; without it JournalCorrupt is
+    nothing is searched after it. Corruption is reported to ``on_corrupt`` and skipped; without it JournalCorrupt is
     raised. ``decode`` makes the batches' records, and may leave them where they are (journal.format.locate_records).
     """
 
@@ -276,7 +276,7 @@ class Scan:
         return at
 
     def _next_good(self, source: Source, start: int, limit: int) -> int | None:
-        """Return the first good batch that begins at ``start`` or behind. Holes of a file take no time."""
+        """Return the first good batch that begins at ``start`` or after. Holes of a file take no time."""
         search_bytes = min(SEARCH_BYTES, self.chunk_bytes)
         overlap = CONTROL_MARK_SIZE - 1
         zeros = bytes(search_bytes + overlap)

@@ -16,7 +16,7 @@ from tandemmq.journal.scan import FileSource, Scan, Source
 # Bytes read at a time: they stay in the processor's cache while their checksums are calculated.
 CHUNK_BYTES = 256 * 1024
 
-# (first byte, byte behind the last) that do not verify, in ascending order
+# (first byte, byte after the last) that do not verify, in ascending order
 Ranges = tuple[tuple[int, int], ...]
 
 

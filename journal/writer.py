@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # Called with each batch after it was written and before it is synced: file, offset, its bytes with the end record, and
 # the start of the next batch. The bytes are those that were written, and do not change.
 OnWritten = Callable[[int, int, bytes | bytearray, int], object]
-# A queued batch does not begin so near to the limit of a file that it might end behind the limit.
+# A queued batch does not begin so near to the limit of a file that it might end after the limit.
 QUEUED_END_MAX = FILE_LENGTH_LIMIT - 64
 
 
@@ -93,7 +93,7 @@ class JournalWriter:
         self._preparing = files.make_lock()
         self._is_prepared = False
         self._is_dirty = False
-        # The former file, its end, and the marker to write behind it once the header of this file is durable
+        # The former file, its end, and the marker to write after it once the header of this file is durable
         self._end_marker: tuple[int, int, bytes] | None = None
         self.offset = offset
         self.checksum = checksum
@@ -266,7 +266,7 @@ class JournalWriter:
         The old file is synced, and the fence is checked; then the next file appears; then the fence is checked again,
         because this process may have slept in between: in that case Deposed is raised, and the new file stays empty.
 
-        ``end_marker`` is written as a batch of its own behind the end of the old file by the next ``sync``, when the
+        ``end_marker`` is written as a batch of its own after the end of the old file by the next ``sync``, when the
         header is durable. A reader with that header never reads the marker; without the header the marker shows that a
         file is lost.
         """

@@ -289,7 +289,7 @@ class Locker(ABC):
         `refused` is called, on this thread, after each poll that found another holder, or was refused. With
         `fail_if_locked` there is one poll, and LockHeld if it fails. If the lock gives no answer at the very first poll
         of this locker, or refuses us then, the operator must repair it: LockUnavailable, LockRefused. Later it may come
-        back: the error is logged once, and polling goes on.
+        back: the error is logged once, and polling continues.
         """
         reason: str | None = None
         while not stop.is_set():

@@ -1,4 +1,4 @@
-"""Lock `memory`: a lock among brokers of one process. Its time can be driven by hand.
+"""Lock `memory`: a lock among brokers of one process. Tests can set its clock.
 
 For tests and the simulator, and for a broker that is alone with its store. On request it does what no real lock should
 do: it is granted twice, stolen, or fails to answer. The tests check what the broker does then.

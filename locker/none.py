@@ -13,7 +13,7 @@ from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proo
 
 
 class Unlocked(Locker):
-    """Locker that owns the lock at once and for ever."""
+    """Locker that owns the lock at once and forever."""
 
     kind = "none"
 

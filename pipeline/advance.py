@@ -38,7 +38,7 @@ class Limit:
 
 @dataclass(slots=True)
 class Advance:
-    """Next offsets of a stream. ``losses``, in words, are behind the offsets already; ``fatal`` would come next."""
+    """Next offsets of a stream. ``losses``, in words, are after the offsets already; ``fatal`` would come next."""
 
     offsets: Offsets = field(default_factory=Offsets)
     losses: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ def start_of(listing: Listing) -> Position:
 
 
 def newest_of(listing: Listing) -> Position:
-    """Return the position behind everything that a store has, or before the growing file if it was not read."""
+    """Return the position after everything that a store has, or before the growing file if it was not read."""
     if listing.growing is None:
         position = Position()
         for number in listing.files:
@@ -124,7 +124,7 @@ def parts_between(
 ) -> tuple[list[JournalFile], list[str]]:
     """Return the data between two offsets, by store and file, and in words the data that is missing.
 
-    Records are read up to the end of their file: behind it a broker may still write an end marker, and the same offsets
+    Records are read up to the end of their file: after it a broker may still write an end marker, and the same offsets
     must give the same rows.
     """
     is_rest_wanted = table in (columns.BATCHES, columns.FILES)

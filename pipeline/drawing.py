@@ -34,7 +34,7 @@ GAP: Final = 8
 # Width of a letter of 12 px in the widest of the fonts that STYLE names.
 CELL_WIDTH: Final = 7.3
 LABEL_CELLS_MAX: Final = 40
-# Cells kept of the end of a cut label: file names and the last part of a name stand there.
+# Cells kept of the end of a cut label: file names and the last part of a name are there.
 LABEL_END_CELLS: Final = 20
 # If the longest bar is at least this many times the shortest, a logarithmic drawing is added, which a reader can open.
 LOG_FROM: Final = 20

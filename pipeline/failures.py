@@ -68,7 +68,7 @@ def _of_python(text: str) -> str | None:
 
 
 def _of_spark(text: str) -> str | None:
-    """Return the text of an error that has a Spark class: its first line is for users, plans follow behind it."""
+    """Return the text of an error that has a Spark class: its first line is for users, plans follow after it."""
     return _BEHIND.split(_CLASS.sub("", text))[0].split("\n")[0] if _CLASS.match(text) else None
 
 

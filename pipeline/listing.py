@@ -93,7 +93,7 @@ class Stores:
         return found
 
     def once_to_the_end(self) -> Mapping[str, Listing]:
-        """Do as ``now_to_the_end``, for one read: a file that is about to be archived may be missing, batches behind
+        """Do as ``now_to_the_end``, for one read: a file that is about to be archived may be missing, batches after
         damage count, and a file that stays followed by an empty one is read up to its last whole batch."""
         found = self._to_the_end(self._listed, last_whole_end, LOOKS_ONCE)
         return {store: _with_stop(listing, last_whole_end, is_followed=True) for store, listing in found.items()}
@@ -153,14 +153,14 @@ def whole_end(file: JournalFile, start: int, bytes_max: int | None = None) -> in
 
 
 def last_whole_end(file: JournalFile, start: int) -> int:
-    """Return the end of the last whole batch, even behind damage, in a file that may grow: the writer of a batch had
+    """Return the end of the last whole batch, even after damage, in a file that may grow: the writer of a batch had
     written all before it. Raises FileNotFoundError."""
     whole = replace(file, start=start, is_current=False)
     return max((stretch.stop for stretch in walk(whole) if stretch.is_batch), default=start)
 
 
 def grown(file: JournalFile, start: int, bytes_max: int | None = None) -> int | None:
-    """Do as ``whole_end``; None if there is a later file: behind the end that this one has then, batches may not count,
+    """Do as ``whole_end``; None if there is a later file: after the end that this one has then, batches may not count,
     such as a master's last ones, or those of a deposed master.
 
     A later file appears before its master reads where this one ends. So batches that were whole without one count.
@@ -177,7 +177,7 @@ def _unless_followed(file: JournalFile, end: int) -> int | None:
 
 
 def is_border(file: JournalFile, offset: int) -> bool:
-    """Return whether a batch, or the space behind the last one, begins at ``offset``."""
+    """Return whether a batch, or the space after the last one, begins at ``offset``."""
     return offset == 0 or any(offset in (stretch.start, stretch.stop) for stretch in walk(file))
 
 

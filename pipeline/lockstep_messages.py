@@ -154,7 +154,7 @@ def _destinations(encoded: pa.Array) -> pa.Array:
 
 
 def _producers(message_ids: pa.Array, fits: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """Return the part before the last colon of each message id, and the number behind it. Ids of another form do not
+    """Return the part before the last colon of each message id, and the number after it. Ids of another form do not
     fit."""
     _, offsets, content = message_ids.buffers()
     edges = np.frombuffer(offsets, np.int32, len(message_ids) + 1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Journal files that existed to be archived, and were deleted before their turn."""
+"""Journal files that the pipeline was to archive, and that were deleted before it did."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _FILE: Final = "stores.json"
 
 
 class Seen:
-    """By store, the numbers of the files that were seen, and of those that are dealt with: in the lake, or lost and
-    skipped. Kept in the lake's ledger.
+    """For each store, the numbers of the files that have existed, and of those that are done: in the lake, or lost and
+    skipped. Stored in the lake's ledger.
 
-    Files deleted before the first listing of a store are unknown, and not reported. From then on, every number up to
-    the newest was a file: brokers number them without gaps.
+    Files that were deleted before the first listing of a store are unknown and not reported. From then on, every number
+    up to the newest is a file, because brokers number files without gaps.
     """
 
     def __init__(self, lake: Lake, body: Mapping[str, Any]) -> None:
         self._lake = lake
-        self._there: dict[str, set[int]] = {}
+        self._present: dict[str, set[int]] = {}
         self._done: dict[str, set[int]] = {}
         for store, entries in body.items():
-            self._there[store] = _numbers(entries["there"])
+            self._present[store] = _numbers(entries["there"])
             self._done[store] = _numbers(entries["done"]) | lake.files_of(store)
         self._written = dict(body)
 
@@ -32,40 +32,41 @@ class Seen:
     def of(cls, lake: Lake) -> Seen:
         return cls(lake, lake.read(_FILE) or {})
 
-    def look(self, present: Mapping[str, Collection[int]]) -> None:
+    def note_present(self, present: Mapping[str, Collection[int]]) -> None:
         """Record the files that exist now. Durable on return."""
         for store, files in present.items():
             if not files:
                 continue
-            there = self._there.get(store)
+            there = self._present.get(store)
             if there is None:
-                self._there[store] = set(files)
+                self._present[store] = set(files)
                 self._done[store] = self._lake.files_of(store)
             else:
                 there.update(files, range(max(there) + 1, max(files)))
         self._write()
 
-    def keep(self, store: str, file: int) -> None:
+    def note_archived(self, store: str, file: int) -> None:
         """Record that the lake has the file."""
         self._done.setdefault(store, set()).add(file)
 
     def lost(self, present: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
-        """Return files that were seen, are gone, and are not in the lake, of the stores that exist."""
+        """Return the files of the stores in ``present`` that have existed, do not exist any more, and are not in the
+        lake."""
         found = {
-            store: sorted(self._there.get(store, set()) - set(files) - self._done.get(store, set()))
+            store: sorted(self._present.get(store, set()) - set(files) - self._done.get(store, set()))
             for store, files in present.items()
         }
         return {store: files for store, files in found.items() if files}
 
     def skip(self, lost: Mapping[str, Iterable[int]]) -> None:
-        """Record that these files are not missed any more. Durable on return."""
+        """Record that these files are given up: ``lost`` does not return them any more. Durable on return."""
         for store, files in lost.items():
             self._done[store].update(files)
         self._write()
 
     def _write(self) -> None:
         body = {
-            store: {"there": ranges(there), "done": ranges(self._done[store])} for store, there in self._there.items()
+            store: {"there": ranges(there), "done": ranges(self._done[store])} for store, there in self._present.items()
         }
         if body != self._written:
             self._lake.write(_FILE, body)

@@ -91,7 +91,7 @@ def properties_of(properties: Mapping[str, object] | None) -> list[tuple[str, st
 
 
 def _property(value: object) -> str | None:
-    """Return the text that Java prints for a value; bytes as two digits each."""
+    """Return the text that Java prints for a value; a byte becomes two hexadecimal digits."""
     if value is None:
         return None
     if isinstance(value, bool | int | float):

@@ -34,7 +34,7 @@ class BadOffsets(ValueError):
 @dataclass(frozen=True, slots=True)
 class Position:
     """Position up to which a store was read. ``skipped_ranges`` are file ranges, both ends included, ascending and
-    behind ``file``."""
+    after ``file``."""
 
     file: int = FIRST_FILE
     offset: int = 0

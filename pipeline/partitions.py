@@ -38,7 +38,7 @@ class Closed(InputPartition):
         if looks == list(self.looks):
             yield from self.files
             return
-        # Some were archived, changed behind their end, or deleted; or the store is another one.
+        # Some were archived, changed after their end, or deleted; or the store is another one.
         wanted = {(file.store, file.file) for file in self.files}
         yield from (file for file in files_for(options) if (file.store, file.file) in wanted)
 

@@ -1,7 +1,7 @@
 """Extent of a read: closed files whole, and the growing one up to its last whole batch, as it was at one moment.
 
 A broker may be writing. The part of the newest file that was whole while no other file followed counts for good, even
-if that file is closed before it is read. A deposed master may have written behind it, which is not read.
+if that file is closed before it is read. A deposed master may have written after it, which is not read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOLD_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A store was read up to ``offset`` of ``file``. ``is_growing``: a broker may write behind it, and the last bytes
+    """A store was read up to ``offset`` of ``file``. ``is_growing``: a broker may write after it, and the last bytes
     before it may not be synced yet. Otherwise the file is closed, and was read whole."""
 
     store: str

@@ -114,7 +114,7 @@ def ack_kind(frame: bytes | None, version: int | None) -> str | None:
 
 
 class MarkRows(Rows):
-    """Rows of the table ``marks``: traces with their text, and the records that contain, behind their command, the
+    """Rows of the table ``marks``: traces with their text, and the records that contain, after their command, the
     place from which they were moved."""
 
     def row(self, batch: int, offset: int, data: bytes) -> Row | None:

@@ -1,4 +1,5 @@
-"""Amounts in words, and round ones for an axis: bytes by 1024, times by the clock, everything else by ten."""
+"""Amounts as text, and round values for an axis: bytes in steps of 1024, times in units of the clock, others in powers
+of ten."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from tandemmq.pipeline.table import size
 
 BYTES: Final = "bytes"
 MILLISECONDS: Final = "ms"
-# Units whose ticks name them; others are named once beside the axis.
+# Units that are part of each label of an axis; other units are named once, beside the axis.
 NAMED_BY_TICKS: Final = frozenset({BYTES, MILLISECONDS})
 
 _CLOCK: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
-_ROUNDED: Final = 1e-9  # of a logarithm
+_ROUNDED: Final = 1e-9  # tolerance for the rounding of a logarithm
 _MEMORY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

@@ -26,7 +26,7 @@ from tandemmq.pipeline.places import Access, Opened, open_file
 from tandemmq.store.records.commands import encode_trace
 
 CHUNK_BYTES: Final = 1 << 20
-# The trace that a rotation writes behind the end of a file (store.damage.report), which is too much to import on a
+# The trace that a rotation writes after the end of a file (store.damage.report), which is too much to import on a
 # worker.
 _NEXT: Final = b"TANDEMMQ-NEXT "
 _NEXT_WITHIN: Final = len(encode_trace(None)) + 4 + len(_NEXT)
@@ -40,7 +40,7 @@ class JournalFile:
     may be writing it. ``size`` is only for planning: the walk reads the file as it is when it begins.
 
     ``start`` and ``stop``, which are borders of stretches, make it a part of a file: the stretches that begin at
-    ``start`` or behind it, and before ``stop`` (None: all). ``cut``, where a batch ends, makes it the whole file as it
+    ``start`` or after it, and before ``stop`` (None: all). ``cut``, where a batch ends, makes it the whole file as it
     was: everything before must be good, and the rest is padding, whatever it contains now. ``access``: settings to
     reach a remote path, which may hold a secret.
     """
@@ -150,7 +150,7 @@ def _damage(source: Opened, corruption: JournalCorrupt) -> Stretch:
 
 
 def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iterator[Stretch]:
-    """Yield the stretches behind the last batch: an end mark, an unfinished write, unused space."""
+    """Yield the stretches after the last batch: an end mark, an unfinished write, unused space."""
     if source.read(at, END_RECORD_SIZE) == END_RECORD:
         yield Stretch(at, at + END_RECORD_SIZE, columns.END)
         at += END_RECORD_SIZE
@@ -174,7 +174,7 @@ def _last_written(source: Opened, start: int, stop: int) -> int:
 
 
 def _hole_before(source: Opened, start: int, stop: int) -> int:
-    """Return the start of the hole that ends at ``stop``, or ``stop`` without one: the first place behind ``start``
+    """Return the start of the hole that ends at ``stop``, or ``stop`` without one: the first place after ``start``
     from which on no data comes before ``stop``."""
     low, high = start, stop
     while low < high:

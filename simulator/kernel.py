@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 
 class StandsStill(Exception):
-    """Threads take turns for ever while time stands still."""
+    """Threads take turns forever while time stands still."""
 
 
 class Timer(list[Any]):

@@ -72,7 +72,7 @@ class Promises:
     def drained_from(self, queue: str, message_id: str, epoch: int) -> None:
         """Note a message that is left at the end, in order; each once. ``epoch``: of the master that delivered it.
 
-        While a broker writes an acknowledgement, it delivers the messages behind that one. If a successor comes before
+        While a broker writes an acknowledgement, it delivers the messages after that one. If a successor comes before
         the fence check, the acknowledgement was never confirmed and may not count: the successor delivers the message
         again, after those drained from its predecessor. So the order between masters is promised only for messages that
         no client had acknowledged, and each master by itself keeps the order of all.

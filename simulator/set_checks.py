@@ -1,9 +1,9 @@
 """Checks while a set runs: nothing that is final, or is shown, is ever undone.
 
-final       what a node calls final is the same on all nodes, for ever, and every later master has it; when a master
+final       what a node calls final is the same on all nodes, forever, and every later master has it; when a master
             calls it final, it is on the disks of a quorum, and so is the first batch of its epoch
 shown       an index of a standby is never ahead of the place that its node knows as final
-cut         nothing is behind the common point when a node begins to follow
+cut         nothing is after the common point when a node begins to follow
 epoch       in one epoch one node is elected, and one sends receipts; no node follows one below its promise
 identity    a node keeps its store id, whatever its name, until its promise file is taken away
 lease       no two nodes may lead at the same time

@@ -245,7 +245,7 @@ _ALL: Final = (
     *(renamed, rot, disk_lost, promise_restored, vote),
 )
 SET_KINDS: Final[dict[str, Callable[[Faults], None]]] = {kind.__name__.replace("_", "-"): kind for kind in _ALL}
-#: If receipts do not wait for disks, at most one host may lose unsynced data.
+#: Faults of a set whose receipts do not wait for disks: at most one host may lose unsynced data.
 SET_KINDS_OF_MEMORY: Final[Begin] = {**SET_KINDS, "power": power_of_one}
 OF_MEMORY: Final = ("kill", "kill", "partition", "partition", "links", "directory", "handover", "renamed", "vote")
 SET_MIXTURE: Final = ("kill", "kill", "power", "partition", "partition", *SET_KINDS)

@@ -407,7 +407,7 @@ class Simulation:
             self.problems.append(f"a producer still waits for receipts {CALM_SECONDS_MAX:g} s after the last fault")
 
     def _bring_back(self) -> None:
-        """Start the brokers. Without a lock they would depose each other for ever: then only one is started."""
+        """Start the brokers. Without a lock they would depose each other forever: then only one is started."""
         for number, node in enumerate(self.nodes):
             if number == 0 or self.parts.lock.use_lock:
                 node.start()

@@ -5,7 +5,7 @@ to wait for. In a set of brokers, each with its own volume, the quorum decides; 
 another process may use this directory.
 
     first_file       promotion: the number of the file that begins the epoch
-    check_promotion  promotion: check that it may still go on
+    check_promotion  promotion: check that it may still continue
     mend             a file is damaged: use another copy
     begin            promotion: the read is done, the header comes next
     wrote            each batch, before its sync: so that others sync while this broker does
@@ -78,7 +78,7 @@ class Authority(Protocol):
 
     def sealed(self, file: int, end: int) -> None:
         """Note that nothing more is written into ``file``, which ends at ``end``; the next write is the header of a
-        file behind it. Does not wait."""
+        file after it. Does not wait."""
         ...
 
     def mend(self, file: int) -> Future[bool] | None:
@@ -100,8 +100,8 @@ class Authority(Protocol):
 
     @property
     def leaves_end_markers(self) -> bool:
-        """True if a rotation leaves an end marker, TANDEMMQ-NEXT, behind the end of the previous file. It must not if
-        bytes behind an end are cut, or copied."""
+        """True if a rotation leaves an end marker, TANDEMMQ-NEXT, after the end of the previous file. It must not if
+        bytes after an end are cut, or copied."""
         ...
 
     @property

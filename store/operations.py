@@ -1,9 +1,9 @@
 """Requests of the engine to the store: one value for each change of the journal.
 
 Each value is atomic: after a crash all of it happened or none of it. Values come back on the event loop, in the order
-in which they were handed over, once they are durable (``Store.append``). ``context`` is the caller's; the store carries
-it and never reads it. The values of single messages are no dataclasses: a compiled one still runs an interpreted
-``__init__``.
+in which they were handed over, once they are durable (``Store.append``). ``context`` belongs to the caller; the store
+returns it and never reads it. The values for single messages are not dataclasses, because even a compiled dataclass has
+an interpreted ``__init__``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from tandemmq.store.records.marks import encode_connections
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import TransactionId
 
-# Place where a message took effect: orders the messages of a queue. The location (file << 32 | byte offset) of its Add
-# record, or of its Commit, shifted by 32 bits, plus the number of the operation within that commit. Grows with time.
+# Place in the journal where a message took effect; a queue is in this order. The location (file << 32 | byte offset) of
+# the Add record, or of the Commit, shifted left by 32 bits, plus the number of the operation within that commit. A
+# later message has a larger key.
 OrderKey = int
 
 # file << 32 | offset of a record's header
@@ -25,8 +26,8 @@ Location = int
 
 
 class KnownProducer:
-    """Knowledge of the event loop of a producer: nothing above ``highest`` was handed over. ``owners``: those for which
-    it also knows that nothing above it was there before."""
+    """A producer, as the event loop knows it. ``highest``: the highest message number that was handed to the store.
+    ``owners``: queues and subscriptions that had no higher number before."""
 
     __slots__ = ("highest", "owners")
 
@@ -36,17 +37,17 @@ class KnownProducer:
 
 
 class AddMessage:
-    """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that will hold it; none
-    in a PrepareTransaction for a topic: the outcome gives the message to those that are there then.
+    """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that will hold it. In a
+    PrepareTransaction, a message for a topic has none: the subscriptions that exist at the commit get it.
 
-    ``unmatched_acks``: a Remove for each durable subscription of the topic that must not have it, because a replay of
-    the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again. ``is_new``:
-    the broker made its id for this send, so no other message has it. ``charged``: the bytes that the event loop counts
-    for the message's sender (0: none), until the store counts them.
+    ``unmatched_acks``: a Remove record for each durable subscription of the topic that must not get it, because a
+    replay of the journal gives it to all of them. ``is_audited``: the client made the message's id, and may send it
+    again. ``is_new``: the broker made its id for this send, so no other message has it. ``charged``: bytes that the
+    event loop counts for the sender until the store counts them; 0: none.
 
     Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
-    ``is_duplicate``: a message of that id was stored before, nothing was stored now, and the client gets its receipt
-    nevertheless. ``producer`` and ``is_newest`` are the store's own (store.writer.new_messages).
+    ``is_duplicate``: a message of that id was stored before, so nothing was stored now; the client gets its receipt as
+    usual. Only the store uses ``producer`` and ``is_newest`` (store.writer.new_messages).
     """
 
     __slots__ = (
@@ -132,11 +133,11 @@ class Atomic:
 
 @dataclass(slots=True, eq=False, repr=False)
 class PrepareTransaction:
-    """The operations of an XA transaction, whose payloads carry its id, and its Prepare: all or nothing.
+    """Prepare an XA transaction: write its operations, whose payloads carry its id, and its Prepare record, atomically.
 
-    When it comes back it survives every crash; nothing of it is visible, and the messages that it removes are withheld,
-    until EndTransaction decides the outcome. ``is_refused``: a transaction of that id is in doubt already, and nothing
-    was written.
+    When the value comes back, the transaction survives every crash. Until EndTransaction decides the outcome, the
+    messages that it adds are invisible, and those that it removes are withheld. ``is_refused``: a transaction of that
+    id is already in doubt, and nothing was written.
     """
 
     transaction: TransactionId
@@ -167,8 +168,8 @@ class EndTransaction:
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction whose outcome an external coordinator knows: the number of messages it adds and removes, and
-    where."""
+    """A prepared transaction; an external coordinator decides its outcome. The fields are the numbers of messages that
+    it adds and removes, and their destinations."""
 
     transaction: TransactionId
     added: int
@@ -223,10 +224,9 @@ class Page:
     """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes, but at
     least one.
 
-    Comes back with ``messages`` in order, and ``is_end`` if no message followed them at that place in the order of
-    values: the page reflects all values that were handed over before it, and none after it. With ``priority`` only
-    messages of that priority are read (0 to 9; others are clamped), so there is a page for each. With ``keys`` only
-    those are read, as far as they still exist.
+    It comes back with ``messages`` in order. The page reflects all values that were handed over before it, and none
+    that were handed over after it; ``is_end``: in this state no message followed. ``priority``: read only messages of
+    this priority (0 to 9; others are clamped). ``keys``: read only these messages, if they still exist.
     """
 
     owner: int
@@ -279,9 +279,9 @@ class Engine(Protocol):
 class Owner:
     """A holder of stored messages: a queue, or a durable subscription of a topic.
 
-    ``count`` and ``bytes`` are those at start; the engine counts on from there. ``selector``, ``no_local`` and
-    ``pattern`` are the terms of a durable subscription; without a pattern it is of its one topic. ``user`` is its
-    user; None: it has no user yet.
+    ``count`` and ``bytes`` are the values at the start; the engine continues from them. ``selector``, ``no_local`` and
+    ``pattern`` belong to a durable subscription; without a pattern it subscribes to its topic alone. ``user``: None if
+    no user is recorded yet.
     """
 
     id: int

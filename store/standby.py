@@ -46,7 +46,8 @@ def _from_zero(meta: bytes) -> int:
 
 
 class Standby:
-    """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, except for ``halt``.
+    """The store of a standby: call ``follow`` repeatedly, and end with ``promote`` or ``close``. Blocking; one thread
+    at a time, except for ``halt``.
 
     ``directory`` (the journal) must exist; the index directory is made below ``index_root``. ``number_owners`` gets the
     meta data of the index that is opened, empty for a new one, and returns the first number of this store's owners; an
@@ -100,7 +101,7 @@ class Standby:
         except IndexNotOfThisJournal as reason:
             index.close()
             self._set_aside(path, str(reason))
-            # A neighbour's index may be as wrong: now the journal alone is used.
+            # The index of another broker may have the same error, so only the journal is used now.
             path, index = self._open_index(may_copy=False)
             return path, self._follower_with(path, index)
 
@@ -128,7 +129,7 @@ class Standby:
             index,
             records_per_checkpoint=settings.checkpoint_records,
             should_halt=self._halted.is_set,
-            # Where a standby removes files itself, its checkpoints make room.
+            # If a standby removes files itself, its checkpoints free space.
             has_room=lambda: self._authority.horizon is not None or room.has_room(),
             ignores_missing=settings.ignore_missing_journalfiles,
             checks_all=settings.check_for_corrupt_journal_files,
@@ -197,7 +198,7 @@ class Standby:
 
     @property
     def has_caught_up(self) -> bool:
-        """True if all of the journal that was settled a moment ago was read."""
+        """True if the standby has read everything that the journal contained a moment ago and that counts."""
         return self.lag.has_caught_up
 
     @property

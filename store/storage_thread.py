@@ -1,11 +1,11 @@
 """The storage thread: all waiting operations become one write, one sync, one fence check, one wake-up of the loop.
 
-No timer is involved: a batch is all that came while the previous one was on its way to the disk. In the compiled
-version, most turns are written from a queue meanwhile (store.writer.submissions). The thread owns the state, the end of
-the journal (store.writer.journal_end) and the upkeep (store.maintenance.upkeep).
+There is no timer: a batch has all operations that arrived while the previous batch was written. In the compiled
+version, most batches do not use the inbox: the loop submits them to a queue (store.writer.submissions). The thread owns
+the state, the end of the journal (store.writer.journal_end) and the upkeep (store.maintenance.upkeep).
 
-After a failed write or sync, a lost lock or a foreign fence nothing is reported any more: the thread ends, and reports
-the error. No sync is ever retried.
+After a failed write or sync, the loss of the lock or the fence of another broker, the thread reports no operation any
+more: it reports the error, and ends. No sync is ever retried.
 """
 
 # proofs: journal-end
@@ -41,7 +41,7 @@ from tandemmq.store.writer.submissions import Submissions
 
 log = logging.getLogger(__name__)
 
-#: Time limit for the wait for a damaged file that other nodes may have whole: one of them may not answer.
+#: Longest wait for the repair of a damaged file with copies of other nodes, which may not answer.
 MEND_SECONDS: Final = 3.0
 
 T = TypeVar("T")
@@ -54,11 +54,11 @@ class _Stop:
 
 
 class _Dropped(Exception):
-    """Ends the thread where it waits."""
+    """Raised in a wait of the thread, to end it."""
 
 
 class _Question:
-    """Function of the state that the thread calls for a caller, between two batches."""
+    """Function that the thread calls for another thread, between two batches."""
 
     __slots__ = ("answer", "function")
 
@@ -73,8 +73,8 @@ _Item = list[Operation | NewQueue] | _Stop | _Question | CheckpointDone | Failed
 class StorageThread:
     """Writes and syncs in batches. ``report_durable`` and ``failed`` are called on this thread, and must not block.
 
-    ``has_proof`` is called before each report: is the locker's last proof of ownership young enough? ``error`` is the
-    error that ended the thread, if there was one.
+    ``has_proof`` is called before each report: it returns whether the locker's last proof of ownership is still valid.
+    ``error`` is the error that ended the thread, if there was one.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class StorageThread:
         self._authority = promoted.authority
         # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
         self._inbox: Inbox = threads.inbox()
-        # Hands over operations, in order, after those submitted. Never blocks; the caller bounds what waits. Any
-        # thread, but operations only from one.
+        # Hands over operations, in order, after those that were submitted to the queue. Never blocks; the caller bounds
+        # the number that waits. Any thread may call it, but only one may hand over operations.
         self.put: Callable[[_Item], None] = self._inbox.put
         queue = promoted.writer.commit_queue(SYNC_SECONDS, BATCH_RECORDS)
         if queue is not None:
@@ -159,7 +159,7 @@ class StorageThread:
         return self._submissions
 
     def _put_behind(self, item: _Item) -> None:
-        """Put an item into the inbox where there is a queue."""
+        """Put an item into the inbox, and stop the serving of the queue, so that the thread reads the inbox."""
         self._inbox.put(item)
         if self._submissions is not None:
             self._submissions.queue.interrupt()  # prove: submitted-before-put
@@ -189,12 +189,12 @@ class StorageThread:
         the thread ends before."""
         question = _Question(function)
         self.put(question)
-        if self._has_ended:  # it may stand behind the last one that the thread took
+        if self._has_ended:  # the thread may have ended before it took this item
             question.answer.cancel()
         return question.answer
 
     def compact(self) -> Future[CompactionReport]:
-        """Compact now all files with more than a little dead content. The report comes when they are gone."""
+        """Compact now all files of which a noticeable part is dead. The report comes when these files are removed."""
         report: Future[CompactionReport] = Future()
         asked = self.ask(lambda: self._upkeep.compact(report))
         asked.add_done_callback(lambda asked: asked.cancelled() and report.cancel())
@@ -210,7 +210,7 @@ class StorageThread:
         self._upkeep.clean_up_soon()
 
     def checkpoint(self) -> Future[None]:
-        """Make a checkpoint of the present state, while the work goes on. Cancelled when the thread ends before."""
+        """Make a checkpoint of the present state, while the work continues. Cancelled when the thread ends before."""
         done: Future[None] = Future()
         asked = self.ask(lambda: self._upkeep.checkpoint_soon(done))
         asked.add_done_callback(lambda asked: asked.cancelled() and done.cancel())
@@ -273,7 +273,7 @@ class StorageThread:
             self._cancel_questions()
 
     def _deposed_by(self, reason: BaseException) -> BaseException:
-        """Return the true cause of the end: a master misses files that its successor removed, and that is no damage."""
+        """Return the true cause of the end: if a successor removed a file, that is a deposition and not damage."""
         if isinstance(reason, JournalMissing):
             try:
                 self._end.writer.check_fence()  # prove: missing-file-may-be-deposition
@@ -360,8 +360,8 @@ class StorageThread:
         return batches
 
     def _apply(self, part: Part, file: int) -> None:
-        """Apply what was submitted, and is durable."""
-        if type(part) is AddMessage and part.is_audited:  # it was new: no look-up was made
+        """Apply an operation that was submitted to the queue and is durable."""
+        if type(part) is AddMessage and part.is_audited:  # the loop knew that it is new, so its id was not looked up
             self._state.note_id(part.owners, part.message.message_id)  # prove: submitted-is-known
         apply(self._state, part, file)
 

@@ -77,7 +77,7 @@ class Store:
     block.
 
     ``call_soon`` runs a function on the loop, from any thread; ``call_later``, from the loop, after a number of seconds
-    (0: at the end of this turn). ``on_lost(error)`` is called on the loop, once, when the store must not go on: a
+    (0: at the end of this turn). ``on_lost(error)`` is called on the loop, once, when the store must not continue: a
     failed write or sync, a foreign fence, no proof of ownership, operations that could not be handed over. ``chores``
     are done in the background once it serves, so that they do not prolong the outage.
     """
@@ -383,7 +383,7 @@ class Store:
 
     def _hand_over(self) -> None:
         """Hand over the turn, or end the store: a turn that is neither submitted nor in the inbox is lost, and nothing
-        behind it may be confirmed."""
+        after it may be confirmed."""
         self._is_turn_due = False
         turn, self._turn = self._turn, []
         if not turn:

@@ -97,7 +97,7 @@ class Threads(Protocol):
 
 
 class OsInbox(SimpleQueue[Any]):
-    """A ``SimpleQueue`` whose ``get`` ends in time. That of CPython 3.11 waits for ever if its lock is free, the queue
+    """A ``SimpleQueue`` whose ``get`` ends in time. That of CPython 3.11 waits forever if its lock is free, the queue
     is empty and the timeout is over at its second check. A call that does not wait takes the lock before."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:

@@ -5,9 +5,9 @@ does not name, tested behaviour decides, and the doctor runs that test.
 
 A volume must provide three things. The LOCK: a POSIX record lock excludes the other host, and ends with its holder. The
 FENCE: a name that one host linked is seen by the next stat of the other; a master that does not see its successor's
-file goes on sending receipts that do not count. DURABILITY: synced data survives a power cut. An objection against the
-first two may mean two masters, so it is refused at start unless it is overridden by its name; one against the third,
-which harms only this store, is only reported.
+file continues to send receipts that do not count. DURABILITY: synced data survives a power cut. An objection against
+the first two may mean two masters, so it is refused at start unless it is overridden by its name; one against the
+third, which harms only this store, is only reported.
 
 Pure, except for one read of /proc/self/mountinfo.
 """

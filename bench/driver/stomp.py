@@ -183,7 +183,7 @@ def command_frame(command: str, headers: Sequence[tuple[str, str]]) -> bytes:
 
 
 class BenchError(Exception):
-    """The measurement cannot go on; the message has the answer or action of the broker."""
+    """The measurement cannot continue; the message has the answer or action of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def request(peer: socket.socket, command: str, headers: list[tuple[str, str]], r
 
 
 def read_frame(peer: socket.socket) -> bytes:
-    """Return the next frame without its final NUL, read byte by byte so that nothing behind it is taken."""
+    """Return the next frame without its final NUL, read byte by byte so that nothing after it is taken."""
     received = bytearray()
     while True:
         part = peer.recv(1)

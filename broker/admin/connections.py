@@ -180,7 +180,7 @@ class AdminConnection(RequestHandler):
     @contextmanager
     def working(self, *, is_reading: bool) -> Iterator[None]:
         """Mark the current task as the work on the peer's request. The task is cancelled when the peer closes the
-        connection, if it only reads, or while a login is under way: a change goes on."""
+        connection, if it only reads, or while a login is under way: a change continues."""
         self._work, self._is_reading = asyncio.current_task(), is_reading
         self.enter(State.WORK)
         try:

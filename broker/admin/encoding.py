@@ -25,7 +25,7 @@ BYTES_MAX: Final = 4 << 20
 STEP_BYTES: Final = 16 * 1024
 
 Row = Mapping[str, Any]
-#: Returns ``following`` for a row: a request that has it as ``after`` gets the rows behind that row.
+#: Returns ``following`` for a row: a request with this value as ``after`` gets the rows after that row.
 Cursor = Callable[[Any], str]
 
 
@@ -39,7 +39,7 @@ class Rows:
         self.parts: list[bytes] = []
 
     def add(self, row: Any) -> int:
-        """Add a row, and return the length of its JSON; 0: it does not fit, nor does any row behind it."""
+        """Add a row, and return the length of its JSON; 0: the row does not fit, and no later row does."""
         part = json.dumps(row, default=str).encode()
         if self.parts and len(part) > self._left:  # prove: a-page-ends-at-its-bytes
             self._left = 0
@@ -55,7 +55,7 @@ class Rows:
 
     @property
     def array(self) -> list[bytes]:
-        """JSON of the rows in pieces: long answers are joined once, since each copy takes time."""
+        """JSON of the rows, in pieces: the caller joins them once, because each copy of a long answer takes time."""
         pieces = [b", "] * (2 * len(self.parts) + 1)
         pieces[1::2] = self.parts
         pieces[0], pieces[-1] = b"[", b"]"
@@ -70,8 +70,8 @@ def json_in_steps(
 ) -> Work[bytes]:
     """Return the JSON of ``value``, whose lists have ``bytes_max`` bytes together, at most.
 
-    ``following`` continues ``items``; ``cursor`` makes it of the last row. ``left_out`` names other lists that were
-    cut: the number of missing rows, and the page of ``all_at`` that has them all.
+    ``following`` is the place at which ``items`` continue; ``cursor`` returns it for the last row. ``left_out`` names
+    other lists that were cut, with the number of missing rows and the page of ``all_at`` that has all rows.
     """
     parts: list[bytes] = []
     left = bytes_max
@@ -146,8 +146,8 @@ class Answers:
 
 
 class Shared(Generic[T]):
-    """A result of ``make`` shared by all callers that wait for its beginning: at most one call is under way, and one
-    waits."""
+    """A call of ``make`` whose result all callers get that wait for its beginning. At most one call is in progress, and
+    one waits."""
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
         self._make = make
@@ -155,7 +155,7 @@ class Shared(Generic[T]):
         self._turn = asyncio.Lock()
 
     async def get(self) -> T:
-        """Return what was made after this call. Raises what ``make`` raises."""
+        """Return the result of a call of ``make`` that begins after this call. Raises what ``make`` raises."""
         if self._next is None:
             self._next = asyncio.create_task(self._run())
         return await asyncio.shield(self._next)

@@ -33,7 +33,7 @@ class LogPages:
 
     async def _post(self, request: web.Request) -> web.Response:
         """Set the level in ``?logger=NAME&level=LEVEL``."""
-        # A page of a foreign site cannot send this type without permission, and this server gives none.
+        # A page of another site cannot send this content type without permission (CORS), which this server never gives.
         if request.content_type != "application/json":
             return answer({"error": "a level is set with Content-Type: application/json"}, 415)
         name, level = request.query.get("logger", ""), request.query.get("level", "")

@@ -110,7 +110,7 @@ class Watchdog:
         return missing
 
     async def run(self) -> None:
-        """Check for ever; ends when cancelled. A loop that hangs does not get here, as intended."""
+        """Check forever; ends when cancelled. A loop that hangs does not get here, as intended."""
         while True:
             self.check()
             await asyncio.sleep(self.period_seconds / FEEDS_PER_PERIOD)

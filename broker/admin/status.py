@@ -1,7 +1,7 @@
-"""Status of a broker: the answer of ``GET /status``, from which health and metrics are made, too.
+"""Status of a broker: the answer of ``GET /status``; health pages and metrics use it, too.
 
-broker.admin.server describes its content. All on the loop; nothing here waits for a disk or a lock: it shows only what
-other threads noted.
+broker.admin.server describes its content. All functions run on the loop and wait for no disk and no lock: they show
+only what other threads have recorded.
 """
 
 from __future__ import annotations

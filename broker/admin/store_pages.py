@@ -150,7 +150,7 @@ class StorePages:
             report = await asyncio.shield(compaction)
         except asyncio.CancelledError:
             if not compaction.cancelled():
-                raise  # this request was given up, the compaction goes on
+                raise  # this request was given up, the compaction continues
             return self._no_master()
         except (OSError, JournalError) as error:
             return answer({"error": str(error)}, 500)

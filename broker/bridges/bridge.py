@@ -1,4 +1,4 @@
-"""A bridge of a master: it is made from the settings, connects, again and again, and reports its state."""
+"""A bridge of a master: it connects to the other broker, reconnects after a loss, and reports its state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
-#: Growth of the wait with each failure, and its random part at most: brokers that fail together spread out.
+#: Factor by which the pause grows with each failure, and its largest random part: so brokers that lost their
+#: connections together do not reconnect together.
 _FACTOR: Final = 2
 _JITTER: Final = 0.25
 
@@ -52,7 +53,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Bridge:
-    """A bridge. ``run`` is its life in one term as master. The figures of ``status`` are kept over terms."""
+    """A bridge. ``run`` serves it in one term as master. The figures of ``status`` continue over several terms."""
 
     plan: Plan
     retains: Callable[[Destination, int], int]
@@ -96,7 +97,7 @@ class Bridge:
         }
 
     async def run(self, engine: Engine, message_ids: str) -> None:
-        """Run until cancelled. ``message_ids`` begins the message ids of this term."""
+        """Run until cancelled. ``message_ids``: prefix of the message ids of this term."""
         for number in itertools.count(1):
             flow = self._flow = Flow(
                 engine,
@@ -120,12 +121,12 @@ class Bridge:
             await asyncio.sleep(self.plan.restart_seconds)
 
     def end(self) -> None:
-        """End the term: nothing more goes to its engine."""
+        """End the term: the bridge calls its engine no more."""
         if self._flow is not None:
             self._flow.end()
 
     async def _serve(self, flow: Flow) -> None:
-        """Connect, and connect again. Return when the engine hung up."""
+        """Connect, and reconnect after each loss. Return when the engine has closed the flow."""
         seconds = self.plan.restart_seconds
         while not flow.is_over.is_set():
             for host, port, is_tls in self.plan.addresses:
@@ -176,8 +177,9 @@ class Bridge:
         )
 
     async def _subscribe(self, flow: Flow, connection: Connection) -> None:
-        """Subscribe at the other broker to the topics that come in, and to nothing else. Subscriptions that it
-        confirmed to this session are not repeated: it would send its retained messages once more."""
+        """Subscribe at the other broker to the incoming topics, and unsubscribe from all others. A subscription that
+        the other broker has confirmed to this session is not repeated, because the broker would send its retained
+        messages again."""
         wanted = {each.remote: each.qos for each in self.plan.topics if each.is_in}
         known = flow.begun.remote if connection.is_resumed else {}
         for name in known:
@@ -188,7 +190,7 @@ class Bridge:
             await flow.remember(replace(flow.begun, remote=wanted))
 
     def _failed(self, where: str, why: str) -> None:
-        """Log a failure, once for each reason, until another one or a connection comes."""
+        """Log a failure, unless the previous one had the same reason and no connection succeeded since."""
         if why != self._last_error or self._since > self._last_error_at:
             log.warning("bridge %s: %s: %s", self.plan.name, where, why, extra=log_events.BRIDGE_FAILED)
         self._last_error, self._last_error_at = why, milliseconds()
@@ -216,8 +218,8 @@ def plan_of(settings: BridgeSettings) -> Plan:
     """Return the plan of one bridge."""
     return Plan(
         name=settings.name,
-        addresses=tuple((address.host, address.port, is_tls) for address, is_tls in settings.told_addresses),
-        client_id=settings.told_client_id,
+        addresses=tuple((address.host, address.port, is_tls) for address, is_tls in settings.parsed_addresses),
+        client_id=settings.used_client_id,
         username=settings.username,
         password=partial(_password, settings.password, settings.password_file),
         tls=partial(_context, settings.tls),

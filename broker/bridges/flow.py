@@ -56,7 +56,7 @@ def queue_of(name: str) -> Destination:
 
 class Flow(InProcessClient):
     """``begin`` first; then ``came`` and ``went`` for each connection to the other broker, and its packets in between.
-    When the engine hangs up, ``is_over`` is set, and all that waits fails. On the loop.
+    When the engine disconnects, ``is_over`` is set, and all that waits fails. On the loop.
 
     ``message_ids`` begins the ids of its messages, and is used once. ``retains``: whether a retained message of so
     many bytes has room.

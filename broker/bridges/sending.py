@@ -255,7 +255,7 @@ class Sending:
             if flight is not None and flight.phase is Phase.RELEASED:
                 self._over(packet_id, flight)
         elif flight is None or flight.phase is Phase.RELEASED:
-            # The message is over here: the other broker must not wait for ever.
+            # The message is over here: the other broker must not wait forever.
             if type is PacketType.PUBREC:
                 self._link.answer(PacketType.PUBREL, packet_id)
         elif delivery is None or flight.phase is not Phase.SENT:

@@ -88,7 +88,7 @@ class Access(Protocol):
         """Log the client in, and call ``then`` with the result, exactly once: at once when the result is known, else in
         a later turn of the loop. A refusal is a fatal ClientError. Kind LOGIN: the name or the passcode is wrong. Kind
         SECURITY: clients like this one are not served, or not now. Until then the client has no identity, and its
-        further commands wait. If the client hangs up meanwhile, the result is unused and harmless."""
+        further commands wait. If the client disconnects meanwhile, the result is unused and harmless."""
 
     def identify(self, user: str | None) -> Principal:
         """Return the principal of ``user`` with its present groups, for what the broker does later for that user. None:

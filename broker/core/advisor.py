@@ -175,7 +175,7 @@ class Subject(Enum):
     MASTER = "MasterBroker"  # no client is connected yet when a broker becomes master: later subscribers get it
 
 
-# The topics of these have further words behind their own.
+# The topics of these have further words after their own.
 _OF_DESTINATIONS = frozenset((Subject.PRODUCERS, Subject.CONSUMERS))
 
 

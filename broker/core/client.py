@@ -139,11 +139,11 @@ class Client:
     is_due: bool = field(default=False, init=False)  # the action was allowed when its user requested it
     principal: Principal = field(default=NOBODY, init=False)
     user_id: str | None = field(default=None, init=False)  # the sender that its messages name
-    # The commands that wait: for an answer, for the end of work, or, behind a disconnect, for the end of the client.
+    # The commands that wait: for an answer, for the end of work, or, after a disconnect, for the end of the client.
     waiting: list[Command] = field(default_factory=list, init=False)
     is_held: bool = field(default=False, init=False)  # reading from its connection is stopped
     _unread: int = field(default=0, init=False)  # callers that stopped it
-    is_lost: bool = field(default=False, init=False)  # it left without a disconnect, and the broker did not hang up
+    is_lost: bool = field(default=False, init=False)  # it left without a disconnect, and the broker did not disconnect
     # Destinations that it may send to, and of those the targets that take every message: looked up once, used for each
     # message.
     may_send: set[Destination] = field(default_factory=set, init=False)

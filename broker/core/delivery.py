@@ -29,7 +29,7 @@ class Selector(Protocol):
 
     @property
     def is_cheap(self) -> bool:
-        """True if some hundred messages may be tested without a look at the clock."""
+        """True if some hundred messages can be tested before the clock is read."""
 
     def matches(self, message: Message) -> bool:
         """Return whether the message satisfies the condition. Never raises."""
@@ -79,16 +79,17 @@ class Session(Protocol):
         """Report the prepared XA branches."""
 
     def drop_prepared(self) -> None:
-        """Forget what was made ready off the loop. This is also called after the end of the connection."""
+        """Drop the delivery that was prepared off the loop. This is also called after the end of the connection."""
 
     def fail(self, error: ClientError) -> None: ...
 
 
 class Outlet(Protocol):
-    """Way out for deliveries. The core only reads ``is_writable``; the engine calls the session, and may hang up.
+    """Output of one connection. The core only reads ``is_writable``; the engine calls the session, and may close the
+    connection.
 
-    ``holder``: counts the memory held for it. ``is_held``: a delivery is being prepared; ``is_writable`` is false
-    meanwhile.
+    ``holder``: counts the memory held for the connection. ``is_held``: a delivery is being prepared; ``is_writable`` is
+    false meanwhile.
     """
 
     is_held: bool
@@ -116,8 +117,8 @@ class Entry:
     persistent).
 
     ``position`` orders the messages in memory, stored or not. ``redeliveries`` counts deliveries that came back,
-    ``refusals`` those that a client refused; both count all deliveries by an earlier master, as their reason is
-    unknown. ``queue`` is the queue that holds it; None: no queue does.
+    ``refusals`` those that a client refused. Both include all deliveries by an earlier master, because it is unknown
+    why they came back. ``queue`` is the queue that holds it; None: no queue does.
     """
 
     __slots__ = (
@@ -150,8 +151,8 @@ def volatile_entry(message: Message) -> Entry:
 
 @dataclass(slots=True, eq=False, repr=False)
 class QueueBase:
-    """View of a queue for the holders of its messages. ``owner`` is the store's id; 0 when nothing of this queue is
-    ever stored. ``subscription_key``: the store's key of a durable subscription.
+    """The part of a queue that subscriptions and entries use. ``owner`` is the store's id; 0 when nothing of this queue
+    is ever stored. ``subscription_key``: the store's key of a durable subscription.
 
     The class is abstract without ``ABC``, which would slow down ``isinstance``, used for each message.
     """
@@ -173,7 +174,7 @@ class QueueBase:
     @property
     @abstractmethod
     def has_work(self) -> bool:
-        """True if there may be messages for a consumer that has room again."""
+        """True if there may be messages for a consumer that can take more again."""
 
     @abstractmethod
     def settle(self, entry: Entry) -> None:
@@ -197,9 +198,9 @@ class QueueBase:
 
     @abstractmethod
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
-        """End ``subscription``; its unacknowledged deliveries go back to their places, all at once. ``came_back``: a
-        caller that closes it in many queues has taken these deliveries out of ``unacked``, called ``comes_back`` for
-        each, put them in order, and gives them away.
+        """End ``subscription``; its unacknowledged deliveries go back to their places, all at once. ``came_back``: used
+        by a caller that closes the subscription in many queues. It has already taken these deliveries out of
+        ``unacked``, called ``comes_back`` for each, and put them in order. The queue may change them.
 
         Deliveries acknowledged in an open transaction stay with that transaction. The steps of the returned work free
         the memory of its groups.
@@ -236,15 +237,15 @@ class Subscription:
     is_pull: bool = field(init=False)
     pulled: int = field(default=0, init=False)  # number of its pulls: distinguishes an ended pull from the next
     tag: int = field(default=0, init=False)
-    unsent: int = field(default=0, init=False)  # number of the last deliveries, which its session did not get yet
+    unsent: int = field(default=0, init=False)  # number of the last deliveries that the session did not get yet
     unacked: dict[int, Entry] = field(default_factory=dict, init=False)
     enlisted: dict[int, Entry] = field(default_factory=dict, init=False)
-    # Each with the budget in which its place there counts; None: it has no place yet.
+    # For each queue, the budget that counts the memory of this subscription's place there; None: it has no place yet.
     queues: dict[QueueBase, Holder | Memory | None] = field(default_factory=dict, init=False)
-    # Prefetch that it would get if it subscribed now; None: its client changed it, and that value holds.
+    # Returns the prefetch that this subscription would get if it began now; None: the client has set the prefetch.
     prefetch_now: Callable[[], int] | None = field(default=None, init=False)
     is_open: bool = field(default=True, init=False)
-    bytes: int = field(default=0, init=False)  # memory that it counts for by itself
+    bytes: int = field(default=0, init=False)  # memory of the subscription itself
     holder: Holder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -266,7 +267,7 @@ class Subscription:
                 self.keep(entry)
             elif count > HELD_BYTES_MIN:
                 holder.hold(entry.weight)
-            else:  # as Holder.hold does with so little
+            else:  # as Holder.hold does below this limit
                 holder.bytes = count
         return tag
 
@@ -375,7 +376,7 @@ class Subscription:
         self.prefetch = prefetch
 
     def restore(self, entries: list[tuple[int, Entry]]) -> None:
-        """Undo those acknowledgements: the deliveries wait for one again, in their old order."""
+        """Undo these acknowledgements: the deliveries are unacknowledged again, in their old order."""
         if not self.is_pull:
             self.credit -= len(entries)
         for _, entry in entries:

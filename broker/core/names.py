@@ -18,7 +18,7 @@ PARTS_MAX = 1000
 # Maximum number of destinations that one message may be sent to, or one consumer may read from.
 COMPOSITE_PARTS_MAX = 100
 ADVISORY_TOPICS = "ActiveMQ.Advisory."
-# Names of the broker's own destinations begin with this; so do some others.
+# Names of the broker's own destinations have this prefix. Some other destinations have it, too.
 OURS = "ActiveMQ."
 # Queues with this prefix are the broker's own: its state for MQTT clients. No client may use them.
 MQTT_PRIVATE = f"{OURS}MQTT."
@@ -33,7 +33,7 @@ MQTT_SHARES = Destination(DestinationKind.TOPIC, f"{MQTT_PRIVATE}Shares")
 PATTERNS = Destination(DestinationKind.TOPIC, f"{OURS}Durable.Patterns")
 # Durable subscriptions with these prefixes collect for MQTT clients, with their QoS; ActiveMQ uses the same names.
 MQTT_GATHERING = ("AT_LEAST_ONCE:", "EXACTLY_ONCE:")
-# In the store's form, JSON, where a control character has six bytes.
+# Limit of the length in JSON, as the store has it: a control character has six bytes.
 NAME_BYTES_MAX = 512
 _KEPT_BYTES_OF_ONE_MAX = 6
 

@@ -1,8 +1,8 @@
 """Order of patterns: of several that match a destination, the first one's policy applies. Pure.
 
 The most specific one is the first: word by word from the left, a word is more specific than ``*``, and ``*`` more than
-``>``. ActiveMQ defines it the same way, but if one of two patterns has a ``*`` it often takes either one
-(ActiveMQDestination.compare is no order for ``*.>`` and ``B.>``).
+``>``. ActiveMQ defines the same order. But if one of two patterns has a ``*``, ActiveMQ's choice is often arbitrary
+(ActiveMQDestination.compare does not define an order of ``*.>`` and ``B.>``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 _RANKS: Final = {"*": 1, ">": 3}
-# Rank behind the last word: a longer pattern is more specific than its own beginning, except for ">".
+# Rank after the last word: a longer pattern is more specific than its own beginning, except for ">".
 _END: Final = 2
 
 

@@ -30,7 +30,7 @@ class EngineSettings:
     # Maximum prefetch that a client may request.
     prefetch_max: int = 32_767
 
-    # The head of a queue that is held in memory; messages behind it wait in the store.
+    # The head of a queue that is held in memory; messages after it wait in the store.
     window_messages: int = 2000
     window_bytes: int = 8 * MIB
     # Amount read back at once when the window is less than half full.

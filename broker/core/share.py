@@ -24,7 +24,7 @@ class Share:
 
     @property
     def has_space(self) -> bool:
-        """True if the window of its stored messages may grow; messages behind it wait in the store."""
+        """True if the window of its stored messages may grow; messages after it wait in the store."""
         memory = self.memory
         if memory.used >= memory.window_max:
             return False

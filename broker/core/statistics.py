@@ -17,7 +17,7 @@ Figures = dict[str, Any]
 # Figures of a queue that no client has named since the store was opened.
 NOTHING_YET = {"unacknowledged": 0, "consumers": 0, "enqueued": 0, "dequeued": 0, "dispatched": 0}
 
-# Subscribers of a topic that take the time of one item of a step.
+# The figures of a topic with this number of subscribers count as one item of a step.
 _SUBSCRIBERS = 64
 
 

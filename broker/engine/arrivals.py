@@ -192,7 +192,7 @@ class Arrivals(Part):
 
 def _keepers(topic: Topic, message: Message) -> list[DurableSubscription]:
     """Return the durable subscriptions that may keep ``message``, which is not stored, in memory. A persistent message
-    is not stored because none of that moment took it; one that began since is behind it in the journal, and would lose
+    is not stored because none of that moment took it; one that began since is after it in the journal, and would lose
     it with this master."""
     # prove: no-durable-in-memory-alone "[] if message.persistent else "
     return [] if message.persistent else list(topic.durables.values())

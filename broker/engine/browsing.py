@@ -69,7 +69,7 @@ class Browsing(Part):
 
     def show(self, subscription: Subscription) -> None:
         """Give a browser what it has room for, one queue after the other, and notify it at the end. What is more than a
-        step goes on in slices."""
+        step continues in slices."""
         self._rounds.ask(subscription)
 
     def show_soon(self, subscription: Subscription) -> None:

@@ -148,7 +148,7 @@ class Clients(Part):
         is_read: bool = False,
     ) -> None:
         """Call ``ask``, which may take its time. Commands of the client wait meanwhile, and nothing more is read from
-        it; ``then`` gets the answer, unless the client left. ``is_read``: reading goes on until the next command, so
+        it; ``then`` gets the answer, unless the client left. ``is_read``: reading continues until the next command, so
         that the end of the connection is noticed."""
         client.move(Event.ASK)
         ask(partial(self._answered, client, then))
@@ -180,11 +180,11 @@ class Clients(Part):
 
     def wait(self, connection: Connection, command: Command) -> None:
         """Handle a ``command`` that cannot be carried out now: it waits, or comes too late. If the protocol keeps its
-        socket after a disconnect (OpenWire), the client may connect again, or hang up."""
+        socket after a disconnect (OpenWire), the client may connect again, or disconnect."""
         client: Client | None = connection.client
         if client is not None and client.is_open:
             client.waiting.append(command)
-            if not isinstance(command, Disconnect):  # nothing follows it: reading goes on, so that the end is noticed
+            if not isinstance(command, Disconnect):  # nothing follows it: reading continues, so that the end is noticed
                 self._hold_back(client)
         elif not connection.session.survives_errors:
             return

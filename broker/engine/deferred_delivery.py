@@ -1,7 +1,7 @@
 """Deliveries that take too long for the loop: a thread inflates a compressed body or writes a large map.
 
 Other deliveries for the same outlet wait behind, so that each consumer gets its order, and the outlet is given nothing
-more meanwhile (``Outlet.is_held``). Waiting deliveries go on one by one, while the outlet has room: an inflated body
+more meanwhile (``Outlet.is_held``). Waiting deliveries continue one by one, while the outlet has room: an inflated body
 may be all that a client can read for a while. If the client is gone when a delivery is ready, the message goes back to
 its queue, and this delivery does not count: no client got a byte of it (``Subscription.unsent``).
 """

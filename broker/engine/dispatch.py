@@ -102,7 +102,7 @@ class Dispatcher(Part):
         self.tell = told
 
     def dispatch(self, queue: QueueBase) -> None:
-        """Deliver what can be delivered, and have the next messages read in time. What is more than a step goes on in
+        """Deliver what can be delivered, and have the next messages read in time. What is more than a step continues in
         slices."""
         if self._give_out(queue):
             self._rounds.ask(queue)

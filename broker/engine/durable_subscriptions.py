@@ -326,7 +326,7 @@ class DurableSubscriptions(Part):
 
     def claim(self, durable: DurableSubscriber) -> None:
         """Record the user in the store for parts from before users were recorded. Only for parts that hold nothing:
-        ActiveMQ places a rewritten record behind all its pending messages, and would not deliver them."""
+        ActiveMQ places a rewritten record after all its pending messages, and would not deliver them."""
         if durable.user is None:
             return
         for topic in list(durable.unclaimed):

@@ -110,7 +110,7 @@ def destinations_of(
 
 class Engine:
     """Carries out the commands of all clients over one store, for one term as master. On the loop. ``on_drained`` is
-    called when producers, held back while ``is_congested``, may go on; ``advisor`` makes the messages of advisory
+    called when producers, held back while ``is_congested``, may continue; ``advisor`` makes the messages of advisory
     topics (None: there are none); ``destinations`` is the result of ``destinations_of``, for this engine alone, if
     it was made in slices before; ``tracing`` gets events of messages; ``of_settings``: see PrivateAccess."""
 
@@ -232,7 +232,7 @@ class Engine:
         return self.store.is_congested or self.is_behind
 
     def drained(self) -> None:
-        """Let producers go on, if nothing is congested: the store made progress."""
+        """Let producers continue, if nothing is congested: the store made progress."""
         if not self.is_congested:
             self._on_drained()
 
@@ -561,7 +561,7 @@ class Engine:
         for each in self._ticking:
             try:
                 each(now)
-            except Exception:  # no client caused it: the other tasks go on
+            except Exception:  # no client caused it: the other tasks continue
                 log.exception("a task of once a second %s", ERROR_OF_BROKER)
         if not self._is_looking:
             begin(self._look(now), self._start)

@@ -68,7 +68,7 @@ class Expiring:
             self._start(work)
 
     def _round(self) -> Work[None]:
-        """Do one round, and put a mark behind what it gave to the store: the next round begins when that comes back."""
+        """Do one round, and put a mark after what it gave to the store: the next round begins when that comes back."""
         stored = 0
         for _ in range(ROUND_MAX // STEP_MAX):
             stored += self._step(self._awaited or self._others)
@@ -91,7 +91,7 @@ class Expiring:
             queue.forget(entry)
             try:
                 stored += self._expire(queue, entry)
-            except Exception:  # no client caused it: the others go on
+            except Exception:  # no client caused it: the others continue
                 log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
         if queue.expired:
             queues[queue] = None

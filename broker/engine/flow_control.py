@@ -1,8 +1,8 @@
 """Flow control: handle a message for which there is no room now.
 
 The message waits, and its sender with it: a client that waits for an answer (RECEIPT, Response, ProducerAck) gets none,
-and one that sends on without is not read any more beyond a bound. All else on that connection goes on: acknowledgements
-make room. A policy may have the send fail at once instead, or after a time (``send_fail_if_no_space``,
+and one that sends on without is not read any more beyond a bound. Everything else on that connection continues:
+acknowledgements make room. A policy may have the send fail at once instead, or after a time (``send_fail_if_no_space``,
 ``send_fail_if_no_space_after_timeout``); without ``producer_flow_control`` it always fails at once.
 
 For each limit there is one line, first come, first served; no command overtakes another that needs the same limit. The
@@ -301,7 +301,7 @@ class FlowControl(Part):
                         continue
                 except ClientError as error:
                     self._fail(held, error)
-                except Exception:  # it must not block all others for ever
+                except Exception:  # it must not block all others forever
                     hang_up(held.client.connection)
                 is_moving = True
                 self._end(held)

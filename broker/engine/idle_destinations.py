@@ -2,7 +2,7 @@
 
 A destination is unused if it holds no message, has no consumer and no producer, and was sent nothing for some time. The
 store may still have messages of a queue that are not reported: so a mark is sent through the store first, which comes
-back behind all that was sent before. If a client names the queue meanwhile (that resets ``Queue.is_leaving``) it stays.
+back after all that was sent before. If a client names the queue meanwhile (that resets ``Queue.is_leaving``) it stays.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class InProcessClient:
         """Do nothing: there is no socket that could be idle."""
 
     def close(self, after_flush: bool = True) -> None:
-        """Fail all waiting callers: the engine hangs up."""
+        """Fail all waiting callers: the engine disconnects."""
         error = refusal(f"The broker ended what {self.peer} had begun")
         for each in self.awaited():
             if not each.done():

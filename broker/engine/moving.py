@@ -15,7 +15,7 @@ from tandemmq.store.records.acknowledgements import AckType
 
 
 class Moving(Part):
-    """Carries out Move: one operation of the store adds the message there and removes it here."""
+    """Carries out Move: one operation of the store adds the message to the target and removes it from its queue."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, sender: Sender, acknowledger: Acknowledger) -> None:
         super().__init__(shared)

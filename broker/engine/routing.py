@@ -331,7 +331,7 @@ class Router(Part):
     def _remember(self, client: Client, destination: Destination) -> None:
         """Remember that the client may send there."""
         if not client.is_there:
-            return  # its messages may go on when it is gone, and nothing would remove this
+            return  # its messages may continue when it is gone, and nothing would remove this
         holder = client.holder
         is_counted = not client.is_acting  # an acting client is dropped when its work is done, and does not end
         is_full = holder.by_kind[Kind.STATE] > holder.memory.held_max

@@ -97,7 +97,7 @@ class _Request:
 
 class Scheduler:
     """Keeps scheduled messages, and sends them when they are due. ``owner`` is the id of the queue PENDING in the
-    store, ``count`` the number of its messages at promotion, ``epoch`` makes ids unique for ever."""
+    store, ``count`` the number of its messages at promotion, ``epoch`` makes ids unique forever."""
 
     def __init__(
         self,
@@ -478,4 +478,4 @@ def _time(name: str, value: object) -> int | None:
 
 
 _DIGITS_MAX = 19
-_LAST_KEY: OrderKey = 1 << 96  # behind every order key
+_LAST_KEY: OrderKey = 1 << 96  # after every order key

@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: Time of each turn for all work of a loop together, and for one work while others wait; and one step more at most.
 TURN_SECONDS = 0.0005
 SLICE_SECONDS = 0.0005
-#: Work that took this long is long work, and has its turn behind all that is not.
+#: Work that took this long is long work, and has its turn after all that is not.
 LONG_SECONDS = 0.01
 
 

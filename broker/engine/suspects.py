@@ -162,7 +162,7 @@ class Suspects(Part):
             if queue.consumers and not self._is_one_out(queue):
                 self._release(queue, entries.popleft())
             if entries:
-                self._waiting[queue] = entries  # behind the others
+                self._waiting[queue] = entries  # after the others
         for queue in list(islice(self._out, QUEUES_AT_ONCE)):
             if queue not in self._waiting:
                 self._is_one_out(queue)

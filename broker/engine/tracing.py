@@ -2,10 +2,10 @@
 
     publish    from SEND until the message is visible in its destination         a child of the producer's span
       store    of a persistent one: the wait for the disk
-      deliver  from visible until a consumer gets it, for each of them
+      deliver  from visible until a consumer gets it; one for each consumer
 
 The producer's span is the W3C context in the message, ``traceparent`` and ``tracestate``, which consumers get
-unchanged. A message without a context begins a trace of its own, for a part of them.
+unchanged. A part of the messages without a context begins a new trace.
 """
 
 from __future__ import annotations

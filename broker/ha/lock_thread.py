@@ -1,7 +1,7 @@
 """The thread that alone touches the lock: it polls, keeps alive, announces and releases.
 
-A volume or a database that hangs holds up this thread and nothing else; an event loop that is busy does not hold up a
-keep-alive. Requests are answered by futures; what the thread notices itself is reported on the loop.
+A volume or a database that hangs blocks only this thread, and a busy event loop does not delay a keep-alive. Futures
+return the results of requests. What the thread detects by itself, it reports on the loop.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class LockThread:
         self._call_soon = call_soon
         self._threads = threads
         self._stop_waiting = threads.event()
-        self._asked_at: float | None = None
+        self._sent_at: float | None = None
         self._requests = threads.inbox()
         self._is_ours = False
         self._keep_alive_at = 0.0
-        self._looked_at = float("-inf")
+        self._holder_read_at = float("-inf")
         self._announcement: tuple[int, str | None] | None = None
-        self._silence = ""
+        self._logged_reason = ""
         self._on_lost: Callable[[LockLost], None] = lambda reason: None
         self._thread = threads.thread(self._run, "tandemmq-lock")
         self._thread.start()
@@ -74,19 +74,20 @@ class LockThread:
     def acquire(self, hands_off_seconds: float, on_lost: Callable[[LockLost], None]) -> Future[bool]:
         """Wait for the lock. True: it is ours, and kept alive from now on. False: ``stop_waiting`` was called.
 
-        For ``hands_off_seconds`` the lock is left to others, unless one takes it before. Raises what the locker raises
-        at its first poll. ``on_lost`` is called on the loop when a lock taken by this call is lost.
+        During the first ``hands_off_seconds`` this broker does not try to take the lock, unless another one has taken
+        it. Raises what the locker raises at its first poll. ``on_lost`` is called on the loop when a lock taken by this
+        call is lost.
         """
         self._stop_waiting.clear()
-        return self._ask(lambda: self._acquire(hands_off_seconds, on_lost))
+        return self._request(lambda: self._acquire(hands_off_seconds, on_lost))
 
     def stop_waiting(self) -> None:
         """Make a waiting ``acquire`` return. It may have succeeded meanwhile."""
         self._stop_waiting.set()
 
     def announce(self, epoch: int, admin: str | None) -> None:
-        """Write our epoch and admin URL into the lock, now or as soon as it answers."""
-        self._ask(lambda: self._announce(epoch, admin))
+        """Write our epoch and admin URL into the lock, as soon as the lock answers."""
+        self._request(lambda: self._announce(epoch, admin))
 
     @property
     def is_ours(self) -> bool:
@@ -94,22 +95,22 @@ class LockThread:
         return self._is_ours
 
     def seen_alive(self) -> float:
-        """Return when, on the monotonic clock, the unanswered request to the lock was sent; without one, the present
-        time."""
-        asked_at = self._asked_at
-        return self._threads.monotonic() if asked_at is None else asked_at
+        """Return the monotonic time at which the request to the lock that is still open was sent; if none is open, the
+        present time."""
+        sent_at = self._sent_at
+        return self._threads.monotonic() if sent_at is None else sent_at
 
     def release(self) -> Future[None]:
         """Release the lock; it is no longer kept alive."""
         self._stop_waiting.set()
-        return self._ask(self._release)
+        return self._request(self._release)
 
     def end(self) -> None:
         """Release the lock, and end the thread after that."""
         self.release()
         self._requests.put(None)
 
-    def _ask(self, function: Callable[[], Any]) -> Future[Any]:
+    def _request(self, function: Callable[[], Any]) -> Future[Any]:
         answer: Future[Any] = Future()
         self._requests.put(_Request(function, answer))
         return answer
@@ -122,21 +123,21 @@ class LockThread:
                 request = self._requests.get(timeout=self._patience())
             except Empty:
                 if self._patience() == 0.0:
-                    self._asked_at = self._threads.monotonic()
+                    self._sent_at = self._threads.monotonic()
                     self._keep_alive_or_lose()
-                    self._asked_at = None
+                    self._sent_at = None
                 continue
             if request is None:
                 return
             if not request.answer.set_running_or_notify_cancel():
                 continue
-            self._asked_at = self._threads.monotonic()
+            self._sent_at = self._threads.monotonic()
             try:
                 request.answer.set_result(request.function())
             except BaseException as error:
                 request.answer.set_exception(error)
             finally:
-                self._asked_at = None
+                self._sent_at = None
 
     def _patience(self) -> float | None:
         """Return the seconds until the next keep-alive; None: none is due."""
@@ -149,21 +150,21 @@ class LockThread:
         clock = self._locker.clock
         between_polls = _BetweenPolls(self, self._stop_waiting)
         until = clock.now() + hands_off_seconds
-        while clock.now() < until and self._look() is None:
+        while clock.now() < until and self._report_holder() is None:
             if clock.wait(between_polls, HANDS_OFF_INTERVAL_SECONDS):
                 return False
-        self._looked_at = float("-inf")
-        self._is_ours = self._locker.acquire(between_polls, self._look_sometimes)
+        self._holder_read_at = float("-inf")
+        self._is_ours = self._locker.acquire(between_polls, self._report_holder_if_due)
         self._keep_alive_at = clock.now() + self._locker.settings.lock_keep_alive_period_seconds
         return self._is_ours
 
-    def _look_sometimes(self) -> None:
-        if self._locker.clock.now() - self._looked_at >= HOLDER_INTERVAL_SECONDS:
-            self._look()
+    def _report_holder_if_due(self) -> None:
+        if self._locker.clock.now() - self._holder_read_at >= HOLDER_INTERVAL_SECONDS:
+            self._report_holder()
 
-    def _look(self) -> Holder | None:
+    def _report_holder(self) -> Holder | None:
         """Return the holder of the lock, and report it on the loop."""
-        self._looked_at = self._locker.clock.now()
+        self._holder_read_at = self._locker.clock.now()
         try:
             holder, waiters = self._locker.holder(), self._locker.waiters()
             silent_seconds = self._locker.silence_seconds()
@@ -181,17 +182,18 @@ class LockThread:
             self._lost(LockLost(f"{self._locker.where}: its keep-alive fails: {error!r}"))
 
     def _keep_alive(self) -> None:
-        """Keep the lock alive. Unknown is not lost: the proof grows old, and the store stops when it has expired."""
+        """Keep the lock alive. If the lock does not answer, it is not lost yet: the store stops when the proof has
+        expired."""
         period = self._locker.settings.lock_keep_alive_period_seconds
         self._keep_alive_at = self._locker.clock.now() + period
         try:
             is_ours = self._locker.keep_alive()
-            self._silence = ""
+            self._logged_reason = ""
             if is_ours and self._announcement is not None:
                 self._announce(*self._announcement)
         except (LockUnavailable, LockRefused) as reason:
-            if str(reason) != self._silence:
-                self._silence = str(reason)
+            if str(reason) != self._logged_reason:
+                self._logged_reason = str(reason)
                 log.warning("%s", reason, extra=log_events.LOCK_SILENT)
             return
         except LockLost as reason:
@@ -200,7 +202,7 @@ class LockThread:
         if not is_ours:
             self._lost(LockLost(f"{self._locker.where} is not ours any more"))
             return
-        self._look_sometimes()
+        self._report_holder_if_due()
 
     def _announce(self, epoch: int, admin: str | None) -> None:
         self._announcement = epoch, admin
@@ -218,7 +220,7 @@ class LockThread:
         self._call_soon(partial(self._on_lost, reason))
 
     def _release(self) -> None:
-        self._is_ours, self._announcement, self._silence = False, None, ""
+        self._is_ours, self._announcement, self._logged_reason = False, None, ""
         self._locker.release()
 
 
@@ -235,8 +237,8 @@ class _BetweenPolls:
         return self._stop.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        self._thread._asked_at = None
+        self._thread._sent_at = None
         try:
             return self._stop.wait(timeout)
         finally:
-            self._thread._asked_at = self._thread._threads.monotonic()
+            self._thread._sent_at = self._thread._threads.monotonic()

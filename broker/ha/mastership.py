@@ -527,7 +527,7 @@ class Mastership:
             working.cancel()
 
     async def _in_time(self, wait: Wait, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
-        """Return whether the work was done, or failed, within the bound of this wait. After it a future goes on, a
+        """Return whether the work was done, or failed, within the bound of this wait. After it a future continues, a
         coroutine is cancelled."""
         working = asyncio.ensure_future(work)
         done, _ = await asyncio.wait([working], timeout=self._bounds[wait].seconds)
@@ -536,7 +536,7 @@ class Mastership:
         return bool(done)
 
     async def _unless_stopped(self, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
-        """Return whether the work was done, or failed, before a stop was requested. Otherwise a future goes on, a
+        """Return whether the work was done, or failed, before a stop was requested. Otherwise a future continues, a
         coroutine is cancelled."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.create_task(self._stop.wait(), name="stop")

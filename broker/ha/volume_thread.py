@@ -1,8 +1,8 @@
 """The thread on which one life of a broker makes calls that may hang in the volume: open, follow, promote, close.
 
-It can be left behind. Then the waiting code goes on, and when the hung call returns, this thread closes what it opened,
-and reports nothing. A life that is over has no proof of ownership (``is_over``), whatever the lock says later: a call
-that wakes up in it writes nothing that is shared.
+If a call hangs, the broker can leave this thread behind and continue. When the call returns, the thread closes its
+files and reports nothing. A life that is over (``is_over``) never has a proof of ownership again, even if the broker
+gets the lock later: a call of that life which wakes up writes nothing to shared files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Call:
-    """A call to make. ``close_by`` makes from its result the function that closes all that this life has open."""
+    """A call to make. ``close_by`` takes the result and returns the function that closes all open files of this
+    life."""
 
     function: Callable[[], Any]
     outcome: asyncio.Future[Any]
@@ -32,7 +33,7 @@ class _Call:
     seen_alive: Callable[[], float]
 
 
-def _nobody() -> float:
+def _no_signs() -> float:
     return -math.inf
 
 
@@ -52,7 +53,7 @@ class VolumeThread:
         self._is_left = False
         self._close: Callable[[], None] | None = None
         self._working_since: float | None = None
-        self._seen_alive_elsewhere: Callable[[], float] = _nobody
+        self._seen_alive_elsewhere: Callable[[], float] = _no_signs
         self._pulse: Pulse | None = None
         threads.thread(self._run, "tandemmq-life").start()
 
@@ -61,12 +62,12 @@ class VolumeThread:
         function: Callable[[], T],
         *,
         close_by: Callable[[T], Callable[[], None]] | None = None,
-        seen_alive: Callable[[], float] = _nobody,
+        seen_alive: Callable[[], float] = _no_signs,
     ) -> asyncio.Future[T]:
         """Run ``function`` after the earlier calls. Not after ``leave``.
 
-        With ``close_by`` the result owns from then on what is open here, and ``close_by(result)`` closes it.
-        ``seen_alive`` returns the signs of life of other threads that work for it.
+        ``close_by``: the result owns all open files of this life, and ``close_by(result)`` closes them. ``seen_alive``
+        returns the last sign of life of other threads that work for ``function``.
         """
         assert not self._is_left, "a life that was left does nothing more"
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -74,19 +75,19 @@ class VolumeThread:
         return outcome
 
     def halt(self) -> None:
-        """End this life: nothing that is shared is written any more. Returns at once."""
+        """End this life: it writes nothing to shared files any more. Returns at once."""
         self.is_over = True
 
     def leave(self) -> None:
-        """End this life, and close it after the call under way; ``has_ended`` is set then. Returns at once; may be
-        called again."""
+        """End this life, and close its files after the call in progress; then ``has_ended`` is set. Returns at once;
+        may be called again."""
         self.halt()
         if not self._is_left:
             self._is_left = True
             self._inbox.put(None)
 
     def seen_alive(self) -> float:
-        """Return when, on the monotonic clock, the last sign of life was seen; without work, the present time."""
+        """Return the monotonic time of the last sign of life; if there is no call in progress, the present time."""
         since, pulse = self._working_since, self._pulse
         if since is None or pulse is None:
             return self._threads.monotonic()
@@ -99,7 +100,7 @@ class VolumeThread:
         while (call := self._inbox.get()) is not None:
             if not self.is_over:
                 self._do(call)
-        self._seen_alive_elsewhere = _nobody
+        self._seen_alive_elsewhere = _no_signs
         self._working_since = self._threads.monotonic()
         if self._close is not None:
             try:

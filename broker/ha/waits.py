@@ -91,7 +91,7 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
     # Only the lock's own thread waits; it may have got a lock on a volume that hangs.
     Wait.POLL: Bound((Phase.STARTING, Phase.STANDBY), _UNWELL, Notices.OUTSIDE, seconds=LOCK_SILENCE_SECONDS_MAX),
     Wait.FOLLOW: Bound((Phase.STARTING, Phase.STANDBY), _GIVE_UP, Notices.LOOP, silence=(30.0, 30.0)),
-    # It reads what is stored, once: that ends, however much there is.
+    # A promotion reads the stored data once, so it ends after some time, whatever the amount.
     Wait.PROMOTE: Bound((Phase.PROMOTING,), _GIVE_UP, Notices.LOOP, silence=(30.0, 30.0)),
     Wait.BEGIN: Bound(
         (Phase.PROMOTING,),

@@ -50,7 +50,7 @@ class SentIdsOfClients:
 
 @dataclass(slots=True)
 class _Term:
-    """Parts that live as long as the broker is master. ``retaining`` is replaced if the engine hung up on it."""
+    """Parts that live as long as the broker is master. ``retaining`` is replaced if the engine disconnected it."""
 
     engine: Engine
     retaining: Retaining

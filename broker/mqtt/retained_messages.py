@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 BROKER: Final = Principal("mqtt", may_everything=True)
 #: The prefetch is no limit: only the limits of retained messages are.
 PREFETCH: Final = 1 << 31
-#: They use at most this part of the broker's memory: a quarter.
+#: Retained messages use at most this part of the broker's memory: a quarter.
 MEMORY_PARTS: Final = 4
 #: Interval of the checks for expired messages.
 EXPIRY_SECONDS: Final = 1.0
-#: Delay after the engine hung up.
+#: Delay after the engine disconnected.
 AGAIN_SECONDS: Final = 1.0
 _RETAINED: Final = "retained"
 #: Memory of a topic beside its message: its levels, and its place in their dictionaries.
@@ -56,7 +56,7 @@ class Retaining(InProcessClient):
 
     ``messages_max`` and ``bytes_max`` limit them, and a part of the broker's memory: one more is not kept. Messages
     that a former term kept stay, even above the limit. ``clock`` returns milliseconds since 1970. ``on_ended`` is
-    called when the engine hung up: a new object must then take its place, and call ``take_waiting``.
+    called when the engine disconnected: a new object must then take its place, and call ``take_waiting``.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Retaining(InProcessClient):
         log.error("retained messages cannot be read: %s", error.message, extra=log_events.MQTT_RETAINED_LOST)
 
     def close(self, after_flush: bool = True) -> None:
-        """End the session and restart it later: an operator hung up on it, or the broker had an internal error."""
+        """End the session and restart it later: an operator disconnected it, or the broker had an internal error."""
         self._is_subscribed = False
         if not self._is_over:
             self._loop.call_later(AGAIN_SECONDS, self._end_unasked)
@@ -378,10 +378,10 @@ class Retained:
         return gone
 
     def matching(self, topic_filter: str, now: int, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
-        """Yield the messages of the topics that match and come behind ``after``, in the order of topics, but for those
-        that had expired at ``now``, and for those newer than ``until`` (``number_of``). None: so many levels were
-        looked through that it is time for a pause; before the next one is fetched messages may come and go, and then
-        those of topics that were not passed yet are found as they are then."""
+        """Yield the messages of the matching topics after ``after``, in the order of topics, except for those that had
+        expired at ``now``, and for those newer than ``until`` (``number_of``). None: so many levels were looked through
+        that it is time for a pause; before the next one is fetched messages may come and go, and then those of topics
+        that were not passed yet are found as they are then."""
         words = topic_filter.split("/")
         has_rest = words[-1] == "#"
         if has_rest:

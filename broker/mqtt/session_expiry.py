@@ -289,7 +289,7 @@ class SessionExpiry:
             job = await self._jobs.get()
             try:
                 await job()
-            except Exception:  # the other jobs go on
+            except Exception:  # the other jobs continue
                 log.exception("the end of an MQTT session %s", ERROR_OF_BROKER)
 
     def _client(self, away: _Away, what: str) -> InProcessClient:

@@ -1,7 +1,7 @@
 """Figures of the broker for its MQTT clients, on topics below ``$SYS/broker/``, with the names that mosquitto uses.
 
-Nothing of it is stored. A subscriber gets the figures at once, as retained messages, and again at each interval, while
-a client subscribes to topics that begin with ``$SYS``. Reading them needs the rights of those topics.
+The figures are not stored. A subscriber to topics that begin with ``$SYS`` gets them at once, as retained messages, and
+again at each interval. Reading them needs the rights of those topics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PREFIX: Final = "$SYS"
 _BROKER: Final = f"{PREFIX}/broker/"
-#: Number of intervals after which a figure expires, for clients that are away.
+#: A figure for a client that is not connected expires after this number of intervals.
 _INTERVALS: Final = 2
 
 #: Figures of a whole broker: topics, and the keys of their values.
@@ -68,7 +68,7 @@ class SysTopics:
         self._clock = clock
         self._counts = counts
         self._counted: dict[str, int] = {}
-        self._is_asked = asyncio.Event()
+        self._is_requested = asyncio.Event()
         self._producer = broker_producer(f"ID:{name}-{engine.store.epoch}-sys")
         self._numbers = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
@@ -81,10 +81,11 @@ class SysTopics:
             self._task.cancel()
 
     def matching(self, topic_filter: str) -> Iterator[Message]:
-        """Yield figures as retained messages (``Hooks.retained``). Slow figures have their last values, or follow."""
+        """Yield figures as retained messages (``Hooks.retained``). Figures that take long to count have the last known
+        value, or are published later."""
         if not self._interval_ms or not topic_filter.startswith(PREFIX):
             return
-        self._is_asked.set()
+        self._is_requested.set()
         for topic, text in self._figures().items():
             if matches(topic_filter, topic):
                 yield self._message(topic, text)
@@ -118,10 +119,10 @@ class SysTopics:
     async def _run(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(self._is_asked.wait(), self._interval_ms / 1000)
+                await asyncio.wait_for(self._is_requested.wait(), self._interval_ms / 1000)
             except TimeoutError:
                 pass
-            self._is_asked.clear()
+            self._is_requested.clear()
             try:
                 await self._publish()
             except Exception:
@@ -129,19 +130,19 @@ class SysTopics:
 
     async def _publish(self) -> None:
         """Publish the figures to which a client subscribes."""
-        heard = []
+        subscribed = []
         topics = dict.fromkeys((*self._figures(), *(_BROKER + each for each in (*_COUNTED, _SUBSCRIPTIONS))))
         for topic in topics:
             if self._engine.is_listened_to(destination_of(topic), PREFIX):
-                heard.append(topic)
+                subscribed.append(topic)
             await asyncio.sleep(0)
-        if not heard:
+        if not subscribed:
             return
         await self._count()
         figures = self._figures()
         client = InProcessClient(self._engine, BROKER, f"mqtt-sys-{next(self._numbers)}", "MQTT: $SYS")
         try:
-            await client.do_all([Send(self._message(topic, figures[topic])) for topic in heard])
+            await client.do_all([Send(self._message(topic, figures[topic])) for topic in subscribed])
         finally:
             self._engine.closed(client)
 

@@ -1,7 +1,7 @@
 """The listening side: ports bound at start, open only while this broker is master.
 
 Promises: a port that cannot be had fails at start, with its address and the reason, on a standby too; between
-``bind`` and ``listen`` clients are refused at once, so that a failover URL goes on to the next broker;
+``bind`` and ``listen`` clients are refused at once, so that a failover URL continues to the next broker;
 ``close`` and ``abort`` end within a bound whatever the peers do, and the ports are bound again for the next time.
 Refuses to know who is master.
 """
@@ -351,7 +351,7 @@ class Server:
         """Stop listening, write what sessions have to say, and bind the ports again for the next term.
 
         A peer that has not taken its last bytes after ``seconds_max`` is cut off. Peers that have them are not waited
-        for: a peer that is slow to hang up delays no handover (``lingered`` waits).
+        for: a peer that is slow to disconnect delays no handover (``lingered`` waits).
         """
         self._stop_listening()
         closing = list(self._connections)
@@ -373,11 +373,11 @@ class Server:
         self._bind_again()
 
     async def lingered(self, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
-        """Wait until the peers of a ``close`` have hung up, too, or the time is over."""
+        """Wait until the peers of a ``close`` have disconnected, too, or the time is over."""
         await self._emptied(seconds_max)
 
     async def abort(self) -> None:
-        """Stop listening and hang up before this returns to the loop for the first time: nothing more is written.
+        """Stop listening and disconnect before this returns to the loop for the first time: nothing more is written.
 
         The engine is not called: the connection belongs to a term that is over.
         """

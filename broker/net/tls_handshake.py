@@ -218,7 +218,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._waiting += self._buffer[:nbytes]
         self._buffer = bytearray()
         if self._tls is not None and not is_in_line:
-            # Behind connections that sent little: its step is a long one.
+            # After connections that sent little: its step is a long one.
             self._turns.wait(self, has_spent=True)
 
     def go_on(self, until: float) -> None:
@@ -254,11 +254,11 @@ class Handshake(asyncio.BufferedProtocol):
 
 
 class Secured:
-    """Protocol of the loop's TLS, and the transport of ``above``: bytes that a peer sent before it hung up are carried
+    """Protocol of the loop's TLS, and transport of ``above``: bytes that a peer sent before it disconnected are carried
     out, as without TLS.
 
     The loop's TLS drops what it has not given away when its socket ends, and ends with it. So, while ``above`` wants
-    nothing, it is the socket that is not read: all that was read was given to ``above``, and the end comes behind it.
+    nothing, it is the socket that is not read: all that was read was given to ``above``, and the end comes after it.
     The end of the socket reaches ``above`` as the end of the peer's input (``eof_received``); ``connection_lost``
     follows when ``above`` closes, or at once if ``above`` does not keep the connection.
     """
@@ -277,7 +277,7 @@ class Secured:
         self._is_closed = False  # by ``above``
 
     def begin(self, tls: asyncio.Transport) -> None:
-        """Begin after the handshake. ConnectionResetError: the peer hung up and sent nothing."""
+        """Begin after the handshake. ConnectionResetError: the peer disconnected and sent nothing."""
         if self._is_lost and not self._early:
             raise ConnectionResetError("the peer hung up")
         self._tls = tls

@@ -42,13 +42,13 @@ class TransportLimits(NamedTuple):
     heart_beat_grace: float = 2.0
     # At least so much beyond one interval: no client, network and loop keep a beat of 10 ms.
     heart_beat_grace_seconds_min: float = 1.0
-    # Above the first the engine delivers nothing more, below the second it goes on.
+    # Above the first the engine delivers nothing more, below the second it continues.
     write_bytes_high: int = 256 * 1024
     write_bytes_low: int = 64 * 1024
     # A peer that does not read: the limit of receipts and errors while nothing is delivered, and of the time.
     unread_bytes_max: int = 64 * 1024 * 1024
     unread_seconds_max: float = 60.0
-    # Time for the last bytes to be read and the peer to hang up, once we did.
+    # Time for the last bytes to be read and the peer to disconnect, once we did.
     close_seconds_max: float = 5.0
     # Time for a peer that disconnected in order to close the socket itself (ActiveMQConnection's closeTimeout).
     hang_up_seconds_max: float = 15.0
@@ -61,7 +61,7 @@ DEFAULT_LIMITS: Final = TransportLimits()
 LONG_BYTES_MIN: Final = 512 * 1024
 # So much is written in one turn of the loop, plus the output of one connection. The kernel takes 1 to 5 ms for it.
 FLUSH_BYTES_MAX: Final = 1 << 20
-# A connection that has more to write than this comes behind those that have less.
+# A connection that has more to write than this comes after those that have less.
 SHORT_BYTES_MAX: Final = 64 * 1024
 # So much one connection may give the store to do between two of its reports, once up to twice as much when it begins to
 # give that much: commands of others wait behind it.
@@ -243,9 +243,9 @@ class Connection:
     _is_in_line: bool = field(default=False, init=False)  # for its turn
     # Bytes that the session has, of those that wait for a turn; it keeps all until the last is parsed.
     _fed_bytes: int = field(default=0, init=False)
-    _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, for ever
+    _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, forever
     _transport: asyncio.Transport | None = field(default=None, init=False)
-    _disconnect: Command | None = field(default=None, init=False)  # to carry out behind the input that was read
+    _disconnect: Command | None = field(default=None, init=False)  # to carry out after the input that was read
     has_hung_up: bool = field(default=False, init=False)
     _is_dirty: bool = field(default=False, init=False)
     _is_close_reported: bool = field(default=False, init=False)
@@ -292,7 +292,7 @@ class Connection:
             outbox.dirty.append(self)
 
     def close(self, after_flush: bool = True) -> None:
-        """Write what is waiting, then hang up; or hang up at once. The engine gets ``closed`` in a later turn."""
+        """Write what is waiting, then disconnect; or disconnect at once. The engine gets ``closed`` in a later turn."""
         if not after_flush:
             self.abort()
             return
@@ -326,7 +326,7 @@ class Connection:
         self._login_until = self._loop.time() + self._limits.login_seconds_max
 
     def await_hang_up(self) -> None:
-        """Wait for the peer to hang up; after ``hang_up_seconds_max`` this side does."""
+        """Wait for the peer to disconnect; after ``hang_up_seconds_max`` this side does."""
         if not self.is_closing and self._close_timer is None:
             self._close_timer = self._loop.call_later(self._limits.hang_up_seconds_max, self.abort)
 

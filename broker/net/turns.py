@@ -1,4 +1,4 @@
-"""The turns of the event loop, shared fairly by the connections that were sent more than fits into one.
+"""Fair use of the turns of the event loop by connections whose input does not fit into one turn.
 
 A connection parses its input for ``SLICE_SECONDS`` at most, and is read for ``READ_SECONDS``; all together do for
 ``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
@@ -29,7 +29,7 @@ SLICE_SECONDS: Final = 0.001
 TURN_SECONDS: Final = 0.003
 SPENT_SECONDS: Final = 0.0005
 # The loop reads a socket up to 32 times in a turn, as long as each read is full (libuv). A connection that has had this
-# time in a turn is read again in the next one. After a read of less than LONG_READ_BYTES the loop goes on by itself.
+# time in a turn is read again in the next one. After a read of less than LONG_READ_BYTES the loop continues by itself.
 READ_SECONDS: Final = 0.0005
 LONG_READ_BYTES: Final = 64 * 1024
 # A longer step is logged, at most once in TELL_SECONDS.
@@ -46,13 +46,13 @@ class Waiting(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Turns:
-    """Turns of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn;
-    every ``until`` is by it. ``turn_seconds``: for all connections together, of each turn."""
+    """Turns of the connections of one server. For the loop's thread. ``clock``: seconds; it also advances within a
+    turn, and every ``until`` is a time of it. ``turn_seconds``: time of each turn for all connections together."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
     turn_seconds: float = TURN_SECONDS
-    ends: float = field(default=0.0, init=False)  # of this turn's time; 0: none has begun
+    ends: float = field(default=0.0, init=False)  # end of this turn's time; 0: it has not begun
     _is_called: bool = field(default=False, init=False)
     _fresh: deque[Waiting] = field(default_factory=deque, init=False)
     _spent: deque[Waiting] = field(default_factory=deque, init=False)
@@ -67,7 +67,7 @@ class Turns:
         return len(self._fresh) + len(self._spent)
 
     def begin(self) -> float:
-        """Return until when the caller may go on in this turn, by the clock; 0: its time is used up."""
+        """Return the time of the clock until which the caller may work in this turn; 0: no time is left."""
         now = self.clock()
         if not self.ends:
             self.begin_turn(now)
@@ -77,7 +77,7 @@ class Turns:
         return self.ends if now < self.ends else 0.0
 
     def begin_turn(self, now: float) -> None:
-        """Begin the time of this turn, while ``ends`` is 0; the clock shows ``now``."""
+        """Begin the time of this turn; ``now``: the time of the clock. Only while ``ends`` is 0."""
         self.ends = now + self.turn_seconds
         self.began = self._loop.time()
         self._call()
@@ -144,5 +144,6 @@ class Turns:
             self._loop.call_soon(self._give_way)
 
     def _give_way(self) -> None:
-        """Request the next turn behind what the ready reports of the store request: writing their receipts."""
+        """Schedule the next turn. At this moment the reports of the store have already scheduled the writing of their
+        receipts, which therefore comes first."""
         self._loop.call_soon(self._next)

@@ -2,7 +2,7 @@
 of the memory (broker.core.memory).
 
 Beyond that only the connection that began first is read, for a while; the others wait until its frame is whole or it is
-hung up on. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
+disconnected. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
 
 A connection that has less than LONG_BYTES_MIN of a frame is still read, until all frames together exceed what is left
 by 1 / LITTLE_PART of the memory. Most frames are short: a peer that stops within a long frame must not delay them.
@@ -21,7 +21,7 @@ COUNTED_BYTES_MIN = 4 * 1024
 #: Less is a little: a socket gives as much at once.
 LONG_BYTES_MIN = 64 * 1024
 LITTLE_PART = 8
-#: So long others wait for one frame.
+#: Longest time for which other connections wait for one frame.
 FRAME_SECONDS_MAX = 10.0
 
 

@@ -5,7 +5,7 @@
 Promises: the Connection may rely on it as on a socket: nothing more is read while it does not want to, it learns when
 the peer does not read, output that is not written yet is counted, ``abort`` ends it at once. Many frames in one piece
 are read in turns with all others (``broker.net.turns``). Nothing is kept of a message that is not whole.
-Refuses to know a session's output, but for the places where its messages begin
+Refuses to know a session's output, except for the places where its messages begin
 (``broker.protocols.websocket.messages``).
 """
 
@@ -103,7 +103,7 @@ class WebSocket(asyncio.Protocol):
     _is_over: bool = field(default=False, init=False)  # nothing is to come, from either side
     _has_failed: bool = field(default=False, init=False)  # the peer's input is not parsed any more
     _is_closing: bool = field(default=False, init=False)  # our Close was sent
-    _has_ended: bool = field(default=False, init=False)  # the peer's Close came, or it hung up
+    _has_ended: bool = field(default=False, init=False)  # the peer's Close came, or it disconnected
     _end: tuple[int, str] = field(default=(CloseCode.NORMAL, ""), init=False)
     _is_wanted: bool = field(default=True, init=False)  # to be read, by the connection
     _is_read: bool = field(default=True, init=False)
@@ -406,7 +406,7 @@ class WebSocket(asyncio.Protocol):
         return False
 
     def close(self) -> None:
-        """Send our Close behind what was written. The socket ends when the peer answers, or by ``abort``."""
+        """Send our Close after what was written. The socket ends when the peer answers, or by ``abort``."""
         below = self._below
         if below is None:
             return

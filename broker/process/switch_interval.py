@@ -1,9 +1,9 @@
-"""Time that a thread waits for the interpreter after a system call while another thread has it. Only for the loop's
-thread.
+"""The switch interval: the time for which a thread waits for the interpreter while another thread uses it. Only for the
+loop's thread.
 
-While work is under way that others must not wait for, the interval is short: the loop and the storage thread wait for
-the interpreter some ten times for each receipt, and a working thread has it nearly always. Otherwise it is longer
-(broker/run.py), as each change of the thread takes time.
+For each receipt, the loop and the storage thread wait for the interpreter about ten times. While another thread does
+long work, it uses the interpreter nearly all the time, so the interval is made short. Otherwise it is longer
+(broker/run.py), because each change of threads takes time.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import sys
 
 SHORT_SECONDS = 0.0001
 
-_under_way = 0  # works that need the short interval
+_under_way = 0  # number of tasks that need the short interval
 _usual = 0.0  # the interval before the first of them
 
 
 def shorten() -> None:
-    """Make the interval short, until ``restore`` was called as often."""
+    """Make the interval short, until ``restore`` has been called as often as this function."""
     global _under_way, _usual
     if not _under_way:
         _usual = sys.getswitchinterval()
@@ -26,7 +26,7 @@ def shorten() -> None:
 
 
 def restore() -> None:
-    """End what ``shorten`` began."""
+    """Undo one call of ``shorten``."""
     global _under_way
     _under_way -= 1
     if not _under_way:

@@ -150,7 +150,7 @@ class JournalCopy:
         return None
 
     def end_tail(self) -> None:
-        """Remove all bytes and files behind the position; durable on return."""
+        """Remove all bytes and files after the position; durable on return."""
         _, file, end = self.position
         if file:
             self._close()
@@ -174,7 +174,7 @@ class JournalCopy:
         return common < final and final[0] in self._files.list()
 
     def begin(self, common: tuple[int, int], files: Collection[int], lacking: Collection[int]) -> None:
-        """Remove what the master does not have: what is behind ``common``, newest first, then files before it that are
+        """Remove what the master does not have: what is after ``common``, newest first, then files before it that are
         not among ``files``, oldest first. Durable on return; what was cut off is kept in ``quarantine/``. The files
         ``lacking`` come before anything else."""
         self._close()
@@ -186,7 +186,7 @@ class JournalCopy:
         for file in reversed(there):
             if file > common_file:
                 self._files.remove([file])  # prove: cut-newest-first-each-synced
-        if common_file in there:  # also a torn batch behind the position, which what comes may not cover
+        if common_file in there:  # also a torn batch after the position, which what comes may not cover
             self._cut(common_file, common_end)  # prove: nothing-stands-behind-the-common-point
         for file in there:
             if file <= common_file and file not in files:
@@ -333,7 +333,7 @@ class JournalCopy:
         self.lacking.discard(file)
 
     def _remove_skipped(self, file: int) -> None:
-        """Remove a file without its end and the files behind it: a later reader would take it for damage."""
+        """Remove a file without its end and the files after it: a later reader would take it for damage."""
         self.sync()
         if file == self._file:
             self._close()

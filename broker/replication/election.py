@@ -128,7 +128,7 @@ class ElectionTimer:
         with self._guard:
             is_followed = self._follows == (link, message.epoch)
             is_granted = self._granted == (link.member.store, message.epoch)
-            if not (is_followed or is_granted):  # prove: alive-of-whom-we-follow
+            if not (is_followed or is_granted):  # prove: alive-of-the-followed-master
                 return False
             self._hold(message.milliseconds)
             return True

@@ -176,7 +176,7 @@ class Follower:
         return master is not None and master.link is link and master.epoch == epoch
 
     def bytes_came(self, link: Link, message: Bytes) -> None:
-        if self._is_of_master(link, message.epoch):  # prove: bytes-of-whom-we-follow
+        if self._is_of_master(link, message.epoch):  # prove: bytes-of-the-followed-master
             try:
                 self._copy.write(message.file, message.offset, message.data, message.end, message.length)
             except Gap as error:

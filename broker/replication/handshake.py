@@ -45,7 +45,7 @@ _DIALER: Final = b"dialer"
 _LISTENER: Final = b"listener"
 _DIALER_INTRODUCED: Final = b"dialer, introduced"
 _LISTENER_INTRODUCED: Final = b"listener, introduced"
-#: How an older version refuses CHALLENGE.
+#: Text with which an older version refuses CHALLENGE.
 FORMER_REFUSAL: Final = f"a message of type {CHALLENGE_TYPE},"
 
 

@@ -1,6 +1,6 @@
 """The end of a membership: the directory of a stopped node becomes that of a single broker.
 
-Nothing is converted: the promise file gets another name, and the journal counts as it stands. Records that the set had
+Nothing is converted: the promise file gets another name, and the journal counts as it is. Records that the set had
 not made final count here, too; records that only other nodes have do not. `Leaver.standing` reports both beforehand.
 """
 

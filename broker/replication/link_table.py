@@ -151,7 +151,7 @@ class LinkTable(ABC, Generic[L]):
         target.failures += 1
         shortest, longest = self._pauses
         pause = min(longest, shortest * 2.0 ** min(target.failures - 1, 30))
-        # Two that dial at the same time must not do so for ever.
+        # Two that dial at the same time must not do so forever.
         target.next_at = self._now() + pause * (0.5 + self._chance.random() / 2)
         if why != target.trouble:
             target.trouble = why

@@ -29,7 +29,7 @@ from tandemmq.store.records.headers import SetHeader
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS
 
-#: If `sync` does not wait for the master's disk, the disk is still synced this often, so that the final place advances.
+#: Interval between syncs of the master's disk if `sync` does not wait for the disk: the final place must advance.
 SYNC_SECONDS = 0.1
 #: Interval at which a follower asks its volume for the free bytes, and reports them to the master.
 FREE_SECONDS = 0.5

@@ -430,7 +430,7 @@ class FrameReader:
         self.bytes_max = bytes_max
         self._buffer = b""
         self._at = 0
-        self._parts: list[bytes] = []  # behind the buffer; joined to it when all needed bytes are there
+        self._parts: list[bytes] = []  # after the buffer; joined to it when all needed bytes are there
         self._long: memoryview | None = None  # an incomplete frame; ``_have`` bytes of it are there
         self._have = 0
         self._need = _PREFIX.size

@@ -33,12 +33,12 @@ class Link(Protocol):
 
     @property
     def is_ours(self) -> bool:
-        """Return whether this node dialed it: requests go out on it."""
+        """Return whether this node opened the link. A node sends its requests on such links."""
         ...
 
     def send(self, message: Message) -> None:
-        """Send a message. Any thread. Never blocks; ``unsent_bytes`` counts what waits, and the sender keeps the bound.
-        No effect when the link has ended."""
+        """Send a message. Any thread. Never blocks: the caller must bound ``unsent_bytes``. No effect when the link has
+        ended."""
         ...
 
     @property
@@ -76,8 +76,8 @@ class Listener(Protocol):
         ...
 
     def admits(self, hello: Hello, is_proved: bool) -> str | None:
-        """Return why this member is refused; None: it is not. ``is_proved``: it knows the token and completes a
-        handshake; otherwise its HELLO is unproved, and nothing is noted."""
+        """Return the reason to refuse this member; None: it is admitted. ``is_proved``: the member has proved that it
+        knows the token. Without a proof, its HELLO must not change any state."""
         ...
 
 
@@ -117,8 +117,8 @@ class Entry:
 
 
 class Directory(Protocol):
-    """Directory of the members. It serves as a list and an alarm, and decides nothing. Calls never block long; any
-    thread."""
+    """Directory of the members: it lists them and reports changes, and does not take part in decisions. Calls never
+    block long; any thread."""
 
     def start(self, on_change: Callable[[], None]) -> None:
         """Begin to watch. ``on_change`` is called, on any thread, after ``entries`` has changed; it must not block."""

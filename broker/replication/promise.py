@@ -231,7 +231,7 @@ class PromiseFile:
         if promise.node != node:
             # The directory identifies the store, whatever its host is called: its promises hold.
             origin, promise = Origin.RENAMED, replace(promise, node=node, was=promise.node)
-        if promise.is_met:  # prove: a-life-that-nobody-met-goes-on "promise.is_met" -> "True"
+        if promise.is_met:  # prove: an-unmet-life-goes-on "promise.is_met" -> "True"
             # Otherwise a refused, restored directory would only have to be started often enough.
             promise = replace(promise, life=self._next(promise.life), is_met=False)  # prove: a-start-is-a-life
         return promise, origin

@@ -2,8 +2,9 @@
 gives copies to other members (docs/formats/replication.md, "Repair in place").
 
 The scrubber's thread finds damage, requests copies, and syncs. Each write happens on the replica's thread, which also
-cuts and follows. One batch at a time is requested, from one member after the other. Sender and receiver each compare
-the batch with its checksum, and the batch belongs to the history that both have.
+truncates files and writes what the leader sends. The node requests one batch at a time, from one member after the
+other. Sender and receiver each compare the batch with its checksum, and check that it belongs to the history that both
+have.
 """
 
 # proofs: replication-repair
@@ -38,7 +39,7 @@ KNOWS_FETCH: Final = "scrub"
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _Request:
     """A request to one member, and its answer so far. The network's thread fills it."""
 
     message: Fetch
@@ -48,26 +49,28 @@ class _Asked:
 
 
 class MemberCopies:
+    """Copies of batches in the journals of other members: requests them, and answers the requests of others."""
+
     def __init__(self, state: NodeState, links: Links, known: Known) -> None:
         self._state = state
         self._links = links
         self._known = known
         self._number = 0
-        self._asked: _Asked | None = None
-        self._came = state.threads.event()
+        self._request: _Request | None = None
+        self._changed = state.threads.event()
         self._is_ended = False
         self.without: set[str] = set()  # members asked in the last ``fetch`` that have no such file
 
     def end(self) -> None:
         """Stop all requests. Any thread; takes effect at once."""
         self._is_ended = True
-        self._came.set()
+        self._changed.set()
 
     # ---- the scrubber's thread
 
     def fetch(self, file: int, offset: int, lineage: Lineage) -> tuple[bytes, str] | None:
         """Return the batch at ``offset`` of ``file`` from another member, and the member's name; None: no member that
-        answers has a sound one. ``lineage``: of the own journal."""
+        answers has a batch that verifies. ``lineage``: of the own journal."""
         set_id = self._state.set
         self.without = set()
         if set_id is None:
@@ -79,41 +82,41 @@ class MemberCopies:
             if heard is None or KNOWS_FETCH not in heard[0]:
                 continue  # an older version, which would end the link
             self._number += 1
-            batch = self._ask(link, Fetch(self._number, set_id, lineage, file, offset))
+            batch = self._request_batch(link, Fetch(self._number, set_id, lineage, file, offset))
             if is_sound_batch(batch):  # prove: repair-is-verified
                 return batch, link.member.node
         return None
 
-    def _ask(self, link: Link, message: Fetch) -> bytes:
-        asked = self._asked = _Asked(message, link)
+    def _request_batch(self, link: Link, message: Fetch) -> bytes:
+        request = self._request = _Request(message, link)
         link.send(message)
         had = -1
-        while not asked.is_answered and had < len(asked.batch):
-            had = len(asked.batch)
-            self._came.clear()
-            if not asked.is_answered and not self._is_ended:
-                self._came.wait(SILENCE_SECONDS)
-        self._asked = None
-        return bytes(asked.batch)
+        while not request.is_answered and had < len(request.batch):
+            had = len(request.batch)
+            self._changed.clear()
+            if not request.is_answered and not self._is_ended:
+                self._changed.wait(SILENCE_SECONDS)
+        self._request = None
+        return bytes(request.batch)
 
     # ---- the network's thread
 
-    def came(self, link: Link, piece: Piece) -> None:
+    def add_piece(self, link: Link, piece: Piece) -> None:
         """Add a piece of a batch, or note that the member has none."""
-        asked = self._asked
-        if asked is None or asked.link is not link or asked.message.id != piece.id:
+        request = self._request
+        if request is None or request.link is not link or request.message.id != piece.id:
             return
         if not piece.length and piece.end:
             self.without.add(link.member.store)
-        if piece.length and piece.offset == asked.message.offset + len(asked.batch):
-            asked.batch += piece.data
-        asked.is_answered = not piece.length or bool(piece.end)
-        self._came.set()
+        if piece.length and piece.offset == request.message.offset + len(request.batch):
+            request.batch += piece.data
+        request.is_answered = not piece.length or bool(piece.end)
+        self._changed.set()
 
     # ---- the replica's thread
 
     def answer(self, link: Link, message: Fetch) -> None:
-        """Answer another node that has damage at this place."""
+        """Answer the request of another node, whose own copy is damaged at this place."""
         batch = self._sound(message)
         if batch is None:
             is_gone = not self._state.files.exists(message.file)
@@ -166,8 +169,8 @@ class OwnCopy:
 
     @property
     def below(self) -> int:
-        """File below which no file is cut: final files are not cut, and no node cuts the files of the leader or of an
-        elected node."""
+        """No file below this one is truncated: final files are never truncated, and no node truncates the files of the
+        leader or of an elected node."""
         # prove: only-final-files-are-scrubbed "self._follower.final[0]" -> "1 << 31"
         return self._follower.final[0] if self._state.term is None else self._state.position.file
 
@@ -197,8 +200,8 @@ class OwnCopy:
         return self._fetch(file, start, stop, lineage, write)
 
     def _leave_if_given_up(self) -> bool:
-        """On the replica's thread. A file that the master has given up cannot be repaired; when this node begins to
-        follow anew, it removes what the master does not have."""
+        """Leave the master if it has given up the damaged file, so that no repair is possible: when this node follows
+        again, it removes the files that the master does not have. On the replica's thread."""
         master = self._follower.master
         if master is None or master.link.member.store not in self._copies.without:
             return False
@@ -206,7 +209,7 @@ class OwnCopy:
         return True
 
     def restore(self, file: int, end: int) -> Sequence[Repaired]:
-        """Restore a file under another name until it is complete: a part of a file is never taken for the file."""
+        """Restore a file. It has another name until it is complete, so an incomplete file is never used."""
         disk, path, lineage = self.files.disk, self.files.path(file) + RESTORED_SUFFIX, self._state.lineage
         unlink_if_there(disk, path)
         try:
@@ -239,7 +242,7 @@ class OwnCopy:
         return Repaired(start, at, batches, node)
 
     def _publish(self, path: str, file: int, end: int, lineage: Lineage) -> bool:
-        """On the replica's thread: give a restored file its name, durably, unless another file has it."""
+        """Give a restored file its name, durably, unless another file has it. On the replica's thread."""
         if not self._is_sealed_history(file, end, lineage):
             return False
         try:
@@ -250,7 +253,8 @@ class OwnCopy:
         return True
 
     def _is_sealed_history(self, file: int, end: int, lineage: Lineage) -> bool:
-        """Return whether all up to there is unchanged since ``lineage`` was sent, and is before the open tail."""
+        """Return whether the history up to ``end`` of ``file`` has not changed since ``lineage`` was sent, and the file
+        is not the one that is being written."""
         state = self._state
         common = common_point(state.lineage, lineage)
         if common is None or (file, end) > common:  # prove: repair-of-what-was-not-cut
@@ -258,8 +262,8 @@ class OwnCopy:
         return file < state.position.file  # prove: open-tail-is-not-repaired
 
     def write(self, fd: int, file: int, offset: int, batch: bytes, lineage: Lineage) -> bool:
-        """On the replica's thread: write a batch without a sync, and return whether it was written. ``lineage``: of the
-        own journal when it was sent."""
+        """Write a batch without a sync, and return whether it was written. ``lineage``: of the own journal when the
+        batch was requested. On the replica's thread."""
         if not self._is_sealed_history(file, offset + len(batch), lineage):
             return False
         if not has_name(self.files.disk, fd, self.files.path(file)):  # prove: repair-under-the-journals-name

@@ -317,7 +317,7 @@ class Replica:
             if term is not None and message.epoch == term.epoch:  # prove: have-of-this-epoch
                 term.have(link, message)
         elif isinstance(message, Piece):
-            self._copies.came(link, message)
+            self._copies.add_piece(link, message)
         else:
             self._inbox.put((link, message))
 
@@ -457,6 +457,6 @@ class Replica:
 
     def _begin(self, link: Link, message: Begin) -> None:
         is_free = self.state.term is None and self._follower.master is None and not self.candidate.is_asking
-        # prove: follows-nobody-while-paused " and self._now() >= self._paused_until"
+        # prove: follows-none-while-paused " and self._now() >= self._paused_until"
         if is_free and self._now() >= self._paused_until:
             self._follower.begin(link, message)

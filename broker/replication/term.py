@@ -134,7 +134,7 @@ class Term:
             stream.link.send(message)
 
     def lag(self, place: Place) -> int:
-        """Return the bytes of the journal behind ``place``, at most: of a file whose end is unknown, all bytes
+        """Return the bytes of the journal after ``place``, at most: of a file whose end is unknown, all bytes
         count."""
         file, end = place
         last, written = self.marks.written
@@ -201,7 +201,7 @@ class Term:
 
     def _still_there(self, common: Place, acknowledged: Place) -> Place:
         """Return the last place up to ``acknowledged`` that this journal still has. Files that the state does not need
-        are given up: a follower that removed them lacks nothing. NOWHERE: all behind ``common`` was given up."""
+        are given up: a follower that removed them lacks nothing. NOWHERE: all after ``common`` was given up."""
         for file in reversed(self.files.list()):
             if common[0] <= file <= acknowledged[0]:
                 try:

@@ -113,7 +113,7 @@ class _Threads:
 
     def start(self) -> None:
         while self.busy < self.count and (one := self._next()) is not None:
-            if not one.is_wanted():  # prove: what-nobody-waits-for-is-dropped
+            if not one.is_wanted():  # prove: abandoned-check-is-dropped
                 one.then(None)
                 continue
             future = asyncio.get_running_loop().run_in_executor(self.pool, one.work)

@@ -139,7 +139,7 @@ class Logins:
         is_anonymous = user is None or user == anonymous.principal.name
         if is_anonymous or (self.users_file is None and self.directory is None):
             if not (anonymous.is_local or anonymous.is_remote):
-                raise unknown_user(user)  # prove: nobody-acts-without-a-name "raise unknown_user(user)" -> "pass"
+                raise unknown_user(user)  # prove: a-user-needs-a-name "raise unknown_user(user)" -> "pass"
             return anonymous.principal
         assert user is not None, "it is not for an anonymous client"
         found = self._users.by_name.get(user)

@@ -50,10 +50,10 @@ class TlsPlan:
 
 
 class Tls:
-    """TLS of one connector. ``context`` is for ``loop.create_server``; call ``look`` now and then."""
+    """TLS of one connector. ``context`` is for ``loop.create_server``; call ``look`` at intervals."""
 
     def __init__(self, plan: TlsPlan, clock: Callable[[], float] = time.time) -> None:
-        """Raise TlsError when a file is wrong. ``clock``: seconds since 1970, by which OpenSSL dates sessions."""
+        """Raise TlsError when a file is wrong. ``clock``: seconds since 1970, the clock that OpenSSL uses."""
         self._plan = plan
         self._clock = clock
         self._changed_at = 0
@@ -112,7 +112,7 @@ class Tls:
             log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
 
     def _demand_time_left(self) -> None:
-        """Refuse an expired certificate as replacement of a valid one. The certificates behind it in the file, which a
+        """Refuse an expired certificate as replacement of a valid one. The certificates after it in the file, which a
         client may not need, do not count. Raises TlsError."""
         expires, now = leaf_expiry(self._plan.certificate), self._clock()
         if expires is not None and expires <= now < (self._expires or 0):

@@ -16,9 +16,9 @@ def zk_password(table: ReplicationSettings) -> str:
     return _secret("zk_password", table.zk_password, table.zk_password_file)
 
 
-def _secret(key: str, said: str, path: str | None) -> str:
+def _secret(key: str, value: str, path: str | None) -> str:
     if path is None:
-        return said
+        return value
     try:
         with open(path, encoding="utf-8") as file:
             secret = file.readline().rstrip("\r\n")

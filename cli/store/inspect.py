@@ -66,7 +66,7 @@ def inspect(
     """Print the records of the journal in DIRECTORY, in order, with damaged places.
 
     Reads only, also beside a running broker. A journal file that is not a regular file (a link, a FIFO, ...) is skipped
-    and reported. Records that a deposed master wrote behind the end of a file are shown and marked.
+    and reported. Records that a deposed master wrote after the end of a file are shown and marked.
     """
     demand_names(directory)
     files = JournalFiles(directory)

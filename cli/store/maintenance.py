@@ -74,7 +74,7 @@ def check(directory: str, index_root: str | None, as_json: bool) -> None:
     sys.exit(0 if report.is_clean else 1)
 
 
-# A running broker answers at its end, at its own rate.
+# A running broker answers when the compaction is complete; the broker's settings limit the rate.
 ANSWER_SECONDS_MAX = 24 * 3600.0
 # No client is served meanwhile, so there is no rate limit.
 NO_RATE_LIMIT = 1 << 40
@@ -105,18 +105,18 @@ def compact(
 ) -> None:
     """Empty and remove each journal file in which more than a little is dead.
 
-    Live records are copied to the end and keep their order. On a DIRECTORY it takes the lock, as a master does; with
-    --admin the running master does it beside its work. It can be stopped and can crash at any time.
+    Live records are copied to the end and keep their order. With DIRECTORY, the command takes the lock, as a master
+    does. With --admin, the running master does the work while it serves. Stopping the command or a crash does no harm.
     """
     if (directory is None) == (admin is None):
         raise click.UsageError("a DIRECTORY that no broker holds, or --admin URL of the broker that does")
     if admin is not None:
-        report = _by_broker(admin, store)
+        report = _compact_by_broker(admin, store)
         after = report.disk_expected
     else:
         assert directory is not None, "one of the two was given"
         settings = None if config is None else load_settings(config)
-        report, after = _by_us(directory, settings, index_root, name)
+        report, after = _compact_here(directory, settings, index_root, name)
     if as_json:
         click.echo(json.dumps(report._asdict() | {"disk_after": after}))
     elif not report.files:
@@ -129,20 +129,20 @@ def compact(
         )
 
 
-def _by_broker(admin: str, store: str | None) -> CompactionReport:
+def _compact_by_broker(admin: str, store: str | None) -> CompactionReport:
     answer = call(admin, "store/compact", {"store": store}, method="POST", seconds_max=ANSWER_SECONDS_MAX)
     with answer_understood(admin):
         return CompactionReport(**answer | {"files": tuple(answer["files"])})
 
 
-def _by_us(
+def _compact_here(
     directory: str, settings: Settings | None, index_root: str | None, name: str | None
 ) -> tuple[CompactionReport, int]:
     """Compact in this process. Return the report, and the bytes of the journal afterwards."""
     files = JournalFiles(directory)
     options = _options(file_length(known_files(directory)), settings)
     root = index_root or (settings and settings.store.index_directory) or os.path.join(directory, "index")
-    # In the name of the broker with the freshest index: that index is then complete, and a start is quick.
+    # Use the name of the broker with the newest index, so that this index is complete and the broker starts quickly.
     broker = name or next((os.path.basename(path) for path in indexes_in(root)), OFFLINE)
     with (
         locked(directory, "store compact", settings, "stop it, or give --admin with its address") as has_proof,
@@ -163,7 +163,7 @@ def _by_us(
 
 
 def _options(length: int, settings: Settings | None) -> StoreSettings:
-    """Return the settings of the store: the broker's where they are known, but at full speed."""
+    """Return the settings of the store: those of the broker if they are known, but without a rate limit."""
     options = StoreSettings(compaction_rate=NO_RATE_LIMIT, journal_max_file_length=length)
     if settings is None:
         return options

@@ -20,7 +20,7 @@ from tandemmq.config.units import show_size
 
 NAME: Final = "login.config"
 BYTES_MAX: Final = 1 << 16
-#: Number behind all elements that an XML document may have.
+#: Number after all elements that an XML document may have.
 _FIRST: Final = XML_BYTES_MAX
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _TOKEN: Final = re.compile(

@@ -47,7 +47,7 @@ class Dialect:
     driver     SQLAlchemy's name of dialect and driver; our `extra` installs it
     now_ms     an expression: ms since 1970, UTC, when it is evaluated and not when the transaction began
     begin      opens a transaction that ROLLBACK ends
-    no_wait    behind a SELECT: lock the row, or fail at once
+    no_wait    after a SELECT: lock the row, or fail at once
     """
 
     driver: str
@@ -228,7 +228,7 @@ def _bound(engine: Engine, seconds: float) -> None:
     cannot be used any more.
 
     The server's own time limits do not help when the network, a proxy or the server's machine drops what is sent: libpq
-    then waits for ever. psycopg lets its caller wait, in steps; so the limit is kept here.
+    then waits forever. psycopg lets its caller wait, in steps; so the limit is kept here.
     """
     import psycopg
 

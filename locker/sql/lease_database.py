@@ -4,25 +4,25 @@
     TIME          when the lease ends, in ms since 1970 by the database's clock; NULL or past: free
     BROKER_NAME   its holder
 
-This is ActiveMQ's table ACTIVEMQ_LOCK, without an additional column. Our other values are in BROKER_NAME, too, so an
-ActiveMQ broker reads a foreign name there, and we read a plain name as ActiveMQ's:
+This is ActiveMQ's table ACTIVEMQ_LOCK, without an additional column. Our brokers write further values into BROKER_NAME.
+An ActiveMQ broker sees the name of another broker there; a name without these values belongs to an ActiveMQ broker:
 
     name|epoch|nonce|lease in ms|since in ms|pid|host|admin URL
 
-The nonce is new in each life of a lock: a broker that was master before the row had other holders does not find itself
-in it. Two brokers with one name are not both masters, either. The second is refused, once it has seen that the first is
-alive: its row changes. A row that does not change was left by a former life of ours; we wait until it ends.
+Each life of a lock has a new nonce. So a broker never takes a row for its own that another broker with the same name,
+or its own former life, has written. If the row has our name and changes, a live broker has the same name: ours is
+refused. If such a row does not change, a former life of ours has left it, and we wait until the lease ends.
 
 Unlike in ActiveMQ, only the database's clock decides when a lease ends, for all brokers; extending requires that the
 row is still ours *and* that it has not ended; and a broker that cannot extend knows by its own boot clock, read before
-the call, when it must stop. A failed call is no answer: the proof grows old.
+the call, when it must stop. A call that fails decides nothing: the proof expires if no later call succeeds.
 
 Two clocks can go wrong. A database's clock that is set forward ends leases early: two brokers believe that they are
-master, until the first one calls again or its proof ends; the journal's fence keeps the store safe. One that is set
-back would let a dead master keep its lease for as long; so a standby that saw a lease of our kind unchanged for its
-length, by its own boot clock, takes the row by compare-and-set.
+master, until the first one calls again or its proof ends; the journal's fence keeps the store safe. A clock that is set
+back would extend the lease of a dead master by the same time. So a standby measures with its own boot clock: if a lease
+of one of our brokers has not changed for its length, it takes the row by compare-and-set.
 
-Nothing here knows SQL: `LeaseTable` is the interface that a database must provide, each verb in one atomic step.
+This module contains no SQL: `LeaseTable` is the interface that a database must provide, each verb in one atomic step.
 """
 
 # proofs: lease
@@ -136,17 +136,17 @@ class LeaseTable(Protocol):
         ...
 
     def obtain(self, name: str, lease_ms: int) -> bool:
-        """Write `name`, until now + `lease_ms`, if the row is free now. False: it is not."""
+        """Write `name` and the end now + `lease_ms`, if the row is free now. False: it is not free."""
         ...
 
     def renew(self, name: str, lease_ms: int, known_as: Sequence[str]) -> bool:
-        """Write `name` likewise if the row names one of `known_as` and has not ended. False: it names another, or has
-        ended."""
+        """Write `name` and the new end, if the row names one of `known_as` and has not ended. False: it names another,
+        or has ended."""
         ...
 
     def take_over(self, name: str, lease_ms: int, seen: LeaseRow) -> bool:
-        """Write `name` likewise if the row's name and end are still as in `seen`, whatever the clock says. False: they
-        are not."""
+        """Write `name` and the new end, if name and end of the row are still as in `seen`, even if the lease has not
+        ended. False: they have changed."""
         ...
 
     def free(self, known_as: Sequence[str]) -> None:
@@ -191,9 +191,10 @@ def signature_of(holder: Holder, name: str, chance: random.Random, lease_ms: int
 
 logger = logging.getLogger(__name__)
 
-#: A row of ours that is unchanged for its lease and this part of it more, by our own clock, has expired.
+#: A lease of one of our brokers has expired if it did not change for its length and this fraction of it, by our own
+#: clock.
 SLACK: Final = 0.25
-#: A standby polls again after this at the earliest, also when a lease is about to end.
+#: Shortest pause between two polls of a standby, also when a lease is about to end.
 POLL_SECONDS_MIN: Final = 0.01
 #: Number of tries to release a lease.
 RELEASES_MAX: Final = 2
@@ -241,7 +242,7 @@ class LeaseDatabaseLocker(LeasedLocker):
         self._lease = settings
         self._open_table = open_table
         self._table = open_table()
-        self._asking: list[LeaseTable] = []
+        self._reader_tables: list[LeaseTable] = []
         self._wall_clock = wall_clock
         self._signature: Signature | None = None  # of this life; it may be in the row from the first try on
         self._known_as: tuple[str, ...] = ()  # signatures of ours that may be in the row, the newest last
@@ -255,7 +256,7 @@ class LeaseDatabaseLocker(LeasedLocker):
 
     @property
     def poll_seconds(self) -> float:
-        """Seconds between polls: short enough to lose little time, and ending when the lease last seen ends."""
+        """Seconds until the next poll: the configured interval, or less if the lease that was seen ends before."""
         return max(min(super().poll_seconds, self._remaining_seconds), POLL_SECONDS_MIN)
 
     # Taking it
@@ -265,13 +266,13 @@ class LeaseDatabaseLocker(LeasedLocker):
             return not self._is_lost
         self._remaining_seconds = math.inf
         row = self._read()
-        me = self._me(row)
+        me = self._own_text(row)
         known_at = self.clock.now()
         if row.name in self._known_as and not row.is_free:
-            taken = self._table.renew(me, self._lease_ms, self._known_as)  # a former try whose answer was lost
+            taken = self._table.renew(me, self._lease_ms, self._known_as)  # the answer to an earlier try was lost
         elif row.is_free:
             taken = self._table.obtain(me, self._lease_ms)
-        elif self._is_left(row):
+        elif self._is_abandoned(row):
             logger.warning("%s: %s has not extended its lease; the database's clock was set back", self.where, row.name)
             taken = self._table.take_over(me, self._lease_ms, row)
         else:
@@ -291,15 +292,16 @@ class LeaseDatabaseLocker(LeasedLocker):
         self._compare_clocks(row.now_ms / 1000, before, after)
         return row
 
-    def _me(self, row: LeaseRow) -> str:
-        """Return our signature, the same in every try of this life: an answer may be lost, and the row be ours."""
+    def _own_text(self, row: LeaseRow) -> str:
+        """Return our signature. It is the same in every try of this life: if the answer to a try was lost, we recognise
+        it in the row."""
         if self._signature is None:
             holder = replace(self.request.holder, since_ms=row.now_ms)
             self._signature = signature_of(holder, self._lease.lease_holder_id, self.request.random, self._lease_ms)
             self._holder, self._known_as = self._signature.holder, (self._signature.text,)
         return self._signature.text
 
-    def _is_left(self, row: LeaseRow) -> bool:
+    def _is_abandoned(self, row: LeaseRow) -> bool:
         """Return whether the lease was not extended in time, by our own clock. An ActiveMQ broker does not write the
         length of its leases."""
         signature = read_signature(row.name or "")
@@ -343,11 +345,11 @@ class LeaseDatabaseLocker(LeasedLocker):
         if known_as:
             self._free(known_as)
         self._table.close()
-        while self._asking:
-            self._asking.pop().close()
+        while self._reader_tables:
+            self._reader_tables.pop().close()
 
     def _free(self, known_as: tuple[str, ...]) -> None:
-        """Free the row, with one more try: a connection that was lost meanwhile shows at the first try."""
+        """Free the row. There is a second try, because the first one fails if the connection was lost meanwhile."""
         for tries_left in reversed(range(RELEASES_MAX)):
             try:
                 self._table.free(known_as)
@@ -363,13 +365,13 @@ class LeaseDatabaseLocker(LeasedLocker):
         mine = self._mine
         if mine is not None:
             return mine
-        table = self._asking.pop() if self._asking else self._open_table()
+        table = self._reader_tables.pop() if self._reader_tables else self._open_table()
         try:
             row = table.read()
         except LockError:
             table.close()
             raise
-        self._asking.append(table)
+        self._reader_tables.append(table)
         return holder_in(row)
 
     @property

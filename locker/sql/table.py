@@ -101,8 +101,8 @@ class Statements:
         inside = dict(values or {})
         create = _texts(inside.pop(_CREATE, None))
         inner = Options({f"statements.{key}": value for key, value in inside.items()})
-        table = _twice(options, inner, "lock_table_name") or TABLE
-        prefix = _twice(options, inner, "table_prefix") or ""
+        table = _from_either(options, inner, "lock_table_name") or TABLE
+        prefix = _from_either(options, inner, "table_prefix") or ""
         statements = cls(
             table=_checked("lock_table_name", prefix + table),
             id=_checked("id_column", inner.text("statements.id_column", "ID")),
@@ -133,7 +133,7 @@ class Statements:
         return f"{self.id} = 1"
 
 
-def _twice(options: Options, inner: Options, key: str) -> str | None:
+def _from_either(options: Options, inner: Options, key: str) -> str | None:
     """Return a key that may be in [locker] and in [locker.statements], but not with two values."""
     beside, inside = options.text(key), inner.text(f"statements.{key}")
     if beside is not None and inside is not None and beside != inside:
@@ -159,7 +159,8 @@ def _texts(values: object) -> tuple[str, ...]:
 
 
 class SqlLeaseTable:
-    """Row 1 of the table that `statements` names; made at its first reading if `may_create` and it is missing."""
+    """Row 1 of the table that `statements` names. If it is missing at the first reading, it is created if
+    `may_create`."""
 
     def __init__(self, database: Database, statements: Statements, may_create: bool) -> None:
         self.where = f"row 1 of {statements.table} in {database.where}"
@@ -176,7 +177,7 @@ class SqlLeaseTable:
                 raise
             row = None
         if row is None:
-            row = self._row_made()
+            row = self._create_row()
         return row
 
     def obtain(self, name: str, lease_ms: int) -> bool:
@@ -188,7 +189,7 @@ class SqlLeaseTable:
             row = self.read()
             if row.is_free or row.name not in known_as:  # prove: override-renews-own-live-lease
                 return False
-            return self._hits(override, name, _end_ms(row.now_ms, lease_ms), row.name)
+            return self._changes_one_row(override, name, _end_ms(row.now_ms, lease_ms), row.name)
         spec = self._sql
         return self._update(
             f"{spec.name} = :name, {spec.time} = {self._now} + :lease",
@@ -202,7 +203,7 @@ class SqlLeaseTable:
             return self._obtain(name, lease_ms, seen)
         return self._update(
             f"{self._sql.name} = :name, {self._sql.time} = {self._now} + :lease",
-            f"{self._sql.name} = :seen"  # prove: take-over-from-whom-was-seen "{self._sql.name} = :seen" -> "1 = 1"
+            f"{self._sql.name} = :seen"  # prove: take-over-from-the-holder-seen "{self._sql.name} = :seen" -> "1 = 1"
             f" AND {self._sql.time} = :ends",  # prove: take-over-what-stands " AND {self._sql.time} = :ends"
             {"name": name, "lease": lease_ms, "seen": seen.name, "ends": seen.ends_ms},
         )
@@ -211,7 +212,7 @@ class SqlLeaseTable:
         override = self._sql.overrides.get("lease_update_statement")
         if override is not None:
             for name in known_as:
-                self._hits(override, None, 0, name)
+                self._changes_one_row(override, None, 0, name)
             return
         self._update(f"{self._sql.name} = NULL, {self._sql.time} = 0", self._is_one_of(known_as), self._names(known_as))
 
@@ -225,7 +226,7 @@ class SqlLeaseTable:
     def _now(self) -> str:
         return ":now" if "current_date_time_statement" in self._sql.overrides else self._session.dialect.now_ms
 
-    def _asked_clock(self) -> int:
+    def _read_clock(self) -> int:
         override = self._sql.overrides.get("current_date_time_statement")
         sql = override.sql if override is not None else f"SELECT {self._now}"
         rows = self._session.execute(sql).rows
@@ -241,16 +242,16 @@ class SqlLeaseTable:
             return read_row(rows[0], rows[0][2]) if rows else None
         sql = f"SELECT {spec.name}, {spec.time} FROM {spec.table} WHERE {spec.the_row}" if owner is None else owner.sql
         rows = self._session.execute(sql).rows
-        return read_row(rows[0], self._asked_clock()) if rows else None
+        return read_row(rows[0], self._read_clock()) if rows else None
 
     def _obtain(self, name: str, lease_ms: int, seen: LeaseRow | None) -> bool:
         override = self._sql.overrides.get("lease_obtain_statement")
         if override is not None:
-            now = self._asked_clock()
-            # "Before now" means "ended"; before one more than the end that was seen means "ended, or not extended
-            # since".
+            now = self._read_clock()
+            # The statement compares the end of the lease with this limit. ``now``: the lease has ended. The end that
+            # was seen, plus one: the lease was not extended since.
             limit = now if seen is None or seen.ends_ms is None else seen.ends_ms + 1
-            return self._hits(override, name, _end_ms(now, lease_ms), limit)
+            return self._changes_one_row(override, name, _end_ms(now, lease_ms), limit)
         spec = self._sql
         return self._update(
             f"{spec.name} = :name, {spec.time} = {self._now} + :lease",
@@ -261,13 +262,13 @@ class SqlLeaseTable:
     def _update(self, changes: str, condition: str, parameters: dict[str, object]) -> bool:
         sql = f"UPDATE {self._sql.table} SET {changes} WHERE {self._sql.the_row} AND {condition}"
         if ":now" in sql:
-            now = self._asked_clock()
+            now = self._read_clock()
             parameters = {**parameters, "now": now}
             if "lease" in parameters:
                 parameters["lease"] = _end_ms(now, int(str(parameters["lease"]))) - now
         return self._session.execute(sql, parameters).count == 1  # prove: one-row-was-hit
 
-    def _hits(self, override: Override, *values: object) -> bool:
+    def _changes_one_row(self, override: Override, *values: object) -> bool:
         count = self._session.execute(override.sql, override.parameters(*values)).count
         return count == 1  # prove: override-hit-one-row
 
@@ -280,7 +281,7 @@ class SqlLeaseTable:
 
     # The table
 
-    def _row_made(self) -> LeaseRow:
+    def _create_row(self) -> LeaseRow:
         if not self._may_create:
             raise LockRefused(f"{self.where} is missing, and create_tables_on_startup is false")
         create_schema(self._session, self._sql)
@@ -292,15 +293,15 @@ class SqlLeaseTable:
 
 
 def _end_ms(now_ms: int, lease_ms: int) -> int:
-    """Return when a lease ends that begins now. A clock that shows whole seconds may be late by one: that second is
-    added, or the lease would end before the proof that rests on it."""
+    """Return the end of a lease that begins now. A clock that shows only whole seconds may be up to a second late, so
+    a second is added: otherwise the lease would end before the proof of ownership that depends on it."""
     hidden_ms = SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0  # prove: whole-seconds-hide-some "SECOND_MS - 1" -> "0"
     return now_ms + lease_ms + hidden_ms
 
 
 def create_schema(session: Session, statements: Statements) -> None:
-    """Make table and row. Errors because they already exist are ignored; the next statement shows whether all is there.
-    Raises LockUnavailable."""
+    """Create table and row. An error of a statement is ignored, because both may exist already; the next query shows
+    whether they do. Raises LockUnavailable."""
     for statement in statements.schema:
         try:
             session.execute(statement)

@@ -8,7 +8,7 @@ within the bounds of the servers (by default not under twice, nor over twenty ti
 stays first until its node goes: numbers only grow, and a node before ours can only vanish.
 
 Only a listing that contains our own node shows which nodes are before us: all numbers lower than ours were given before
-it was made, so a node that is not in that listing has gone, or is behind us.
+it was made, so a node that is not in that listing has gone, or is after us.
 
 Our node is the one that our session made (its ephemeralOwner), identified from then on by the transaction that made it
 (its czxid), and not by its name: a node that was deleted and made anew (a snapshot that was copied back by an export
@@ -22,7 +22,7 @@ reports our requests to the leader with its next answer to a PING, every half ti
 worst case it is cut off from the leader right after it has passed our write on. So a renewal is a `sync` and then the
 write, begun at t:
 
-1. The leader's answer to the sync comes to our server behind a PING that left the leader at t - half a tick or later.
+1. The leader's answer to the sync comes to our server after a PING that left the leader at t - half a tick or later.
 2. Our server answered that PING before it answered us, and so before it passed the write on, by the same connection:
    the leader has read it. It names all our requests before t - half a tick.
 3. So the leader counts from the last request that was answered before t - half a tick, or a later one; or from when we
@@ -33,7 +33,7 @@ write, begun at t:
 A session is two ticks or longer (minSessionTimeout), so half a tick is a quarter of it at most. MARGIN is for clocks
 that run unlike ours and a leader that is late with its PINGs. If renewals come in time, the last request is the renewal
 before, so until = t + session x (1 - 1/4 - MARGIN) - lock_keep_alive_period. A proof must outlast one more period and
-the renewal behind it (session / 8): that limits the period. Sessions end while a broker's host sleeps, and its proof is
+the renewal after it (session / 8): that limits the period. Sessions end while a broker's host sleeps, and its proof is
 older than that when it wakes up.
 """
 
@@ -200,7 +200,7 @@ class ZooKeeperLocker(LeasedLocker):
         return next((node for node in queue if self._nonce and f"-{self._nonce}-" in node), None)
 
     def _enter(self) -> None:
-        """Make our node, behind all others."""
+        """Make our node, after all others."""
         self._nonce = self._nonce or f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
         self._holder = replace(self.request.holder, epoch=None, since_ms=None)
         self._session.call(

@@ -56,7 +56,7 @@ class ZooKeeperSession:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the session ended, and its nodes with it, or cannot go on. It does not come back."""
+        """Return whether the session ended, and its nodes with it, or cannot continue. It does not come back."""
         return self._lost.is_set()
 
     @property

@@ -1,11 +1,12 @@
-"""Archive journals in a message lake: Parquet by date and destination, each closed file once, even if it is killed.
+"""Archive journals in a message lake: Parquet by date and destination; each closed file once, even if the job is
+killed.
 
     LAKE/messages   the table messages; ``date`` is the day on which the broker took the message
     LAKE/acks       the table acks, and
     LAKE/records    the table records: everything else about the fate of messages. ``date`` is the first day of
                     the journal file, since records carry no time
 
-Dates are UTC. ``pipeline.lake`` says why nothing comes twice; docs/pipeline.md what that is worth.
+Dates are UTC. ``pipeline.lake`` explains why no file is added twice; docs/pipeline.md has the guarantees.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class FilesLost(ValueError):
 
 
 # Path, size and time of a file
-_Look = tuple[str, int, int | None]
+_FileStamp = tuple[str, int, int | None]
 
 
 @dataclass(slots=True)
@@ -156,7 +157,7 @@ class Archive:
     is_lost_skipped: bool
     progress: Progress
     report: Callable[[str], object]
-    _known: set[_Look] = field(default_factory=set)  # files that need no check: the lake has their content
+    _known: set[_FileStamp] = field(default_factory=set)  # files that need no check: the lake has their content
 
     def __post_init__(self) -> None:
         self._stores = Stores(self.sources.paths, self.sources.access_in(self.spark))
@@ -166,7 +167,7 @@ class Archive:
         """List the sources once and add all new files. Raises FilesLost, and the errors of engine and volumes."""
         listings = self._stores.now()
         present = {store: self._wanted(listing) for store, listing in listings.items()}
-        self._seen.look(present)
+        self._seen.note_present(present)
         for group in groups(self._new(listings), lambda new: new.manifest.bytes, GROUP_BYTES):
             with scope(self.spark):
                 rows = self._add(group)
@@ -175,15 +176,15 @@ class Archive:
             self.report(f"added {len(group)} files, {size(total)}: {rows[MESSAGES]:,} messages, {rows[ACKS]:,} acks")
         lost = self._seen.lost(present)
         if lost:
-            told = _named(lost)
+            names = _named(lost)
             for store, files in lost.items():
                 self.progress.lost[store] += files
             if not self.is_lost_skipped:
                 raise FilesLost(
-                    f"journal files were deleted before they were archived: {told}. "
+                    f"journal files were deleted before they were archived: {names}. "
                     "What is there was added; --skip-lost goes on without them, archive_data_logs keeps them"
                 )
-            self.report(f"lost, and skipped: {told}")
+            self.report(f"lost, and skipped: {names}")
             self._seen.skip(lost)
 
     def _wanted(self, listing: Listing) -> list[int]:
@@ -218,13 +219,13 @@ class Archive:
             return None
         if look in self._known:
             return None
-        told = _manifest(file)
-        counted = (told.bytes, told.counted, told.counted_sha256, told.damaged)
-        new = New(file, told, Archived(file.store, file.file, *counted, modified))
+        manifest = _manifest(file)
+        counted = (manifest.bytes, manifest.counted, manifest.counted_sha256, manifest.damaged)
+        new = New(file, manifest, Archived(file.store, file.file, *counted, modified))
         if not self.lake.has(new.archived.identity):
             return new
         self._known.add(look)
-        self._seen.keep(file.store, file.file)
+        self._seen.note_archived(file.store, file.file)
         return None
 
     def _add(self, group: Sequence[New]) -> dict[str, int]:
@@ -238,7 +239,7 @@ class Archive:
         self._check(group, rows)
         self.lake.commit(files, rows)
         for new in group:
-            self._seen.keep(new.file.store, new.file.file)
+            self._seen.note_archived(new.file.store, new.file.file)
         return rows
 
     def _partitions(self, table: str) -> tuple[str, ...]:
@@ -264,7 +265,7 @@ class Archive:
         if self.lake.layout.destinations:
             return
         counted = sum(new.manifest.records for new in group)
-        # The end marker of a rotation stands behind the end: a reader sees the record, and it is not counted.
+        # The end marker of a rotation is after the end: a reader sees the record, and it is not counted.
         if not counted <= rows[RECORDS] <= counted + len(group):
             names = ", ".join(new.file.path for new in group)
             raise OSError(f"{rows[RECORDS]} records were read, and there are {counted}: {names}")
@@ -335,12 +336,14 @@ def _date(microseconds: Column) -> Column:
 
 
 def _missing(
-    spark: SparkSession, sources: Sources, lake: Lake, told: Mapping[str, Sequence[int]]
+    spark: SparkSession, sources: Sources, lake: Lake, reported: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
-    """Return files that no broker removed and that are neither in the sources nor in the lake, without ``told``."""
+    """Return files that no broker removed and that are neither in the sources nor in the lake, except those in
+    ``reported``."""
     missing = gaps.of_files(spark, sources.fixed(spark)).missing
     left = {
-        store: sorted(set(files) - lake.files_of(store) - set(told.get(store, ()))) for store, files in missing.items()
+        store: sorted(set(files) - lake.files_of(store) - set(reported.get(store, ())))
+        for store, files in missing.items()
     }
     return {store: files for store, files in left.items() if files}
 

@@ -2,7 +2,7 @@
 
 A message is there if the record that stored it took effect before the moment, and no record that removed it did. The
 moment is a place in the journal, which is exact, or a time. For a time, the journal is read up to the first clock
-behind it (clocks.shown); records between the last clock before it and that one count as done, and their number is
+after it (clocks.shown); records between the last clock before it and that one count as done, and their number is
 reported.
 """
 

@@ -27,8 +27,8 @@ def shown() -> Column:
 
 def clocked(records: DataFrame) -> DataFrame:
     """Return ``records`` with two more columns: ``clock_lo TIMESTAMP``, the greatest time shown at or before the
-    record, and ``clock_hi TIMESTAMP``, the first one shown behind it, both within its store and across files. The
-    record was written between the two. Null: no time is shown before it, or behind it.
+    record, and ``clock_hi TIMESTAMP``, the first one shown after it, both within its store and across files. The
+    record was written between the two. Null: no time is shown before it, or after it.
 
     Time does not go back: if a later clock shows less, for example of another master, the time stays until that clock
     has caught up. A message of a transaction was taken before it was written, so it bounds nothing that stands before
@@ -57,7 +57,7 @@ def _not_before(low: Column, high: Column) -> Column:
 
 
 def _carried(records: DataFrame) -> DataFrame:
-    """Return store, file, and in microseconds the greatest time before the file, and the first one behind it."""
+    """Return store, file, and in microseconds the greatest time before the file, and the first one after it."""
     time = F.unix_micros(shown())
     bound = F.when(F.col("transaction").isNull(), time)
     rows = (

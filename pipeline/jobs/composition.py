@@ -3,7 +3,7 @@
     records of each command + BATCH_HEADER + END_MARK + PADDING + DAMAGED = size of the file
 
 for each file; ``balance`` shows it. Records carry no time: the hour is that of the newest message stored before the
-record in its file, or of the first one behind if there is none before; null in a file without messages.
+record in its file, or of the first one after if there is none before; null in a file without messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BATCH_HEADER: Final = "BATCH_HEADER"
 END_MARK: Final = "END_MARK"
 PADDING: Final = "PADDING"
-DAMAGED: Final = "DAMAGED"  # also torn, and behind an end: all that does not count
+DAMAGED: Final = "DAMAGED"  # also torn, and after an end: all that does not count
 _NOT_WRITTEN: Final = (BATCH_HEADER, END_MARK, PADDING, DAMAGED)
 
 # A command with at least this share of the written bytes is named in the findings.
@@ -68,7 +68,7 @@ def _clock() -> Column:
     """The time shown around a record. A window per file: no window may span the whole journal."""
     file = Window.partitionBy("store", "file").orderBy("offset")
     before = file.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # The first of the whole file: it is the first one behind if there is none before. A frame that begins at each row
+    # The first of the whole file: it is the first one after if there is none before. A frame that begins at each row
     # would be computed anew for each row.
     whole = file.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return F.coalesce(F.max("broker_in").over(before), F.first("broker_in", ignorenulls=True).over(whole))

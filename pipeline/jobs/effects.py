@@ -1,7 +1,7 @@
 """Effects of a journal's records on the messages, in tables, by the rules of the broker's replay (store.state.replay).
 
     a record of a transaction takes effect at its COMMIT, and never after a ROLLBACK
-    of the ADD_MESSAGEs of one message id that a queue or subscription holds already, the first counts
+    an ADD_MESSAGE with a message id that the queue or subscription already holds does not count
     a COPY and an UPDATE_MESSAGE move a message to another place, or store it if it is not known
     a topic's message is held by each durable subscription that exists when it takes effect
     a REMOVE_DESTINATION, and an UNSUBSCRIPTION, remove all messages held
@@ -90,7 +90,7 @@ def operations(records: DataFrame, marks: DataFrame) -> DataFrame:
 
 
 def not_stored(transacted: DataFrame) -> DataFrame:
-    """Return store, file, offset, is_open of the ADD_MESSAGEs of ``operations`` that store nothing where they stand.
+    """Return store, file, offset, is_open of the ADD_MESSAGEs of ``operations`` that store nothing at their place.
     Their transaction was rolled back, or has no outcome here (``is_open``); or a compaction moved them."""
     is_stored = (F.col("end_command") == columns.COMMIT) & F.col("replaced").isNull()
     return transacted.where((F.col("command") == columns.ADD_MESSAGE) & ~F.coalesce(is_stored, F.lit(False))).select(

@@ -111,7 +111,7 @@ def _filled(files: Mapping[str, Sequence[int]]) -> ByStore:
 
 def traces(files: Mapping[int, JournalFile], cut: int | None = None) -> tuple[list[tuple[int, str]], bool]:
     """Return the newest header of a store and the marks from its file on, each with its place; and whether ActiveMQ
-    wrote behind that header, or there is none: ActiveMQ leaves no mark of a file that it removes. With ``cut``, only
+    wrote after that header, or there is none: ActiveMQ leaves no mark of a file that it removes. With ``cut``, only
     records before that place."""
     before = [number for number in files if cut is None or number << 32 < cut]
     newest = max((number for number in before if files[number].epoch is not None), default=None)

@@ -204,8 +204,8 @@ def run(
 
 
 def window_of(lives: DataFrame) -> int:
-    """Return the length of a window in seconds, by the time from the first stored message to the last that came or
-    went. Reads ``lives``."""
+    """Return the length of a window in seconds. It depends on the time from the first stored message to the last that
+    was stored or removed. Reads ``lives``."""
     came, went = F.unix_seconds("added_lo"), F.unix_seconds("ack_lo")
     stored = lives.where(F.col("added_lo").isNotNull())
     first, last = only_row(stored.agg(F.min(came), F.max(F.greatest(came, F.coalesce(went, came)))))

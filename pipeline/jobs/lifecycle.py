@@ -1,14 +1,14 @@
 """The life of each message in each queue or durable subscription: when it was stored, and when it was acknowledged.
 
-A message shows a time, and one of a transaction counts from its COMMIT on. An acknowledgement shows none: its time lies
-between two clocks (jobs.clocks). A master of TandemMQ narrows that: once its mark interval is over, it writes a clock
-mark in front of the next batch.
+The record of a message has a time; a message of a transaction counts from its COMMIT on. The record of an
+acknowledgement has no time: it was written between two known times (jobs.clocks). A master of TandemMQ makes this span
+shorter: when its mark interval is over, it writes a clock mark in front of the next batch.
 
     CLOCK 10:00:00.000 | ack      written then: the mark was made with the batch
     ack without a mark            less than the interval after the last mark, or there would be another
 
-The time that a message shows is when the broker took it; but messages of this broker show the time of the sender, if
-the sender gave one. So the time is believed only if it agrees with the marks around.
+The time of a message is the one at which the broker took it. But a message of this broker has the time of its sender,
+if the sender set one. So the time is used only if it agrees with the marks before and after it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ ENDED: Final = (ACKED, EXPIRED, POISON, REMOVED, DELETED)
 _ENDING: Final = (columns.REMOVE_DESTINATION, columns.UNSUBSCRIPTION)
 _BY_KIND: Final = (EXPIRED, POISON, REMOVED)  # of table acks; every other kind is a consumer's
 _UNMATCHED_KIND: Final = "unmatched"
-# A message waits for the batch before its own, seldom longer than this.
+# Time for which a message waits until the previous batch is written; rarely longer.
 WAITED_MS_MAX: Final = 1000
-# Ids of letters that several durable subscriptions gave up (broker.engine.dead_letters).
+# Ids of dead letters that several durable subscriptions gave up (broker.engine.dead_letters).
 LETTER_IDS: Final = "^ID:dead-letter-"
 # A mark shows whole milliseconds.
 _ROUNDED_MS: Final = 1
@@ -240,7 +240,7 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
         .otherwise(LIVE)
     )
     # This broker delivers a message when it is durable: its consumers acknowledge in a later batch. Acknowledgements of
-    # ActiveMQ's consumers may stand beside the message, and have a kind.
+    # ActiveMQ's consumers may be beside the message, and have a kind.
     is_at_once = kind.isNull() & (
         (F.col("removed.effect") == F.col("added.effect"))
         | ((F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect")))

@@ -1,7 +1,7 @@
 """Reasons that hold each journal file: the result of ``tandemmq store why``, by the same code (store.tools.why).
 
     current        the newest file, which is written to
-    message        live messages stand in it
+    message        live messages are in it
     subscription   the record of a durable subscription does
     transaction    operations of an open or prepared transaction do
     acks_of        its acknowledgements, copies and deletions keep removed what died in ``ref_file``, which stays

@@ -3,8 +3,8 @@
     sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: messages in slices)
             -> tasks, each with a client, send slices -> ledger
 
-Once the plan is made a run with the same ``out`` goes on where the last one stood, from the plan: the sources may be
-gone by then. docs/pipeline.md says what is exactly once, and within which bounds.
+When the plan exists, a run with the same ``out`` continues the last run from the plan; it does not need the sources any
+more. docs/pipeline.md states what is sent exactly once, and within which bounds.
 """
 
 from __future__ import annotations

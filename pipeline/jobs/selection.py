@@ -127,7 +127,7 @@ def _messages(versions: DataFrame, records: DataFrame | None) -> DataFrame:
 
 def _settled(rows: DataFrame, records: DataFrame | None) -> DataFrame:
     """Return the rows of transactions with ``state``, and ``done``, the place of the outcome. XA branch ids are reused,
-    so the first outcome behind a row is its own."""
+    so the first outcome after a row is its own."""
     if records is None:
         return rows.select(*rows.columns, F.lit(_UNKNOWN).alias("state"), _place("file", "offset").alias("done"))
     outcomes = records.where(F.col("command").isin(columns.COMMIT, columns.ROLLBACK)).select(
@@ -157,7 +157,7 @@ def _place(file: str, offset: str) -> Column:
 
 
 def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) -> DataFrame:
-    """Add ``is_acknowledged``: the message was removed behind its last add, or its destination was; in a topic, by each
+    """Add ``is_acknowledged``: the message was removed after its last add, or its destination was; in a topic, by each
     durable subscription that still exists and existed when the message came."""
     without = acks.select(*ACK_COLUMNS).where(F.col("transaction").isNull())
     within = _settled(acks.select(*ACK_COLUMNS).where(F.col("transaction").isNotNull()), records)

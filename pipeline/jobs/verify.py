@@ -1,7 +1,7 @@
 """Check all checksums, in parallel: list damage and the messages concerned, and archived files that differ from what
 was handed over.
 
-A torn tail and bytes behind an end are no damage: no receipt was sent for them. They are listed.
+A torn tail and bytes after an end are no damage: no receipt was sent for them. They are listed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A row of ``messages`` as the SEND that makes the same message again. Pure; no Spark, no Arrow.
+"""Conversion of a row of ``messages`` to a SEND that creates the same message again. Pure; no Spark, no Arrow.
 
 STOMP preserves: destination, body to the byte, text or bytes, maps, correlation id, reply-to, type, priority,
 persistence, time of sending, expiration, group. It does not preserve:
@@ -22,9 +22,9 @@ from tandemmq.store.records.errors import RecordDamaged, Unencodable
 from tandemmq.store.records.message import SCHEMES, Destination
 from tandemmq.store.records.properties import decode_properties, encode_properties
 
-# Property with the id of the original message; an existing one stays, since it names the first one.
+# Property with the id of the original message. If it exists already, it stays, because it names the first original.
 ORIGINAL_ID: Final = "originalMessageId"
-# A property with such a name would be taken for the header.
+# The broker would read a property with such a name as the header.
 LEFT_OUT: Final = frozenset(
     (
         *("amq-msg-type", "content-length", "correlation-id", "destination", "expires", "message-id", "persistent"),

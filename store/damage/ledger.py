@@ -31,7 +31,7 @@ TORN_REPORTED_MAX = 100
 
 @dataclass(eq=False, repr=False)
 class DamageLedger:
-    """Damage of one journal and one state; ``later_files`` returns the files behind a file, with their ends.
+    """Damage of one journal and one state; ``later_files`` returns the files after a file, with their ends.
 
     ``damages``: the damage that was stepped over, in the order of reading; ``dropped``: the live messages lost with it;
     ``torn``: the tails without a receipt, which are dropped. ``is_trial``: nothing is copied into quarantine, and
@@ -102,7 +102,7 @@ class DamageLedger:
             log.error("stepped over: %s; the report is %s", damage, report, extra=log_events.DAMAGE_STEPPED_OVER)
 
     def forget(self, file: int, start: int, reason: str) -> None:
-        """Drop a tail without a receipt: its bytes stay, behind the end."""
+        """Drop a tail without a receipt: its bytes stay, after the end."""
         size = self._files.size(file)
         torn = Damage(file, start, size, reason, shown=shown_in(self._files, self._state, file, start, size))
         if len(self.torn) < TORN_REPORTED_MAX:

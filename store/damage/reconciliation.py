@@ -1,8 +1,10 @@
-"""Records of a start in the declared mode, so that a later replay of the damaged journal agrees with the index.
+"""Records that a start writes if the settings accept damage, so that a later replay of the journal agrees with the
+index.
 
-An index knows the effect of the damaged bytes: the messages they acknowledged, the transactions they ended. A replay
-that steps over them does not, and would bring dead messages back. So the two are compared, and each difference gets a
-record of its own: the index is right, except for the messages that it places in the damage.
+An index contains the effects of the damaged bytes: messages that they acknowledged, transactions that they ended. A
+replay skips these bytes, so acknowledged messages would return. Therefore the state of the index is compared with that
+of a replay, and a record is written for each difference. The index is right, except for messages that are in the
+damaged bytes.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ Name = tuple[Destination, str | None]
 
 @dataclass(slots=True)
 class Reconciliation:
-    """``payloads`` are written in this order, into files that pin those in ``pins``, which hold the records they
-    cancel.
+    """Result. ``payloads`` are written in this order. The files that they are written to pin the files in ``pins``,
+    which hold the records that they cancel.
 
-    ``rescued`` (name of the owner, message id) were believed lost with the damage, but an older record of them is
-    whole. ``rolled_back``: prepared transactions that lost a part.
+    ``rescued`` (name of the owner, message id): messages that seemed lost, but an older record of them is intact.
+    ``rolled_back``: prepared transactions of which a part is lost.
     """
 
     payloads: list[bytes] = field(default_factory=list)
@@ -71,17 +73,17 @@ class _Comparison:
     _reconciliation: Reconciliation
 
     def __post_init__(self) -> None:
-        self._mine = {name_of(owner): owner for owner in self._state.owners.values()}
-        self._theirs = {name_of(owner): owner for owner in self._replayed.owners.values()}
+        self._index_owners = {name_of(owner): owner for owner in self._state.owners.values()}
+        self._replayed_owners = {name_of(owner): owner for owner in self._replayed.owners.values()}
 
     def run(self) -> None:
         self._transactions()
         self._owners()
-        destinations = dict.fromkeys(destination for destination, _ in (*self._mine, *self._theirs))
+        destinations = dict.fromkeys(destination for destination, _ in (*self._index_owners, *self._replayed_owners))
         for destination in destinations:
             self._messages(destination)
-        for destination, key in self._mine.keys() - self._theirs.keys():
-            if key is not None:  # all that it has pending was copied: nothing older is needed
+        for destination, key in self._index_owners.keys() - self._replayed_owners.keys():
+            if key is not None:  # all its pending messages were copied, so a replay needs none from before
                 self._reconciliation.payloads.append(encode_settled(destination, key))
 
     def _transactions(self) -> None:
@@ -101,8 +103,8 @@ class _Comparison:
                 self._reconciliation.rolled_back.append(key)
 
     def _owners(self) -> None:
-        for name in self._theirs.keys() - self._mine.keys():
-            owner = self._theirs[name]
+        for name in self._replayed_owners.keys() - self._index_owners.keys():
+            owner = self._replayed_owners[name]
             if owner.subscription_name is None:
                 if owner.count:
                     self._reconciliation.payloads.append(commands.encode_remove_destination(owner.destination))
@@ -111,11 +113,12 @@ class _Comparison:
                 self._reconciliation.pins.add(owner.record_location >> 32)
             for _, entry in self._replayed.entries(owner.id, 0):
                 self._reconciliation.pins.add(entry.location >> 32)
-        for name in self._mine.keys() - self._theirs.keys():
-            owner = self._mine[name]
+        for name in self._index_owners.keys() - self._replayed_owners.keys():
+            owner = self._index_owners[name]
             if owner.subscription_name is not None:
                 assert owner.client_id is not None, "a subscription has a client"
-                # A selector that was too long for the index is lost with its record: then it takes every message.
+                # If the selector was too long for the index, it is lost with its record: the subscription then takes
+                # every message.
                 selector, no_local, pattern, user = owner.terms or Terms(None, False)
                 subscription = commands.encode_subscription(
                     owner.destination,
@@ -128,12 +131,13 @@ class _Comparison:
                 self._reconciliation.payloads.append(with_user_hint(subscription, user))
 
     def _messages(self, destination: Destination) -> None:
-        """Compare all owners of one destination: a copy of a topic's message reaches each of its subscriptions."""
+        """Compare all owners of one destination together, because a copied message of a topic reaches all its
+        subscriptions."""
         held: dict[Name, set[str]] = {}
         copies: dict[str, tuple[int, Entry]] = {}
-        for name in [name for name in self._mine if name[0] == destination]:
-            should = dict(self._entries(self._state, self._mine.get(name)))
-            has = dict(self._entries(self._replayed, self._theirs.get(name)))
+        for name in [name for name in self._index_owners if name[0] == destination]:
+            should = dict(self._entries(self._state, self._index_owners.get(name)))
+            has = dict(self._entries(self._replayed, self._replayed_owners.get(name)))
             held[name] = set(should)
             for message_id, place in has.items():
                 if message_id in should:

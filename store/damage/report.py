@@ -6,7 +6,7 @@ Damage stops a start, unless the operator declared that it must be stepped over.
     TANDEMMQ-LOST {"file": 7, "start": 1042, "stop": 2048}
 
 Every later reader of that range steps over it silently. Nothing is ever deleted. Another trace proves that a file is
-lost, when it was the last one and nothing else names it; behind the end of each file that a rotation left:
+lost, when it was the last one and nothing else names it; after the end of each file that a rotation left:
 
     TANDEMMQ-NEXT {"file": 8}
 """
@@ -167,7 +167,7 @@ def named(state: State, dropped: Iterable[tuple[int, int, Entry]]) -> list[Conce
 
 
 def held_in_range(state: State, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
-    """Return the live messages whose newest record stands in that range, as (owner, order key, entry)."""
+    """Return the live messages whose newest record is in that range, as (owner, order key, entry)."""
     held = state.files.get(file)
     if held is None:
         return []
@@ -291,7 +291,7 @@ def decode_lost(payload: bytes) -> tuple[int, int, int] | None:
 
 
 def encode_next(file: int) -> bytes:
-    """Return the payload of the record behind a file's end; it is written when ``file``, the next one, has its
+    """Return the payload of the record after a file's end; it is written when ``file``, the next one, has its
     header."""
     return encode_mark(NEXT, {"file": file})
 
@@ -315,7 +315,7 @@ class DeclaredLosses:
         self._ranges.setdefault(file, []).append((start, stop))
 
     def covers(self, file: int, start: int, stop: int, later: Mapping[int, int | None]) -> bool:
-        """Return whether a mark covers the range; ``later`` are the files behind it with their ends, read if needed."""
+        """Return whether a mark covers the range; ``later`` are the files after it with their ends, read if needed."""
         if self._is_covered(file, start, stop):
             return True
         for number, end in later.items():

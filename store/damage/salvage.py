@@ -24,7 +24,7 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.openwire import decode_message
 from tandemmq.store.records.protobuf import decode_varint
 
-# What may stand behind a command in its record (store.records.hints)
+# What may be after a command in its record (store.records.hints)
 HINT_BYTES = (0, 9, 21)
 # Maximum of ids of one range that are remembered.
 IDS_MAX = 10_000
@@ -32,7 +32,7 @@ IDS_MAX = 10_000
 _RECORD = re.compile(rb"(?=\x00.{3}\x01[\x00-\x0f])", re.DOTALL)
 # Message ids as brokers and JMS clients make them, in a record that is not whole. No '"': a field begins with it.
 _LOOSE_ID = re.compile(rb"ID:[!#-~]{3,250}")
-# The field of a command that holds the id: its length tells where the id ends, even if the bytes behind it are damaged.
+# The field of a command that holds the id: its length tells where the id ends, even if the bytes after it are damaged.
 _KEY_FIELD = re.compile(rb"\x1a(?=[\x08-\x7f])")
 
 # An OpenWire message as the store keeps it: its length, then its type

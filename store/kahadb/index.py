@@ -163,7 +163,7 @@ class KahaDestination:
 
     def _pending(self, acknowledged: dict[str, int]) -> dict[str, SequenceSet]:
         root = self._roots.pending
-        if root is None:  # up to version 2: all behind the last acknowledged message
+        if root is None:  # up to version 2: all after the last acknowledged message
             last = max((entry.sequence for entry in self.by_sequence()), default=-1)
             return {key: SequenceSet([(done + 1, last)] if done < last else []) for key, done in acknowledged.items()}
         if self._version >= 4:

@@ -159,7 +159,7 @@ def _grown(buckets: int, count: int) -> tuple[int, int]:
 
 
 def _pairs(found: JavaObject) -> list[tuple[Any, Any]]:
-    entries = found.custom[1:]  # behind the counts
+    entries = found.custom[1:]  # after the counts
     if len(entries) % 2:
         raise RecordDamaged(f"a {found.name} has a key without a value")
     return list(zip(entries[::2], entries[1::2], strict=True))

@@ -2,7 +2,7 @@
 
     db.data   header 4096: the same properties twice, 2048 bytes each, padded with spaces     page 0   page 1   ...
     page      type u1 (0 free, 1 part, 2 end), transaction i8, next i8, checksum i4 (always 0), data
-    next      of a part: the page that goes on; of an end: bytes used in this page, these 21 included
+    next      of a part: the page that continues; of an end: bytes used in this page, these 21 included
     db.redo   next transaction i8, Adler-32 i8, pages i4; from 4096 on: page id i8, page ...
 
 An object is a chain of parts and one end. Pages go to db.redo first, synced, and then to their places: after an unclean

@@ -1,4 +1,4 @@
-"""ActiveMQ's B+trees, lists and sets of numbers, as they stand in the pages of db.data (BTreeNode, ListNode). Pure.
+"""ActiveMQ's B+trees, lists and sets of numbers, as they are in the pages of db.data (BTreeNode, ListNode). Pure.
 
     tree node   count i2, keys, is branch u1;  branch: count + 1 children i8;  leaf: values, next leaf i8
     list node   next i8 (-1: none), count i2, (key, value) ...

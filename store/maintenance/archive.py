@@ -7,7 +7,7 @@ the next removal, which writes its manifest first. On the volume of the journal 
 another name; on another volume it is copied and synced before it has its name.
 
 Nothing in the archive is overwritten except a manifest by its new version: a taken name gets ".1", ".2", ...
-behind it. docs/formats/archive-manifest.md.
+after it. docs/formats/archive-manifest.md.
 """
 
 # proofs: archive

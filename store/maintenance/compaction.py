@@ -1,7 +1,7 @@
 """Empty sparse journal files: copy their live records to the end, so that the files can go (safety.md 5).
 
-The bound is disk <= FACTOR x live + two files. Acknowledgements and deletions are never copied: the files whose
-messages they removed are emptied first, then nothing needs them. A copy is decided when its batch is formed, on the
+The bound is disk <= FACTOR x live + two files. Acknowledgements and deletions are never copied: when the files with the
+messages that they removed are emptied, they are not needed any more. A copy is decided when its batch is formed, on the
 storage thread; it keeps the message's place in the order, and applying it moves the entry. Work is done in steps of
 STEP_BYTES, between the batches of clients, and no faster than a rate.
 
@@ -77,7 +77,8 @@ def plan(
     """Return the files to empty, oldest first, so that the journal is within its bound again; none if it already is.
 
     Files with the smallest share of live bytes come first, and no more than needed: each costs the copying of its live
-    bytes. Files that acknowledgements keep go by themselves when the files they shadow have gone.
+    bytes. A file that stays only because of its acknowledgements needs no copying: it is removed after the files of the
+    acknowledged messages.
     """
     disk = sum(sizes.values())
     live = sum(min(held.live_bytes, sizes.get(file, 0)) for file, held in files.items())
@@ -146,7 +147,8 @@ class Compaction:
         self._pages = pages
         self._write_copies = write_copies
         self._files = deque(files)
-        self._moving: deque[tuple[int, int]] = deque()  # subscriptions (owner, new record) whose pending must follow
+        # (owner, new record) of subscriptions whose pending messages must be copied next
+        self._moving: deque[tuple[int, int]] = deque()
         self._owner = 0
         self._after = 0
         self._has_moved_records = False
@@ -184,7 +186,7 @@ class Compaction:
         return 0
 
     def _leave(self, file: int) -> None:
-        """Leave a file of which a part does not verify: all that was not copied stays there."""
+        """Give up emptying a file of which a part does not verify. Records that were not copied stay in it."""
         self.unfit.add(file)
         self.files = tuple(each for each in self.files if each != file)
         self._end_file()
@@ -214,7 +216,7 @@ class Compaction:
         return self._copy(owner, chunk)
 
     def _follow_subscription(self) -> int:
-        """Copy pending messages of a moved subscription: they must stand behind its record."""
+        """Copy pending messages of a moved subscription: they must be after its record."""
         owner, record = self._moving[0]
         state = self._state
         chunk: list[tuple[int, Entry]] = []
@@ -246,7 +248,7 @@ class Compaction:
         return len(payload)
 
     def _copy_sound(self, owner: int, found: tuple[int, Entry]) -> int:
-        """Copy a message unless it does not verify: then no client gets it, wherever it stands."""
+        """Copy a message, unless it does not verify: then no client gets it, and a copy would not help."""
         try:
             return self._copy(owner, [found])
         except JournalCorrupt:
@@ -310,7 +312,7 @@ class Compaction:
         return sum(map(len, payloads))
 
     def _plain(self, record: bytes, operation: PendingOperation) -> bytes:
-        """Return the operation's command without hints behind it, its message in our version."""
+        """Return the operation's command without hints after it, its message in our version."""
         command = commands.decode(record)
         assert isinstance(command, commands.AddMessage | commands.RemoveMessage), "a transaction adds and removes"
         if isinstance(command, commands.AddMessage):

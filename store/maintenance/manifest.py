@@ -125,8 +125,8 @@ def describe(
 ) -> Manifest:
     """Return the manifest of a journal file, which is read twice from beginning to end. ``source`` stays open.
 
-    ``end`` and ``openwire`` come from headers of other files. Holds in memory a chunk, or one batch where a batch is
-    longer; ``pause`` is called after each. OSError as the source gives it.
+    ``end`` and ``openwire`` come from headers of other files. Memory holds one chunk, or one batch if it is longer;
+    ``pause`` is called after each. An OSError of the source is raised unchanged.
     """
     seen = _Seen(openwire)
     damaged = 0
@@ -140,7 +140,7 @@ def describe(
     since_pause = 0
     for batch in Scan(lambda: Borrowed(source), file, 0, limit, on_corrupt=on_corrupt, chunk_bytes=CHUNK_BYTES):
         if end is None and _is_end_marker(batch.records):
-            continue  # the end is before it, though no present header names it
+            continue  # the file ends before the marker, even if no existing header states it
         seen.batch(batch.offset, batch.end, batch.records)
         since_pause += batch.end - batch.offset
         if since_pause >= CHUNK_BYTES:
@@ -174,7 +174,7 @@ def describe(
 
 
 def _digest(source: Source, digest: Any, start: int, stop: int | None, pause: Callable[[], object]) -> int:
-    """Add the bytes from ``start`` to ``stop`` (None: to the end) to the digest; return the offset behind them."""
+    """Add the bytes from ``start`` to ``stop`` (None: to the end) to the digest; return the offset after them."""
     at = start
     while stop is None or at < stop:
         data = source.read(at, CHUNK_BYTES if stop is None else min(CHUNK_BYTES, stop - at))
@@ -253,7 +253,7 @@ def _header(payload: bytes) -> Header | None:
 
 
 def _is_end_marker(records: Sequence[tuple[int, bytes]]) -> bool:
-    """Return whether these records are the marker that a rotation leaves behind the end of the old file."""
+    """Return whether these records are the marker that a rotation writes after the end of the old file."""
     return len(records) == 1 and (_text(records[0][1]) or "").startswith(NEXT)
 
 

@@ -317,7 +317,7 @@ class Upkeep:
         state.reclaim(RECLAIM_ENTRIES)
         self._next_reclaim = self._clock() + RECLAIM_PAUSE_SECONDS
         if state.ended and not state.may_reclaim:
-            self._is_wanted = True  # the rest goes into the tail behind it
+            self._is_wanted = True  # the rest goes into the tail after it
 
     # ---- compaction
 

@@ -130,7 +130,7 @@ class Corrections:
     def settle_topics(self) -> None:
         """Add to each topic one last message that all its subscriptions have acknowledged.
 
-        ActiveMQ derives the position of a subscription from its last acknowledgement, and delivers all behind it again.
+        ActiveMQ derives the position of a subscription from its last acknowledgement, and delivers all after it again.
         With that last message only the pending ones decide.
         """
         state = self._contents.state

@@ -3,7 +3,7 @@
     1  our fence and header                no other broker writes any more, every earlier file has an end
     2  files end where headers say         store.migration.sealing: copy and rename; the originals stay in quarantine
     3  a rehearsal by ActiveMQ's rules     store.migration.rehearsal: its messages, and their order
-    4  records correct differences         removes, unsubscribes, copies, an order; then the rehearsal goes on, and
+    4  records correct differences         removes, unsubscribes, copies, an order; then the rehearsal continues, and
                                            must agree
     5  a mark                              so that a second run has nothing to do
     6  ActiveMQ's index                    set aside, and the minimal one written in its place

@@ -9,8 +9,9 @@ PROBLEMS_MAX = 100
 
 @dataclass(slots=True)
 class Report:
-    """Corrections that were made, or with a dry run would be. ``reordered``: queues whose order was restored; ``order``
-    and ``problems``: why a directory is not ready; ``was_done``: there was nothing to do."""
+    """Corrections that were made; of a dry run, those that would be made. ``reordered``: queues whose order was
+    restored. ``order`` and ``problems``: reasons why a directory is not ready. ``was_done``: nothing had to be
+    corrected."""
 
     ended: list[str] = field(default_factory=list)
     removed: int = 0

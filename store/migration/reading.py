@@ -52,7 +52,7 @@ def read_contents(
     """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
 
     ``is_final`` is False for a directory in use: then records that are not settled are left out. Raises JournalCorrupt,
-    JournalLost and RecordDamaged for damage, unless that is stepped over, and OSError as the volume gives it.
+    JournalLost and RecordDamaged for damage, unless that is stepped over, and the OSError of the volume.
     """
     files = files_to_read(directory)
     sizes = {file: files.size(file) for file in files.list()}

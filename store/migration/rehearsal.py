@@ -59,7 +59,7 @@ class _AsActiveMQ(Replay):
 class Rehearsal:
     """ActiveMQ's view of a directory, beside ours. ``advance`` reads the records since the last call.
 
-    Needs sealed files that end where the headers say, or will: bytes behind an end are not read.
+    Needs sealed files that end where the headers say, or will: bytes after an end are not read.
     """
 
     def __init__(self, files: JournalFiles, scratch: str, unmarked: frozenset[int] = frozenset()) -> None:

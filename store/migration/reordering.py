@@ -1,12 +1,12 @@
 """Write records that give a queue or topic in ActiveMQ's view our messages in our order.
 
-A compaction copies old messages behind younger ones, and ActiveMQ does not read the hint that keeps their place. So
+A compaction copies old messages after younger ones, and ActiveMQ does not read the hint that keeps their place. So
 from the first message that it would deliver at another place, all are removed and added again, in our order, in one
 local transaction: both ActiveMQ and our brokers apply it whole or not at all. ActiveMQ holds a transaction in memory
 during its replay; so there are bounds, and larger queues need an export.
 
 All messages of a topic are added again, for all its subscriptions at once: they share the messages. That also repairs
-the effect of a moved subscription's record: ActiveMQ sees it begin behind its pending messages, and ignores a copy of
+the effect of a moved subscription's record: ActiveMQ sees it begin after its pending messages, and ignores a copy of
 a message that another subscription has.
 """
 

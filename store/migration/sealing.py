@@ -1,6 +1,6 @@
 """Make sealed journal files end where our headers say, for a reader that does not know our headers.
 
-Bytes behind an end never count for us; ActiveMQ would read them: a zombie's late writes, a torn tail, a file whose
+Bytes after an end never count for us; ActiveMQ would read them: a zombie's late writes, a torn tail, a file whose
 writer died. Such a file is copied up to its end and the copy takes its name, so at each moment the name leads to a
 whole file; the original stays in ``quarantine/``. The copy has the length of the original: no file of ours gets
 shorter.
@@ -34,9 +34,9 @@ STEPPED_OVER = 9
 
 
 def what_is_behind(files: JournalFiles, file: int, end: int) -> str | None:
-    """Return in words what ActiveMQ would read at or behind ``end``; None if it would read nothing.
+    """Return in words what ActiveMQ would read at or after ``end``; None if it would read nothing.
 
-    An end marker is harmless: a batch of traces that a rotation leaves behind the end of the old file.
+    An end marker is harmless: a batch of traces that a rotation leaves after the end of the old file.
     """
     for batch in scan(files, file, end, is_live=True):
         if any(payload[0] != TRACE for _, payload in batch.records):
@@ -58,7 +58,7 @@ def hidden_strays(files: JournalFiles, file: int, end: int | None) -> bool:
     """Return whether ActiveMQ would skip records of ``file`` that no other file has.
 
     A file of copies begins with a mark, and is skipped as a whole while its source file exists. ActiveMQ may have
-    appended to it nevertheless (kahadb.md 8.1, item 4): then it holds more than removes and commits.
+    appended to it anyway (kahadb.md 8.1, item 4): then it holds more than removes and commits.
     """
     is_marked = False
     for batch in scan(files, file, 0, end):

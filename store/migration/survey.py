@@ -54,7 +54,7 @@ class Survey:
 
 
 def survey(directory: str, scratch: str, *, is_live: bool = False, progress: Progress = unseen) -> Survey:
-    """Read all of ``directory``. ``is_live``: a broker is writing there. OSError as the volume gives it."""
+    """Read all of ``directory``. ``is_live``: a broker is writing there. Raises the OSError of the volume."""
     found = Survey(scheduled={jobs.directory: jobs.pending for jobs in find_scheduled_jobs(directory)})
     try:
         with read_contents(

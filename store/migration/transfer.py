@@ -1,6 +1,6 @@
 """Copy all live messages of one directory into another, and prove that they arrived.
 
-    import    into a directory of ours, behind its present contents
+    import    into a directory of ours, after its present contents
     export    into a fresh directory, which ActiveMQ can open, too
 
 Both write the same records: subscriptions first, then each queue in order of delivery, then each topic, whose

@@ -174,7 +174,7 @@ def of_user(message: Message, user_id: str | None) -> Message:
         return message
     raw = message.raw
     marks, _, _ = read_fields(unread(), raw, OPENWIRE_VERSION)
-    user_at = marks[11] + loose.I64.size  # behind the time of arrival
+    user_at = marks[11] + loose.I64.size  # after the time of arrival
     _, rest_at = loose.read_string(raw, user_at)
     fields = raw[_HEAD.size : user_at] + loose.string(user_id) + raw[rest_at:]
     copy = open_message(_HEAD.pack(len(fields) + _HEAD.size - 4, raw[4]) + fields)

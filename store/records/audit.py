@@ -179,7 +179,7 @@ class ProducerAudit:
         self._disown(gone)
 
     def _slide(self, window: list[int], offset: int) -> int:
-        """Move the window for a sequence ``offset`` behind its first, beyond its end; return the new offset."""
+        """Move the window for a sequence ``offset`` after its first, beyond its end; return the new offset."""
         shift = (offset - self._capacity) // WORD_BITS * WORD_BITS + WORD_BITS
         window[0] += shift
         window[1] = window[1] >> shift if shift < self._capacity else 0

@@ -2,7 +2,7 @@
 
     i1 command number, varint length, protobuf message           (journal-data.proto, class of that name)
 
-Bytes behind the message are ignored, as in ActiveMQ; :func:`trailing` returns them. Fields are written in order,
+Bytes after the message are ignored, as in ActiveMQ; :func:`trailing` returns them. Fields are written in order,
 present or absent exactly as ActiveMQ writes them; unknown ones are damage. All commands are decoded; only those that a
 message store needs are written. The bodies of messages, acknowledgements, audits and maps stay bytes.
 """
@@ -44,7 +44,7 @@ class Trace(NamedTuple):
 
 
 class AddMessage(NamedTuple):
-    """KahaAddMessageCommand. ``message`` is the OpenWire frame. ``sender`` stands behind the command, only for us: the
+    """KahaAddMessageCommand. ``message`` is the OpenWire frame. ``sender`` is after the command, only for us: the
     user that is charged for the record's bytes (docs/formats/store.md)."""
 
     destination: Destination
@@ -355,7 +355,7 @@ def encode(command: Command) -> bytes:
     raise TypeError(f"{type(command).__name__} is not ours to write")
 
 
-# Kind of the bytes behind a command (store.records.hints).
+# Kind of the bytes after a command (store.records.hints).
 SENDER: Final = 4
 _SENDER_HEAD: Final = 3  # kind u8, length u16
 SENDER_BYTES_MAX: Final = (1 << 16) - 1
@@ -373,7 +373,7 @@ def with_sender(payload: bytes, sender: str | None) -> bytes:
 
 
 def sender_end(rest: bytes) -> int:
-    """Return the end of the sender in the bytes behind a command; 0: there is no sender."""
+    """Return the end of the sender in the bytes after a command; 0: there is no sender."""
     if len(rest) < _SENDER_HEAD or rest[0] != SENDER:
         return 0
     end = _SENDER_HEAD + int.from_bytes(rest[1:_SENDER_HEAD], "big")
@@ -496,7 +496,7 @@ def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | No
         if kind == ADD:
             if payload[end] != 0x22:
                 return None
-            # Behind the frame: priority, whether the destination is prioritized, and no bytes behind the command.
+            # After the frame: priority, whether the destination is prioritized, and no bytes after the command.
             stop = len(payload) - 4
             length = payload[end + 1]
             if length > 0x7F:
@@ -526,7 +526,7 @@ def decode_destination(field: bytes) -> Destination:
 
 
 def trailing(payload: bytes) -> bytes:
-    """Return the bytes behind the command in a record's payload: ActiveMQ ignores them and writes none."""
+    """Return the bytes after the command in a record's payload: ActiveMQ ignores them and writes none."""
     try:
         length, start = decode_varint(payload, 1)
     except IndexError:

@@ -329,7 +329,7 @@ def written(message: Message) -> Message:
 
 
 def nested_message(message: Message) -> memoryview:
-    """Return the message as in a MessageDispatch behind the presence byte: type, fields.
+    """Return the message as in a MessageDispatch after the presence byte: type, fields.
 
     The redelivery counter in it is the stored one: the dispatch has its own. Raises Unencodable if the message does not
     fit into OpenWire.

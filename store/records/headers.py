@@ -1,7 +1,7 @@
 """The header of a journal file: `TANDEMMQ 1 {json}` in a trace command, alone in the file's first batch.
 
 The header is seal, rotation mark and gap detector in one: it names the end of every earlier file that no valid header
-has named yet. Bytes behind an end do not count, for ever; a header behind an end does not exist. ActiveMQ ignores the
+has named yet. Bytes after an end do not count, forever; a header after an end does not exist. ActiveMQ ignores the
 record. Pure; docs/formats/journal.md argues why this is enough.
 """
 
@@ -72,7 +72,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def header_body(header: Header) -> dict[str, Any]:
-    """Return the JSON value behind the mark."""
+    """Return the JSON value after the mark."""
     body: dict[str, Any] = {
         "epoch": header.epoch,
         "holder": header.holder,

@@ -1,11 +1,11 @@
-"""Hints behind a framed command, inside its record: ActiveMQ ignores those bytes and writes none. Pure.
+"""Hints after a framed command, inside its record: ActiveMQ ignores those bytes and writes none. Pure.
 
     01  order key 12 bytes, old location 8 bytes     this Update is a copy: the message keeps its place in the order
     02  old location 8 bytes                         this Add or Remove is the copy of an operation that is prepared
     03  name, UTF-8                                  this durable subscription belongs to the user of that name
     04  length u16, name, UTF-8                      the bytes of this Add or Update are charged to this user
 
-The last one stands before the others, and ``store.records.commands`` reads and writes it: it is a part of the command.
+The last one is before the others, and ``store.records.commands`` reads and writes it: it is a part of the command.
 
 Hints count only in files that begin with a header of ours (store.records.headers). A replay without them, ActiveMQ's,
 finds the same messages; only their order may differ.

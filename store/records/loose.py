@@ -5,7 +5,7 @@
     object   bool present, i1 data type, fields in order; superclass first
     array    bool present, i2 count, objects
 
-Readers take (data, position) and return (value, position behind it). They raise IndexError or struct.error if
+Readers take (data, position) and return (value, position after it). They raise IndexError or struct.error if
 the bytes end too early; the frame's reader turns this into RecordDamaged.
 """
 

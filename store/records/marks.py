@@ -4,7 +4,7 @@
 reclaimed file always differs from a lost one (safety.md 4).
 
 `TANDEMMQ-SETTLED {"subscription": key, "topic": name}` ends the move of a durable subscription: all that it
-holds stands behind its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
+holds is after its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
 
 `TANDEMMQ-CONNECTIONS [[connection id, user], ...]` names the users of connection ids (store.records.connection_owners):
 of a new id; of all known ids, before files are removed.
@@ -25,7 +25,7 @@ from tandemmq.store.records.message import Destination
 
 # Prefix of all our traces, except the header of a file (store.records.headers).
 OUR_TRACES = "TANDEMMQ-"
-# Mark behind the end of a file after a rotation (store.damage.report).
+# Mark that a rotation writes after the end of a file (store.damage.report).
 NEXT = "TANDEMMQ-NEXT "
 _GONE = "TANDEMMQ-GONE "
 _SETTLED = "TANDEMMQ-SETTLED "
@@ -34,12 +34,12 @@ _CLOCK = "TANDEMMQ-CLOCK "
 
 
 def encode_mark(mark: str, body: object) -> bytes:
-    """Return the payload of a trace command: ``body`` as JSON behind the mark."""
+    """Return the payload of a trace command: ``body`` as JSON after the mark."""
     return encode_trace(mark + json.dumps(body, separators=(",", ":")))
 
 
 def decode_mark(mark: str, payload: bytes) -> Any:
-    """Return the value behind the mark in a trace command's payload; None for every other trace."""
+    """Return the value after the mark in a trace command's payload; None for every other trace."""
     if mark.encode() not in payload[:32]:
         return None
     command = decode(payload)

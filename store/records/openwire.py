@@ -200,7 +200,7 @@ def _inflate(content: bytes, kind: BodyKind, bytes_max: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
         if kind is BodyKind.BYTES:
-            # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: the bytes behind it are
+            # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: the bytes after it are
             # noise.
             (length,) = loose.I32.unpack_from(content)
             if length < 0:

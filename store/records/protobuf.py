@@ -2,8 +2,8 @@
 
     field = tag varint (number << 3 | wire type) + value        wire type 0: varint        2: varint length + bytes
 
-Other than in standard protobuf, fields are in order, and none is unknown: ActiveMQ's reader takes their bytes for tags.
-So an unknown or repeated tag is damage here. All field numbers are below 16: a tag is one byte.
+Unlike in standard protobuf, fields are in order and there are no unknown ones, because ActiveMQ's reader would read
+their bytes as tags. So an unknown or repeated tag is damage here. All field numbers are below 16: a tag is one byte.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Follower:
     """A state that keeps up with a journal directory. One thread at a time may use it.
 
     A checkpoint begins after ``records_per_checkpoint`` records; its initial value bounds the memory. Between two calls
-    of ``advance`` its owner lets a checkpoint go on (``work_on_checkpoint``). ``ignores_missing`` and ``checks_all``
+    of ``advance`` its owner lets a checkpoint continue (``work_on_checkpoint``). ``ignores_missing`` and ``checks_all``
     are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles; they matter to ``advance(is_final=True)``
     only. ``index_root`` is where other brokers' indexes may know batches that are not there any more. ``is_trial``:
     nothing is copied into quarantine, and no repairs are worked out. ``on_read`` is called after each batch with how
@@ -295,7 +295,7 @@ class Follower:
             following = self._gone_on(ids[number + 1 :], unnamed)
             is_settled = is_final or end is not None or following is not None
             if following is not None and end is None and not is_final and not self._headers.has_read(following):
-                # The file may have got its header since: bytes behind the end that it names do not count.
+                # The file may have got its header since: bytes after the end that it names do not count.
                 self.read_headers(horizon)  # prove: gone-on-may-name-the-end
                 end = self.epoch_history.ends.get(file)
             if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
@@ -317,7 +317,7 @@ class Follower:
         return found
 
     def _note_passed(self, ids: Sequence[int]) -> None:
-        """Note the named files that are missing. The files behind them are read nevertheless: a later record may give
+        """Note the named files that are missing. The files after them are read anyway: a later record may give
         them up. Raises IndexNotOfThisJournal if such a file is back, because none of it was read."""
         state = self.state
         newest = self.epoch_history.newest
@@ -334,7 +334,7 @@ class Follower:
         state.passed.update(file for file in away if first <= file < newest and ends.get(file) != 0)
 
     def _unnamed(self, ids: Iterable[int]) -> set[int]:
-        """Return the files that the newest header, which is behind them, does not name. They were given up before it:
+        """Return the files that the newest header, which is after them, does not name. They were given up before it:
         they are not removed yet, or a late broker linked an empty file in place of a removed one."""
         newest = self.epoch_history.newest
         return {file for file in ids if file < newest} - {*self.epoch_history.named}
@@ -364,7 +364,7 @@ class Follower:
         return next((file for file in holes if file in named and file not in self.state.given_up), None)
 
     def _end_left_at(self, file: int, ids: Sequence[int]) -> int:
-        """Return the end of a file that was read before this run. ActiveMQ went on from it, and named no end.
+        """Return the end of a file that was read before this run. ActiveMQ continued from it, and named no end.
 
         Raises IndexNotOfThisJournal when no later epoch continued there: the header that named the end never reached
         the disk.
@@ -548,7 +548,7 @@ class Follower:
         return self._seen.lag(self.state.position, self._clock())
 
     def _wait(self, reason: str) -> None:
-        """Log that a standby cannot go on: the record may be half written, or a promotion will report the damage."""
+        """Log that a standby cannot continue: the record may be half written, or a promotion will report the damage."""
         if not self._is_waiting:
             self._is_waiting = True
             log.warning("the standby waits: %s", reason, extra=log_events.STANDBY_WAITS)
@@ -562,7 +562,7 @@ class Follower:
         return {number: self.epoch_history.ends.get(number) for number in self._headers.ids if number > file}
 
     def _check_end(self, file: int, end: int, kind: EndingKind) -> None:
-        """Report batches that are missing behind the last good one, which ends at ``end``; forget a torn write
+        """Report batches that are missing after the last good one, which ends at ``end``; forget a torn write
         there."""
         header = self.epoch_history.headers.get(file)
         size = self.files.size(file)

@@ -25,7 +25,7 @@ HEADER_BYTES = 4096
 
 class HeaderReader:
     """``ids``, ``epoch_history`` and ``misplaced`` (files that begin with the header of another file, by file) are
-    those of the last ``refresh``. For one thread; OSError as the volume gives it.
+    those of the last ``refresh``. For one thread; raises the OSError of the volume.
 
     ``listed`` are all files that are there; ``ids`` leaves out the blank ones that a header names as written. Such a
     file was reclaimed, and then a late broker, which had listed the files before, put up its fence in the gap (and
@@ -43,7 +43,7 @@ class HeaderReader:
         self._first: dict[int, Header | None] = {}
 
     def refresh(self, last: int | None = None) -> Sequence[int]:
-        """Read which files exist now, and their headers; return the ids. Files behind ``last`` are ignored: another
+        """Read which files exist now, and their headers; return the ids. Files after ``last`` are ignored: another
         file may yet get such a number, and the header of the former one would be kept."""
         inodes = self._files.inodes()
         if last is not None:
@@ -61,7 +61,7 @@ class HeaderReader:
         """Do what ``refresh`` does; sync files whose end no header names, and read their headers from the disk.
 
         A header whose sync failed is only in the cache of the host that wrote it, and may be lost: then it named
-        no end. The files of failed promotions may stand behind it.
+        no end. The files of failed promotions may be after it.
         """
         self.refresh()
         seen: set[int] = set()

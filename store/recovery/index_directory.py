@@ -40,7 +40,7 @@ def open_index(
     threads: Threads = OS_THREADS,
 ) -> tuple[str, Index]:
     """Open the broker's index; return its directory and it. When there is none it begins as a copy of a neighbour's, if
-    that is allowed, or empty. Raises OSError as the volume gives it."""
+    that is allowed, or empty. Raises the OSError of the volume."""
     for number in range(1, DIRECTORIES_MAX + 1):
         path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
         try:

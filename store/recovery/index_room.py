@@ -1,9 +1,9 @@
-"""Room for a standby's index: it grows beside the reserve, never into it.
+"""Check of the free space for a standby's index, which must not use the reserve.
 
 The reserve is for the writes that empty queues: the master's acknowledgements, its next journal file and its
-checkpoints (store.writer.space). Indexes of standbys are on the same volume, as a rule. One that took the last byte
-would cost the master its role, and every broker its promotion, which needs a journal file; then no consumer could make
-room any more.
+checkpoints (store.writer.space). Indexes of standbys are on the same volume, as a rule. If an index took the last byte,
+the master would demote itself, and no broker could become master, because a promotion needs a journal file. Then no
+consumer could free space any more.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class IndexRoom:
         self._has_room = True
 
     def has_room(self) -> bool:
-        """Return whether there is room, as of at most ASK_SECONDS ago. A volume that reports nothing has room: a write
-        will tell."""
+        """Return whether there is room, as of at most ASK_SECONDS ago. If the volume does not report its free space,
+        the answer is True, and a write may fail."""
         now = self._clock()
         if now - self._asked_at >= ASK_SECONDS:
             self._asked_at = now

@@ -1,11 +1,11 @@
 """Check that an index belongs to this journal, and that the journal is still there up to its position.
 
 A checkpoint is written only when the journal is on the disk up to its position (safety.md 4). So an index that stands
-behind the last good batch is either of another journal (another epoch, a restored backup), or proves that the journal
+after the last good batch is either of another journal (another epoch, a restored backup), or proves that the journal
 lost records. The two cases differ so:
 
     the headers name another epoch, or an end before it; a good batch reads differently           another journal
-    the journal ends before it, cleanly, with an end record behind its last batch                 another: a backup
+    the journal ends before it, cleanly, with an end record after its last batch                 another: a backup
     the journal ends before it in bytes that are no end, or its batch is damaged                  damage
     its file, or all from there on, is missing, and records that it names stand in the others     lost
     no file is left in which anything was ever written                                            lost
@@ -177,7 +177,7 @@ def _end_of(batch: Batch) -> Position:
 
 
 def is_of_another_journal(files: JournalFiles, present: Sequence[int], state: State) -> bool:
-    """Return whether the journal contradicts the index: other records stand where it names some, and no sample
+    """Return whether the journal contradicts the index: other records are where it names some, and no sample
     agrees."""
     is_contradicted = False
     with closing(JournalReader(files)) as reader:

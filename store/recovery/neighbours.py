@@ -1,4 +1,4 @@
-"""Other brokers' indexes as witnesses: one that stands behind the journal's end proves that the journal was longer."""
+"""Other brokers' indexes as witnesses: a position after the journal's end proves that the journal was longer."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def known_to_neighbours(
     place: tuple[int, int],
     disk: Disk = os,
 ) -> list[Damage]:
-    """Return the batches behind ``place`` (file, offset), the end of the journal, that an index below ``index_root``
+    """Return the batches after ``place`` (file, offset), the end of the journal, that an index below ``index_root``
     knows.
 
-    Only the roots of each index are read, unless it stands behind ``place``: then a copy of it is opened, to find which
+    Only the roots of each index are read, unless it is after ``place``: then a copy of it is opened, to find which
     messages were there. An index that cannot be read, or is of another journal, is no witness.
     """
     for path, position in places_of_indexes(index_root, disk):

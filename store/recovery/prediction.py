@@ -24,7 +24,7 @@ RECORDS_REMEMBERED_MAX = 1_000_000
 REPLAY_SECONDS_PER_RECORD_MIN = 1e-6
 # Make and link a file, write its header, three syncs, the sync of the directory; open the listeners.
 FENCE_SECONDS = 0.02
-# The rest of the last file is read from the disk, to check that nothing stands behind its end.
+# The rest of the last file is read from the disk, to check that nothing is after its end.
 READ_BYTES_PER_SECOND = 400e6
 # A lower bound would leave no time for work: a checkpoint has fixed costs.
 CHECKPOINT_RECORDS_MIN = 1_000

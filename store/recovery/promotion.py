@@ -2,8 +2,8 @@
 
 The lock decides which broker may try; the fence decides whose writes count. ``link(2)`` makes the next journal file
 appear, whole and under its final name, or fails: so exactly one broker begins an epoch, whatever the lock, the clock or
-the volume does. Only behind its own fence a successor reads its predecessor's records, and its header names their end.
-Later writes of a deposed master stand behind that end, and are ignored for ever.
+the volume does. Only after its own fence a successor reads its predecessor's records, and its header names their end.
+Later writes of a deposed master are after that end, and are ignored forever.
 
 With several stores (store.several) all journals are fenced before any is read: the three steps are three calls.
 """
@@ -84,7 +84,7 @@ class Promotion:
     """The steps of one journal into a new epoch: ``fence``, ``read``, ``begin``, in this order; blocking.
 
     Needs the lock. Each raises FenceTaken or Deposed when another broker was faster (try again for the lock),
-    OSError as the volume gives it. A failure after ``fence`` leaves a file without header behind: its end is 0 in the
+    the OSError of the volume. A failure after ``fence`` leaves a file without header behind: its end is 0 in the
     next header, and it stays a fence. ``alive`` is called now and then while ``begin`` waits for ``authority``.
     """
 
@@ -123,7 +123,7 @@ class Promotion:
         """
         started = self._clock()
         files = self._files
-        # First, because a fence by an old list could stand in the place of a file that was made and removed since.
+        # First, because a fence by an old list could take the place of a file that was made and removed since.
         self._prepare()  # prove: prepared-before-listing
         ids = files.list()
         self._last = ids[-1] if ids else 0
@@ -169,7 +169,7 @@ class Promotion:
         # A successor may have put up its fence before this read: our header must not name its files.
         earlier = {file: end for file, end in self._ends.items() if file < self._first}
         self._ends = earlier  # prove: ends-of-earlier-files
-        # A batch that was written and never synced counts now, and must survive; it need not stand in the last file,
+        # A batch that was written and never synced counts now, and must survive; it need not be in the last file,
         # because that may be the fence of a failed promotion.
         for file in self._ends:
             self._sync_file(file)  # prove: sync-of-each-ended-file

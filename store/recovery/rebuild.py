@@ -79,7 +79,7 @@ class Rebuild:
         broker to follow.
 
         Raises IndexInUse when a process has the index open, NotRebuilt, JournalCorrupt or JournalLost when the journal
-        is damaged, OSError as a volume gives it.
+        is damaged, the OSError of the volume.
         """
         if not os.path.isdir(self._path):
             return self._replay(is_live)

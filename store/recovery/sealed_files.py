@@ -16,39 +16,41 @@ FILES_CHECKED_MAX = 64
 
 
 class SealedFiles:
-    """Checks that files reach to their named ends and have their headers; with ``checks_all``, every byte.
+    """Checks that files have their headers, and reach the ends that later headers state; with ``checks_all``, every
+    byte.
 
-    A standby checks a few files at a time, ahead of need; the promotion checks those that are left. For one
-    thread; OSError as the volume gives it.
+    A standby checks a few files at a time, in advance; the promotion checks the others. Only one thread may use it. An
+    OSError of the volume is raised unchanged.
     """
 
     def __init__(self, files: JournalFiles, headers: HeaderReader, *, checks_all: bool) -> None:
         self._files = files
         self._headers = headers
         self._checks_all = checks_all
-        self._whole: set[int] = set()
+        self._sound: set[int] = set()
 
     def check_ahead(self, ids: Sequence[int], before: int) -> None:
-        """Check some of ``ids`` below ``before`` that have an end; damage in them is left to the promotion."""
-        self._whole.intersection_update(ids)
+        """Check some of the files ``ids`` below ``before`` whose end is known. The promotion reports the damage in
+        them."""
+        self._sound.intersection_update(ids)
         ends = self._headers.epoch_history.ends
-        unseen = (file for file in ids if file < before and file in ends and file not in self._whole)
+        unseen = (file for file in ids if file < before and file in ends and file not in self._sound)
         for file in islice(unseen, 1 if self._checks_all else FILES_CHECKED_MAX):
             try:
                 if not self._check_file(file):
-                    self._whole.add(file)
+                    self._sound.add(file)
             except JournalMissing:
                 pass  # reclaimed since it was listed
 
     def damage_in(self, file: int) -> list[Damage]:
         """Return the damage in ``file``, unless it was checked before. Raises JournalMissing when it is gone."""
-        return [] if file in self._whole else self._check_file(file)
+        return [] if file in self._sound else self._check_file(file)
 
     def _check_file(self, file: int) -> list[Damage]:
         headers = self._headers
         end = headers.epoch_history.ends.get(file)
         if end == 0 or file in headers.misplaced:
-            return []  # nothing counts in it
+            return []  # no byte of it counts
         is_headless = file not in headers.epoch_history.headers and not headers.has_batches(file)
         is_short = end is not None and self._size(file) < end
         if not (self._checks_all or is_headless or is_short):

@@ -55,7 +55,7 @@ class Completion:
     base class nothing follows."""
 
     __slots__ = ()
-    # True if it may go on while the store holds back its reports (``Member.gate``).
+    # True if it may continue while the store holds back its reports (``Member.gate``).
     passes_gate: ClassVar[bool] = True
 
     def durable(self, store: str, told: list[Operation]) -> None:

@@ -37,9 +37,9 @@ class Backlog:
 class Member:
     """Store of several. ``store`` is None while the store of a new destination is being made.
 
-    ``waiting``: operations that were handed over and may not go on yet, in order: joint operations without a decision,
-    and all that came after them. ``unreported``: operations that came back and may not be reported yet, because
-    ``gate``, a joint operation that is already visible in this store, is not ended in all others.
+    ``waiting``: operations that were handed over and cannot continue yet, in order: joint operations without a
+    decision, and all that came after them. ``unreported``: operations that came back and may not be reported yet,
+    because ``gate``, a joint operation that is already visible in this store, is not ended in all others.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Member:
             self.go_on()
 
     def go_on(self) -> None:
-        """Hand over the waiting operations that may go on."""
+        """Hand over the waiting operations that may continue."""
         store = self.store
         if store is None:
             return

@@ -1,13 +1,14 @@
 """Several stores of a broker that is not master, behind the interface of one (``store.standby.Standby``).
 
-All are followed, one after the other. At the promotion every journal is fenced before any is read, txStore first; then
-each transaction that several stores prepared is ended in all of them, with the outcome in txStore.
+The stores are followed one after the other. At the promotion every journal is fenced before any is read; txStore is the
+first. Then each transaction that several stores prepared is ended in all of them, with the outcome in txStore.
 
-txStore comes first, and the directories are listed after it, for this reason: a master that is about to use a new store
-writes to txStore, and checks the fence, after the store's journal is there. If that check found no fence of ours, then
-our listing came later, and found the store. And a transaction is decided in txStore alone: a decision after our fence
-is not reported, and a master that decided before it had prepared everywhere before that, hence before all of our
-fences.
+txStore is fenced first, and then the directories are listed, for two reasons:
+
+- Before a master uses a new store, it creates the journal of the store, writes to txStore, and checks the fence. If
+  this check found no fence of ours, our listing was later, and found the new store.
+- A transaction is decided in txStore alone. A decision after our fence is not reported. A master that decided before
+  our fence had already prepared the transaction in all stores, so also before our other fences.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ class DestinationInTwoStores(StoresClash):
 
 
 class SeveralStandbys:
-    """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, except for ``halt``.
+    """The standby of several stores: ``follow`` repeatedly, and end with ``promote`` or ``close``. Blocking; one thread
+    at a time, except for ``halt``.
 
-    ``settings`` are for every store whose entry of ``filters`` has none. ``index_directory`` is where indexes go, each
-    in a directory of its store's name; None: beside each journal. Raises OSError, and TooManyStores.
+    ``settings`` apply to every store whose entry in ``filters`` has no settings. ``index_directory`` contains the
+    indexes, each in a directory with the name of its store; None: each index is beside its journal. Raises OSError, and
+    TooManyStores.
     """
 
     def __init__(
@@ -109,8 +112,8 @@ class SeveralStandbys:
         return together_behind(standby.lag for standby in list(self._standbys.values()))
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """Return the prediction for all, as ``Standby.prediction`` does for one; one interpreter does the work for
-        all."""
+        """Return the prediction for all stores, as ``Standby.prediction`` does for one. The times add up, because one
+        interpreter does all the work."""
         return together([standby.prediction(lock_seconds) for standby in list(self._standbys.values())])
 
     @property
@@ -145,8 +148,8 @@ class SeveralStandbys:
         on_lost: Callable[[BaseException], None],
         on_step: OnStep = ignore_step,
     ) -> SeveralStores:
-        """Fence all, read the rest of all, begin an epoch that is the same in all. Needs the lock; afterwards the
-        SeveralStores owns everything.
+        """Fence all stores, read the rest of their journals, and begin the same epoch in all. Needs the lock;
+        afterwards the SeveralStores owns everything.
 
         ``on_step`` is called at the steps, as by one store (``Standby.promote``). Raises the errors of
         ``store.recovery.promotion.Promotion``, for any store, and DestinationInTwoStores; afterwards this object can
@@ -189,7 +192,7 @@ class SeveralStandbys:
         try:
             self._each(lambda name: begin(name, self._standbys[name], epoch, outcome_of), states)
             homes = _homes(states)
-            # Not before every store is free of the decided transactions.
+            # Only after every store has ended the decided transactions.
             begin(OUTCOMES_DIRECTORY, outcomes, epoch, lambda transaction: True)
             on_step("header")
         except BaseException:
@@ -238,8 +241,8 @@ class SeveralStandbys:
         return outcomes
 
     def _each(self, step: Callable[[T], object], items: Iterable[T]) -> None:
-        """Do one step of the promotion for each store; mostly waits for the disk. All are done on return, also on an
-        error."""
+        """Do one step of the promotion for each store, on several threads, because it mostly waits for the disk. On
+        return all are complete, also after an error."""
 
         def take(item: T) -> None:
             with self._pulses.beating():
@@ -252,7 +255,8 @@ class SeveralStandbys:
 
 
 def _outcomes(decided: State, otherwise: Outcome) -> Outcome:
-    """Return the outcome of prepared transactions: that in txStore; else a rollback if it was made here."""
+    """Return the function for the outcome of a prepared transaction: a commit if txStore says so; otherwise a rollback
+    if a broker made it for several stores; for all others, ``otherwise``."""
     decisions = {key for key, transaction in decided.transactions.items() if transaction.is_prepared}
 
     def outcome(transaction: TransactionId) -> bool | None:

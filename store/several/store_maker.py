@@ -1,4 +1,4 @@
-"""New stores, made on a thread of their own while the others go on."""
+"""New stores, made on a thread of their own while the others continue."""
 
 from __future__ import annotations
 

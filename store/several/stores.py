@@ -13,7 +13,7 @@ Guarantees to the engine:
 prepared transaction) keeps it, whatever the filters are now; else the filters choose. So filters may be changed at any
 restart, and a destination moves when its old store has no more of it.
 
-**A new store** (of an entry with a store for each destination) is made while others go on; operations for it
+**A new store** (of an entry with a store for each destination) is made while others continue; operations for it
 wait. It serves no client before a write to txStore, with its fence check, followed the creation of its journal: a
 successor lists the directories after it fenced txStore, so either it finds the new store, or the old master is deposed.
 """

@@ -21,7 +21,7 @@ class Snapshot(Protocol):
     def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
 
 
-class Held(Protocol):
+class FileUse(Protocol):
     """Facts that decide whether a file stays: its number of live messages, and the files that it pins."""
 
     @property
@@ -34,9 +34,10 @@ class Held(Protocol):
 class FileState:
     """Holders of a journal file.
 
-    ``holders``: owner -> [live messages whose newest record stands here, their bytes, changed since a checkpoint];
-    ``live`` is their sum. ``live_bytes`` counts each record once, even if several subscriptions hold it. ``pins`` are
-    the files whose messages, subscriptions and transactions the records of this file ended.
+    ``holders``: owner -> [number of live messages whose newest record is in this file, their bytes, 1 if changed since
+    the last checkpoint]; ``live`` is the sum of these messages. ``live_bytes`` counts each record once, even if several
+    subscriptions hold it. ``pins`` are the files whose messages, subscriptions and transactions the records of this
+    file ended.
     """
 
     __slots__ = ("holders", "live", "live_bytes", "pins")
@@ -49,7 +50,7 @@ class FileState:
 
 
 def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the changes of a checkpoint for one file that changed; ``held`` None: the file is gone."""
+    """Yield the changes that a checkpoint makes in the index for one changed file; ``held`` None: the file is gone."""
     # The scan finds the chunks of a file that is gone, or that has fewer pins than before.
     before = [key for key, _ in index.scan(*_range(keys.FILE, file))]
     if held is None:
@@ -59,7 +60,7 @@ def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator
     values = dict(keys.file_values(file, held.live_bytes, held.pins))
     yield from values.items()
     yield from ((key, None) for key in before if key not in values)
-    # If a file was given up and is known again, the index may have holders from before.
+    # If the state forgot a file and learned of it again, the index may still have its former holders.
     for key, _ in index.scan(*_range(keys.HOLDER, file)):
         if keys.holder_owner(key) not in held.holders:
             yield key, None
@@ -73,7 +74,7 @@ def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator
 
 
 def reclaimable(
-    files: Mapping[int, Held],
+    files: Mapping[int, FileUse],
     held_by_records: Set[int],
     first_of_epoch: Callable[[int], bool],
     before: int,
@@ -81,9 +82,9 @@ def reclaimable(
 ) -> tuple[int, ...]:
     """Return the files below ``before`` that nothing needs, oldest first.
 
-    A file stays while it holds a live message, a subscription's record or an operation of an open transaction; while
-    its records shadow records in a file that stays; and, if it fenced off an epoch, while any file before it stays.
-    ``emptied``: files that are treated as empty.
+    A file stays while it holds a live message, the record of a subscription or an operation of an open transaction;
+    while its records end or replace records in a file that stays; and, if it is the fence of an epoch, while any file
+    before it stays. ``emptied``: files that are treated as empty.
     """
     going: list[int] = []
     gone: set[int] = set()

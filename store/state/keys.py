@@ -8,12 +8,12 @@
     | 'G' chunk u32                                   | a piece of the JSON of files that went: given up, passed |
     | 'H' file u32, owner u32                         | live u64, bytes u64: the owner's messages in the file   |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
-    | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message stands in that file, not in its key's  |
+    | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message is in that file, not in its key's      |
     | 'M' owner u32, order key (12 bytes)             | size u32, flags u8, [location u64 if not 0],            |
     |                                                 | [user u32 if bit 5 of the flags is set], message id     |
     | 'O' owner u32                                   | JSON: the owner, its number of messages and bytes       |
     | 'P' owner u32, rank u8, order key (12 bytes)    | 01: this message has that rank                          |
-    | 'R' owner u32                                   | file u32: messages behind its start have a rank         |
+    | 'R' owner u32                                   | file u32: messages after its start have a rank          |
     | 'S' owner u32, location u64                     | 01: a later record of a durable subscription            |
     | 'U' chunk u32                                   | a piece of the JSON list of users' stored bytes         |
     | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
@@ -25,7 +25,7 @@ bits 1 to 4, if the message has a rank, 1 + rank; bit 5, the number of the user 
 (store.state.user_bytes). With a rank or a user the location is always given.
 
 A rank is 9 - priority, so that the highest priority comes first. As long as all messages of an owner have the default
-priority, none has a rank. When a message with another priority comes, all messages behind the end of that journal file
+priority, none has a rank. When a message with another priority comes, all messages after the end of that journal file
 have a rank, and before that all with another priority.
 
 A message id is split at its last ':' into producer and sequence, so that the ids of one producer are adjacent and
@@ -134,7 +134,7 @@ class OwnerRecord(NamedTuple):
     terms: Terms | None = None
 
 
-_TERMS_AT: Final[int] = OwnerRecord._fields.index("terms") - 1  # behind kind and name, which are one field
+_TERMS_AT: Final[int] = OwnerRecord._fields.index("terms") - 1  # after kind and name, which are one field
 
 
 def message_key(owner: int, order_key: int) -> bytes:

@@ -52,7 +52,7 @@ def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMess
 class Transaction:
     """An open transaction of the journal: Adds and Removes that wait for their Commit.
 
-    ``is_prepared``: XA, and its Prepare stands at ``prepared_at``; ``counted``: bytes that are charged to each user
+    ``is_prepared``: XA, and its Prepare is at ``prepared_at``; ``counted``: bytes that are charged to each user
     meanwhile.
     """
 
@@ -223,7 +223,7 @@ class OpenTransactions:
         self.is_touched = True
 
     def end(self, key: str, location: int) -> Transaction | None:
-        """End a transaction whose outcome stands at ``location``, and free what it withheld. None: it was not open."""
+        """End a transaction whose outcome is at ``location``, and free what it withheld. None: it was not open."""
         transaction = self.by_key.pop(key, None)
         if transaction is None:
             return None

@@ -21,8 +21,8 @@ class OwnerState:
 
     A subscription's record at ``record_location`` is older than all its messages, so it is needed; ``latest_record`` is
     the newest record of the subscription, and ``terms`` its content; None: unknown, the record must be read.
-    ``later_records``: of its records in the files behind that of ``record_location``, the first in each, in order. An
-    owner that has ended counts what must still be reclaimed, which stands behind ``reclaimed_to``, an order key.
+    ``later_records``: of its records in the files after that of ``record_location``, the first in each, in order. An
+    owner that has ended counts what must still be reclaimed, which is after ``reclaimed_to``, an order key.
     """
 
     id: int

@@ -215,7 +215,7 @@ class Replay:
 
     def _is_of_former(self, owner: int, order_key: int, entry: Entry) -> bool:
         """Return whether a subscription whose oldest record is missing loses that message when the record is known to
-        be gone, because the message stands before the next record (State.lose_file)."""
+        be gone, because the message is before the next record (State.lose_file)."""
         known = self._state.owners[owner]
         if known.record_location >> 32 not in self.missing:  # prove: former-subscription-holds-nothing
             return False
@@ -359,7 +359,7 @@ class Replay:
 
     def _forget_former(self, key: str, location: int) -> None:
         """Drop operations in a missing file: they are of a former transaction of that id, whose outcome is gone,
-        because each of this one's operations stands before its end, or has a copy. But without other operations the
+        because each of this one's operations is before its end, or has a copy. But without other operations the
         file may be lost, not given up: then its messages are reported, and it may be brought back."""
         transaction = self._state.transactions.get(key)
         if transaction is None:

@@ -89,7 +89,7 @@ class State:
         self.next_owner = first_owner + 1
         # Files from which records were moved: saved places in them must be looked up again.
         self.moved_from: set[int] = set()
-        # Owner -> file: the index has the ranks (keys) of all messages that are stored behind the start of that file.
+        # Owner -> file: the index has the ranks (keys) of all messages that are stored after the start of that file.
         self.ranked: dict[int, int] = {}
         self._ranked_touched: set[int] = set()
         self.knows_ranks = True  # the index was made by a version that keeps them
@@ -103,7 +103,7 @@ class State:
         # Files that a master declared as removed, before ``position``: their absence is no loss, whatever a host that
         # saw them for longer has listed since.
         self.given_up: set[int] = set()
-        # Files that a header names and that were not there when the files behind them were read. Their contents are
+        # Files that a header names and that were not there when the files after them were read. Their contents are
         # unknown here.
         self.passed: set[int] = set()
         self._gone_chunks = 0
@@ -223,8 +223,8 @@ class State:
         """Begin a durable subscription, or (same owner again) note that its record was written again, with ``info`` and
         ``user``.
 
-        Its messages must stand behind the record by which it began, so that record stays needed while it holds any.
-        ``settle_record`` is called when no message stands before the newest record any more.
+        Its messages must be after the record by which it began, so that record stays needed while it holds any.
+        ``settle_record`` is called when no message is before the newest record any more.
         """
         known = self.owners.get(owner)
         if known is None:
@@ -248,7 +248,7 @@ class State:
         self.tail.touched_owners.add(owner)
 
     def settle_record(self, owner: int) -> None:
-        """Drop the older records of a subscription: all its messages stand behind its newest record."""
+        """Drop the older records of a subscription: all its messages are after its newest record."""
         known = self.owners[owner]
         self.pin(known.latest_record >> 32, known.record_location >> 32)  # prove: settled-record-pins-the-first
         known.record_location = known.latest_record
@@ -658,7 +658,7 @@ class State:
         return None if raw is None else Entry(raw[0], raw[1] & SIZE_MASK, raw[2])
 
     def entries(self, owner: int, after: int) -> Iterator[tuple[int, Entry]]:
-        """Iterate over the messages of ``owner`` behind ``after``, in order. Must not continue after a change of the
+        """Iterate over the messages of ``owner`` after ``after``, in order. Must not continue after a change of the
         state."""
         if owner in self.ended:  # prove: who-ended-has-no-entries
             return
@@ -699,7 +699,7 @@ class State:
         return ((key[5:], value) for key, value in self.index.scan(start, stop))
 
     def held_in(self, owner: int, file: int, after: int = 0) -> Iterator[tuple[int, Entry]]:
-        """Iterate over the live messages of ``owner`` behind ``after`` whose newest record is in ``file``, in order.
+        """Iterate over the live messages of ``owner`` after ``after`` whose newest record is in ``file``, in order.
 
         Most are there under their order key. The cost depends on their number, not on the size of the file.
         """
@@ -963,7 +963,7 @@ class State:
         """Drop a file that is not there any more. Messages that the state still has in it are dropped, and returned as
         (owner, order key, entry), subscriptions and transactions too: a master gave the file up after all of these had
         ended, or had been written elsewhere and read there. Unless ``is_damage``, a subscription whose oldest record
-        went loses all messages from before its first remaining record: it was moved behind them, or had ended and began
+        went loses all messages from before its first remaining record: it was moved after them, or had ended and began
         again there. Which of these records applies may be unknown, so no more can be derived."""
         held = self.files.get(file)
         if held is None:
@@ -1006,7 +1006,7 @@ class State:
         """Drop messages that stand, and took effect, before ``known.record_location``; return them like
         ``lose_file``."""
         record = known.record_location
-        # A transaction's message may stand before the record, and its Commit behind it.
+        # A transaction's message may be before the record, and its Commit after it.
         # prove: committed-behind-its-record "item[0] >> 32 < record" -> "True"
         before = takewhile(lambda item: item[0] >> 32 < record, self.entries(known.id, 0))
         dropped = [(known.id, order_key, entry) for order_key, entry in before if entry.location < record]

@@ -14,7 +14,7 @@ from tandemmq.store.state import keys
 
 T = TypeVar("T", int, bytes, tuple[int, int, int], tuple[bytes, bytes | None])
 
-# Items that are sorted at once, which blocks all other threads: a millisecond or two.
+# Number of items that are sorted at once. A sort blocks all other threads: with this number for a millisecond or two.
 SORTED_AT_ONCE = 5_000
 
 
@@ -33,12 +33,15 @@ class Position(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Tail:
-    """Changes since a checkpoint. ``added`` holds new and moved messages, ``order`` their order keys sorted
-    (and those of messages that went again), ``removed`` those that the checkpoint (or the frozen tail) still has,
-    ``displaced`` messages whose record is in another file than that of their order key (False: not any more).
+    """Changes since a checkpoint.
 
-    ``ranks`` holds the ranks of those in ``added`` that have one (and of messages that went again), ``rank_order`` the
-    order keys of new ones by owner and rank, sorted; ``unranked`` (owner, rank, order key) of those that went."""
+    - ``added``: new and moved messages. ``order``: their order keys, sorted, also those of messages that were removed
+      again.
+    - ``removed``: removed messages that the checkpoint, or the frozen tail, still has.
+    - ``displaced``: whether the record of a message is in another file than its order key; False: not any more.
+    - ``ranks``: the ranks of messages in ``added``, also of messages that were removed again. ``rank_order``: order
+      keys of new messages by owner and rank, sorted. ``unranked``: (owner, rank, order key) of removed messages.
+    """
 
     added: defaultdict[int, dict[int, tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(dict))
     order: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -52,7 +55,7 @@ class Tail:
     touched_files: set[int] = field(default_factory=set)
     touched_ended: set[int] = field(default_factory=set)  # owners that ended, or that lost entries to ``reclaim``
     operations: int = 0
-    reclaimed: int = 0  # entries of owners that had ended; no operations, for no replay repeats them
+    reclaimed: int = 0  # removed entries of owners that ended. They do not count as operations: no replay repeats them
 
     def free(self) -> None:
         """Free the tail entry by entry: all at once would block other threads for long."""
@@ -70,11 +73,10 @@ class Tail:
 
 
 class Frozen(NamedTuple):
-    """Contents of one checkpoint: a tail that no longer changes, and the small tables as they were then, in no
-    order.
+    """Contents of one checkpoint: a tail that no longer changes, and the small tables at that moment, unsorted.
 
-    ``owners`` and ``ended``: the records of those that changed, None when they are gone. The writer of the checkpoint
-    encodes them, because that takes longer than to note them, and other threads wait for the storage thread.
+    ``owners`` and ``ended``: changed records; None: the record is removed. The thread that writes the checkpoint
+    encodes them: this takes too long for the storage thread, for which other threads wait.
     """
 
     tail: Tail
@@ -87,14 +89,14 @@ class Frozen(NamedTuple):
 
 
 def keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys behind ``after`` that ``owner`` got in this tail, in order; some may be gone
-    again."""
+    """Iterate over the order keys after ``after`` that ``owner`` got in this tail, in order. The messages of some may
+    have been removed again."""
     order = tail.order.get(owner)
     return iter(()) if not order else _behind(order, after)
 
 
 def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys behind ``after`` of messages that ``owner`` got in this tail with that rank, in
+    """Iterate over the order keys after ``after`` of messages that ``owner`` got in this tail with that rank, in
     order."""
     order = tail.rank_order.get((owner, rank))
     if not order:
@@ -103,7 +105,7 @@ def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]
 
 
 def unranked_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys behind ``after`` of messages that ``owner`` got in this tail without a rank, in
+    """Iterate over the order keys after ``after`` of messages that ``owner`` got in this tail without a rank, in
     order."""
     added = tail.added[owner]
     ranks = tail.ranks.get(owner, {})
@@ -160,8 +162,9 @@ def _owner_value(record: keys.OwnerRecord | None) -> bytes | None:
 
 
 def in_order(items: Iterable[T]) -> Iterator[T]:
-    """Iterate over ``items``, each once, from the least to the greatest. A sort of very many at once blocks all other
-    threads: so they are sorted in pieces, most of which follow each other already."""
+    """Iterate over ``items``, each once, from the least to the greatest. They are sorted in pieces and merged, because
+    a sort of very many blocks all other threads. Usually each piece follows the one before it, and there is nothing to
+    merge."""
     rest = iter(items)
     runs: list[list[T]] = []
     while run := list(islice(rest, SORTED_AT_ONCE)):

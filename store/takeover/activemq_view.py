@@ -1,4 +1,4 @@
-"""The messages that ActiveMQ would deliver from a directory of its own: its index, and the journal behind it.
+"""The messages that ActiveMQ would deliver from a directory of its own: its index, and the journal after it.
 
 ActiveMQ itself starts so (kahadb.md 4.8): db.data has the state up to its last update, and the journal is applied from
 there on. Facts of db.data about later records are ignored; operations of transactions that were open at that point are
@@ -36,7 +36,7 @@ from tandemmq.store.takeover.marks import BEGIN, END, is_mark
 HIGH, DEFAULT, LOW = range(3)
 # Maximum of operations that the temporary index holds in memory before it writes them to the disk.
 OPERATIONS_MAX = 100_000
-# End of an Add or Update whose destination is prioritized: field 6, true. Fields stand in order.
+# End of an Add or Update whose destination is prioritized: field 6, true. Fields are in order.
 _PRIORITIZED = b"\x30\x01"
 
 OnCorrupt = Callable[[JournalCorrupt], None]
@@ -158,7 +158,7 @@ class ActiveMQView:
             if entry.location > last_update:
                 continue
             owners = queue or tuple(owner for owner, kept in held_by if entry.sequence in kept.pending)
-            # Usually the key that the journal gives it; always behind the one before.
+            # Usually the key that the journal gives it; always after the one before.
             key = max(key + 1, entry.location << 32)
             self._add(owners, key, entry)
             self.ranks.tell(destination, entry.message_id, rank)
@@ -189,7 +189,7 @@ class ActiveMQView:
         self._standing.begin(self._epoch_history.first_of_epoch)
         self._standing.finish()
 
-    # ---- the journal behind it
+    # ---- the journal after it
 
     def _follow(self, first: Location, last_update: Location, on_corrupt: OnCorrupt | None) -> None:
         is_skipping = False  # the records of a take-over that did not come to its end

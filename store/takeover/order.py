@@ -1,7 +1,7 @@
 """Order keys for messages that need another order than the journal's. Pure.
 
 A message in the right place keeps its key: those are a longest increasing subsequence. The others get the free keys
-behind the message before them. There are such keys: a record's key ends in 32 bits that only the operations of one
+after the message before them. There are such keys: a record's key ends in 32 bits that only the operations of one
 commit use. If too few keys are free, the next message gives up its place, too.
 """
 

@@ -37,7 +37,7 @@ class ScheduledJobs(NamedTuple):
 
 
 def find_scheduled_jobs(store_directory: str) -> tuple[ScheduledJobs, ...]:
-    """Return the scheduler stores around a store. Raises OSError as the volume gives it."""
+    """Return the scheduler stores around a store. Raises the OSError of the volume."""
     found: dict[str, ScheduledJobs] = {}
     for place in _PLACES:
         for path in sorted(glob.glob(os.path.join(glob.escape(os.path.abspath(store_directory)), place))):

@@ -37,7 +37,7 @@ from tandemmq.store.takeover.difference import Copy, Plan
 
 
 def skipped_files(files: JournalFiles, foreign: list[int]) -> list[int]:
-    """Return the files of ``foreign`` behind whose first record ActiveMQ reads nothing."""
+    """Return the files of ``foreign`` after whose first record ActiveMQ reads nothing."""
     there = set(files.list())
     found = []
     for file in foreign:

@@ -1,7 +1,7 @@
 """Begin a store afresh whose journal is gone: set aside the indexes that expect that journal. Nothing is deleted.
 
 While an index exists that expects a journal, a broker refuses to start without it (store.recovery.index_trust): a
-volume that is not mounted looks like an empty store. Only an operator knows that the journal is gone for ever.
+volume that is not mounted looks like an empty store. Only an operator knows that the journal is gone forever.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def begin_afresh(directory: str, index_root: str) -> list[str]:
     on return. The caller holds the lock of the store.
 
     Raises JournalThere when a file in ``directory`` has anything in it, IndexInUse when a broker has an index open,
-    and OSError as the volume gives it.
+    and the OSError of the volume.
     """
     files = JournalFiles(directory)
     for file in files.list():

@@ -1,13 +1,14 @@
-"""A backup: a copy of the journals of a data directory, made while a broker writes there, and put back from there.
+"""Backup and restore: the journals of a data directory are copied, while a broker writes there, and copied back.
 
-The journal alone is enough: an index is made from it. The copy is consistent because (docs/backup.md):
+The journal alone is enough, because an index can be built from it. The copy is consistent (docs/backup.md):
 
 - A round lists the files, and copies those that are not copied yet, the newest last. A file that is not the newest is
   not written any more, so it is copied once; it is copied again if it changed (a deposed master's last batch).
-- A file that was reclaimed in the middle of a round begins a new round: its acknowledgements may be all that prevents
-  the return of a message in an older file, copied long before. So the copy has the files of one listing, no others,
-  each of them whole, and of the newest the part that was there after the listing.
-- All good batches of the newest file are copied, up to their end when it was read: behind that the writer works.
+- If a file is reclaimed during a round, a new round begins: its acknowledgements may be needed for a message in an
+  older file that is already copied, and without them the message would return. So the copy has exactly the files of one
+  listing, each of them complete; of the newest, the part that was there after the listing.
+- Of the newest file, all good batches are copied, up to the end that it had when it was read. After this offset the
+  broker is writing.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ from tandemmq.store.tools.inspect import read_headers
 
 MANIFEST: Final = "backup.json"
 VERSION: Final = 1
-#: Rounds after the first copy only what is new; after this many without success, files go faster than they are copied.
+#: Maximum number of rounds. After the first, a round copies only new files; if this many fail, files are removed faster
+#: than they can be copied.
 ROUNDS_MAX: Final = 200
 CHUNK_BYTES: Final = 1 << 20
-#: Suffix of restored files until all of them are there, so that no broker takes a part for the whole.
+#: Suffix of restored files until all of them are complete, so that no broker starts with only some of them.
 PART_SUFFIX: Final = ".part"
-#: Errors for a file that another host deleted: on NFS the second, also while it is open here.
+#: Errors for a file that another host deleted. NFS returns the second one, even if the file is open here.
 GONE: Final = (errno.ENOENT, errno.ESTALE)
 
 #: Called with the number of bytes that were copied so far.
@@ -187,7 +189,8 @@ def _demand_empty(directory: str) -> None:
 
 
 def _demand_space(directory: str, names: list[str], target: str, scratch: str) -> None:
-    """Demand space for the copy, and for the check's index: of one store at a time, as large as a broker's."""
+    """Check that there is space for the copy, and for the index of the check, which is as large as a broker's. Stores
+    are checked one at a time. Raises BackupFailed."""
     journals = index = 0
     for name in names:
         path = path_of(directory, name)

@@ -1,4 +1,4 @@
-"""Check a directory of several stores: each by itself, and their records of each other. Reads only."""
+"""Check a directory of several stores: each store, and whether they agree with each other. Reads only."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def check_all(
     scratch: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Check every store in ``directory`` as ``store.tools.check.check`` does, and their records of each other.
+    """Check every store in ``directory`` as ``store.tools.check.check`` does, and whether they agree with each other.
 
-    No destination is in two stores, txStore has no messages; the notes give the outcome at the next start of each
-    transaction that several stores prepared. ``index_directory`` as in the settings: None, each index is beside its
-    journal.
+    No destination may be in two stores, and txStore must have no messages. For each transaction that several stores
+    prepared, a note gives the outcome at the next start. ``index_directory`` as in the settings: None, each index is
+    beside its journal.
     """
     try:
         names = stores_in(directory)
@@ -37,7 +37,9 @@ def check_all(
     total = Report()
     for name in names:
         index_root = None if index_directory is None else path_of(index_directory, name)
-        report = check(path_of(directory, name), index_root, scratch=scratch, progress=_behind(progress, total.bytes))
+        report = check(
+            path_of(directory, name), index_root, scratch=scratch, progress=_progress_after(progress, total.bytes)
+        )
         total.problems += [f"{name}: {problem}" for problem in report.problems]
         total.notes += [f"{name}: {note}" for note in report.notes]
         total.damages += [{"store": name, **damage} for damage in report.damages]
@@ -51,8 +53,8 @@ def check_all(
     return total
 
 
-def _behind(progress: Progress | None, before: int) -> Progress | None:
-    """Return the progress of one store, behind ``before`` bytes of finished stores."""
+def _progress_after(progress: Progress | None, before: int) -> Progress | None:
+    """Return the progress of one store, after ``before`` bytes of finished stores."""
     if progress is None:
         return None
     return lambda done, all_bytes: progress(before + done, before + all_bytes)
@@ -64,7 +66,7 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
     decided: set[str] = set()
     for name in names:
         try:
-            held, transactions = _said_by(path_of(directory, name), scratch)
+            held, transactions = _contents_of(path_of(directory, name), scratch)
         except (OSError, JournalError, JournalLost, RecordDamaged) as error:
             report.problem(f"{name}: {error}")
             return
@@ -89,7 +91,7 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
         report.notes.append(f"{key} is prepared in {', '.join(stores)}, {outcome}")
 
 
-def _said_by(path: str, scratch: str | None) -> tuple[set[Destination], list[str]]:
+def _contents_of(path: str, scratch: str | None) -> tuple[set[Destination], list[str]]:
     """Return the destinations with contents in a store, and the transactions that are prepared in it."""
     with scratch_index(scratch) as index:
         follower = Trial(JournalFiles(path), index)

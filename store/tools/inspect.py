@@ -1,6 +1,6 @@
 """The records of a journal in words: place, meaning, and whether each counts. Reads only.
 
-Unreadable parts are shown in their place: damage, a torn tail, batches that a deposed master wrote behind an end. Every
+Unreadable parts are shown in their place: damage, a torn tail, batches that a deposed master wrote after an end. Every
 byte of a file belongs to a record, a batch, one of those, or space that was prepared and not used yet (Summary).
 """
 
@@ -53,7 +53,7 @@ KINDS: Final = tuple(SHARES)
 class Seen:
     """A record. ``offset`` is its place in ``file``, ``batch`` that of its batch, ``size`` its bytes with its header.
 
-    ``counts`` is False behind the end that a successor named: its writer was deposed. ``hint_bytes`` follow the
+    ``counts`` is False after the end that a successor named: its writer was deposed. ``hint_bytes`` follow the
     command, where ActiveMQ does not read. ``text`` is that of a header or trace; ``says`` is its meaning, or a remark.
     """
 
@@ -123,7 +123,7 @@ def walk(files: JournalFiles, epoch_history: EpochHistory, file: int, *, is_live
     assert end is not None, "only behind an end something may stand that does not count"
     for batch in scan(files, file, end, is_live=True):
         if all(decode_next(payload) is not None for _, payload in batch.records):
-            yield from _records(batch, counts=True)  # a rotation leaves this mark behind the end
+            yield from _records(batch, counts=True)  # a rotation leaves this mark after the end
             continue
         yield Gap(file, batch.offset, batch.end, BEHIND_THE_END, f"a successor's header ends the file at {end}")
         yield from _records(batch, counts=False)
@@ -288,7 +288,7 @@ class Trail:
 @dataclass(slots=True)
 class Summary:
     """Number of records and bytes of each kind. With ``batch_bytes``, ``dead_bytes`` and ``unused_bytes`` they add up
-    to ``bytes``, the sizes of the files. ``dead_bytes``: damage, torn tails, bytes behind an end."""
+    to ``bytes``, the sizes of the files. ``dead_bytes``: damage, torn tails, bytes after an end."""
 
     records: dict[str, int] = field(default_factory=dict)
     record_bytes: dict[str, int] = field(default_factory=dict)
@@ -318,7 +318,7 @@ class Summary:
             self.dead_bytes += item.stop - item.start
             return
         if not item.counts:
-            return  # within the gap behind the end
+            return  # within the gap after the end
         self.records[item.kind] = self.records.get(item.kind, 0) + 1
         self.record_bytes[item.kind] = self.record_bytes.get(item.kind, 0) + item.size
         if (item.file, item.batch) != self._last_batch:

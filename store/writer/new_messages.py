@@ -1,13 +1,12 @@
-"""Detect new messages with ids of clients on the event loop, without a look-up. Pure.
+"""Detect on the event loop, without a look-up, that a message with a client's id is new. Pure.
 
-A client numbers the messages of a producer upwards. A number above all known ones of its producer is new. Two places
-know a producer: the storage thread has the audit, the tails, the index and prepared transactions; the loop has the
-operations that it handed over, some of them on their way. So the first message of a producer for an owner goes through
-the inbox, and the storage thread checks whether anything above it is known (``AddMessage.is_newest``). If not,
-``highest`` is the upper bound from then on: earlier messages are not above that message, and later ones are noted here
-first, for every sender and every way. A number above ``highest`` is new; all others, and ids without a number, are
-looked up.
-docs/decisions/0029.
+A client numbers the messages of a producer in increasing order. So a number above all known numbers of its producer is
+new. Two places know a producer: the storage thread has the audit, the tails, the index and prepared transactions; the
+loop has the operations that it handed over, of which some are not processed yet. So the first message of a producer for
+an owner goes through the inbox, and the storage thread checks whether it knows a higher number
+(``AddMessage.is_newest``). If not, ``highest`` is the upper bound from then on: earlier messages are not above it, and
+every later operation is noted here before it is handed over. A number above ``highest`` is new; all others, and ids
+without a number, are looked up. docs/decisions/0029.
 """
 
 # proofs: new-messages
@@ -18,7 +17,7 @@ from tandemmq.store.operations import AddMessage, Atomic, KnownProducer, Operati
 from tandemmq.store.records.message_ids import numbered
 from tandemmq.store.writer.batch import NewQueue
 
-# Of producers with an owner each. Beyond it all are forgotten, and ask again.
+# Maximum number of pairs of producer and owner. Beyond it all are forgotten and checked again.
 KNOWN_MAX = 10_000
 
 
@@ -32,8 +31,8 @@ class NewMessages:
         self._count = 0
 
     def is_new(self, add: AddMessage) -> bool:
-        """Return whether the audited ``add`` cannot have come before. If False, it may carry a request: call
-        ``answered`` when it comes back."""
+        """Return whether the audited ``add`` cannot have come before. If False, the storage thread may check more: call
+        ``answered`` when ``add`` comes back."""
         name, sequence = numbered(add.message.message_id)
         if sequence < 0:
             return False

@@ -14,7 +14,7 @@ from tandemmq.store.writer.pages import Pages
 
 
 def outcome_payloads(state: State, end: EndTransaction) -> Sequence[bytes]:
-    """Return the records of an outcome. A message that was copied to a file behind that of its prepared Remove is
+    """Return the records of an outcome. A message that was copied to a file after that of its prepared Remove is
     removed again: the earlier file may go before the copy's, and then the Commit would take nothing."""
     payloads = [end.payload]
     for each in state.transactions[end.transaction.key].operations if end.is_commit else ():

@@ -63,7 +63,7 @@ class Pages:
             found = self._next(page, after)
             if not found:
                 break
-            after = found[-1][0]  # if nothing of this is readable, the page begins behind it
+            after = found[-1][0]  # if nothing of this is readable, the page begins after it
             page.messages += self._readable(found)
 
     def _next(self, page: Page, after: int) -> list[tuple[int, Entry]]:

@@ -21,7 +21,7 @@ NAMED_COUNT = 6
 NAMED = {
     "completion-is-as-old-as-its-check", "halted-delivers-nothing", "queued-batch-needs-proof",
     "forgets-the-first-of-a-window", "left-copy-is-synced", "resigns-when-nothing-is-written",
-    "lease-from-before-the-question", "follows-nobody-while-paused", "master-stays-a-voter", "pubrec-after-the-store",
+    "lease-from-before-the-question", "follows-none-while-paused", "master-stays-a-voter", "pubrec-after-the-store",
     "newest-record-counts", "first-record-moves", "prepare-alone-moves", "settles-only-the-newest-record",
     "native-sync-before-fence-check", "native-successor-before-own-file", "native-proof-from-before",
     "native-proof-counts-suspension", "native-short-write-is-not-all", "native-rest-has-its-place",

@@ -11,6 +11,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Final
 
 from tests.support.tree import DIRECTORIES, ROOT
@@ -35,11 +36,11 @@ _PAGES: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md", 
 
 
 def docstring_openings() -> list[str]:
-    """Docstrings of the product that begin with a pronoun or a question word."""
+    """Docstrings of the product, also those of fields and constants, that begin with a pronoun or a question word."""
     return [
         f"{path}:{line}: {text.partition(chr(10))[0]}"
-        for path, tree, _ in _modules()
-        for line, text in _docstrings(tree)
+        for path, tree, source in _modules()
+        for line, text in descriptions(tree, source)
         if _OPENING.match(text)
     ]
 
@@ -60,12 +61,31 @@ def _modules() -> list[tuple[str, ast.Module, str]]:
     return [(path, ast.parse(source), source) for path, source in sources]
 
 
+def descriptions(tree: ast.Module, source: str) -> Iterator[tuple[int, str]]:
+    """Return docstrings, strings after a field or constant, and comments ``#:``: each with its line."""
+    yield from _docstrings(tree)
+    yield from _described(source)
+
+
 def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Docstrings, and the strings after fields and constants that describe them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node, clean=False)
-            if text:
-                yield node.body[0].lineno, text.strip()
+            for before, statement in pairwise((None, *node.body)):
+                if isinstance(before, ast.Assign | ast.AnnAssign | None) and isinstance(statement, ast.Expr):
+                    text = statement.value
+                    if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                        yield statement.lineno, text.value.strip()
+
+
+def _described(source: str) -> Iterator[tuple[int, str]]:
+    """The first lines of the comments ``#:``, which describe what follows them."""
+    before = ""
+    for number, line in enumerate(source.splitlines(), 1):
+        mark, found, text = line.partition("#: ")
+        if found and not mark.strip() and not before.lstrip().startswith("#: "):
+            yield number, text
+        before = line
 
 
 def _page_lines() -> Iterator[tuple[str, int, str]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import Answer, Asked, Call, Endpoint, Nothing, Refused
 from tandemmq.broker.admin.api.term import Term
 from tandemmq.broker.admin.encoding import Answers
@@ -59,8 +59,8 @@ class BrokerPages:
             page("POST", "/store/compact", admin, "Compact the journal.", query=_Store, body=Nothing),
             page("GET", "/locker", viewer, "Show the lock.", of="/lock"),
             Endpoint("GET", "/replication", viewer, "Show the replicated set, if there is one.", self._get_replication),
-            page("GET", "/events", viewer, "List events.", query=asked.Last),
-            page("POST", "/handover", admin, "Hand over to another broker.", query=asked.Successor, body=Nothing),
+            page("GET", "/events", viewer, "List events.", query=parameters.Last),
+            page("POST", "/handover", admin, "Hand over to another broker.", query=parameters.Successor, body=Nothing),
             Endpoint("GET", "/users", admin, "List users and rights, without passwords.", self._get_users),
         ]
 
@@ -137,10 +137,10 @@ class BrokerPages:
 class _Store(Asked):
     """Query for one of several stores."""
 
-    store: asked.Name | None = None
+    store: parameters.Name | None = None
 
 
 class _Why(_Store):
     """Query for one file, or for all."""
 
-    file: asked.Name | None = None
+    file: parameters.Name | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint
 from tandemmq.broker.admin.api.operator_client import operator_client
 from tandemmq.broker.admin.api.pauses import Pauses
@@ -21,14 +21,26 @@ class Destinations:
         viewer, operator = Role.VIEWER, Role.OPERATOR
         one, queue = "/destinations/{kind}/{name}", "/destinations/queue/{name}"
         return [
-            Endpoint("POST", "/destinations", operator, "Create a destination.", self._create, body=asked.Creation),
+            Endpoint(
+                "POST", "/destinations", operator, "Create a destination.", self._create, body=parameters.Creation
+            ),
             Endpoint("GET", one, viewer, "Show a destination.", self._destination),
             Endpoint("DELETE", one, operator, "Delete a destination and all it holds.", self._delete_destination),
             Endpoint(
-                "POST", f"{queue}/pause", operator, "Pause consumers or producers.", self._pause, body=asked.Pausing
+                "POST",
+                f"{queue}/pause",
+                operator,
+                "Pause consumers or producers.",
+                self._pause,
+                body=parameters.Pausing,
             ),
             Endpoint(
-                "POST", f"{queue}/resume", operator, "Resume consumers or producers.", self._resume, body=asked.Pausing
+                "POST",
+                f"{queue}/resume",
+                operator,
+                "Resume consumers or producers.",
+                self._resume,
+                body=parameters.Pausing,
             ),
         ]
 
@@ -37,7 +49,7 @@ class Destinations:
             await operator.do(command)
 
     async def _create(self, call: Call) -> Answer:
-        said: asked.Creation = call.body
+        said: parameters.Creation = call.body
         destination = Destination(KINDS[said.kind], said.name)
         await self._do(call, AddDestination(destination))
         return self._term.row(destination)
@@ -57,7 +69,7 @@ class Destinations:
         return await self._set_paused(call, is_paused=False)
 
     async def _set_paused(self, call: Call, *, is_paused: bool) -> Answer:
-        said: asked.Pausing = call.body
+        said: parameters.Pausing = call.body
         engine, destination = self._term.existing(call)
         await self._pauses.pause(
             engine,

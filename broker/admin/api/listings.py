@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import PAGE, Answer, Call, Endpoint, Refused
 from tandemmq.broker.admin.api.message_work import queue_of
 from tandemmq.broker.admin.api.operator_client import operator_client
@@ -33,7 +33,7 @@ class Listings:
                 "/connections",
                 summary="List client connections.",
                 handle=self._connections,
-                query=asked.Paged,
+                query=parameters.Paged,
                 cursor=lambda row: str(row["id"]),
             ),
             Endpoint("DELETE", "/connections/{id}", Role.ADMIN, "Disconnect a client.", self._hang_up),
@@ -41,14 +41,14 @@ class Listings:
                 "/destinations/{kind}",
                 summary="List queues or topics.",
                 handle=self._destinations,
-                query=asked.PagedDestinations,
+                query=parameters.PagedDestinations,
                 cursor=lambda row: str(row["name"]),
             ),
             listing(
                 "/subscriptions",
                 summary="List durable subscriptions.",
                 handle=self._subscriptions,
-                query=asked.Paged,
+                query=parameters.Paged,
                 cursor=lambda row: place_of_part(row["client_id"], row["name"], row["topic"]),
             ),
             Endpoint(
@@ -62,28 +62,28 @@ class Listings:
                 "/consumers",
                 summary="List consumers.",
                 handle=self._consumers,
-                query=asked.PagedConsumers,
+                query=parameters.PagedConsumers,
                 cursor=_of_connection,
             ),
             listing(
                 "/producers",
                 summary="List declared and blocked producers.",
                 handle=self._producers,
-                query=asked.PagedOf,
+                query=parameters.PagedOf,
                 cursor=_of_connection,
             ),
             listing(
                 "/transactions",
                 summary="List open and prepared transactions.",
                 handle=self._transactions,
-                query=asked.Paged,
+                query=parameters.Paged,
                 cursor=lambda row: str(row["id"]) if row["kind"] == "xa" else _of_connection(row),
             ),
         ]
 
     async def _list(self, call: Call, of: Callable[[Inventory, Query], Work[Found]]) -> dict[str, Any]:
-        said: asked.Paged = call.query
-        query = Query(said.limit, said.after, said.filter)
+        request: parameters.Paged = call.query
+        query = Query(request.limit, request.after, request.filter)
         found = await self._answers.run(of(self._term.engine().inventory, query))
         return {"items": found.rows, "total": found.total, "following": found.following}
 
@@ -111,8 +111,8 @@ class Listings:
         return {}
 
     async def _consumers(self, call: Call) -> Answer:
-        said: asked.PagedConsumers = call.query
-        return await self._list(call, lambda inventory, query: inventory.consumers(query, _of(said), said.slow))
+        request: parameters.PagedConsumers = call.query
+        return await self._list(call, lambda inventory, query: inventory.consumers(query, _of(request), request.slow))
 
     async def _producers(self, call: Call) -> Answer:
         page = await self._list(call, lambda inventory, query: inventory.producers(query, _of(call.query)))
@@ -132,7 +132,7 @@ def _of_connection(row: Row) -> str:
     return f"{row['connection']}/{row['id']}"
 
 
-def _of(said: asked.PagedOf) -> Destination | None:
-    if said.queue is not None:
-        return queue_of(said.queue)
-    return None if said.topic is None else Destination(DestinationKind.TOPIC, said.topic)
+def _of(request: parameters.PagedOf) -> Destination | None:
+    if request.queue is not None:
+        return queue_of(request.queue)
+    return None if request.topic is None else Destination(DestinationKind.TOPIC, request.topic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from tandemmq.broker.admin.answers import answer
-from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, Refused
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.roles import Role
@@ -21,7 +21,7 @@ class Logins:
             Endpoint(
                 "GET", "/session", Role.NOBODY, "Show the user of the request and the user's role.", self._get_session
             ),
-            Endpoint("POST", "/session", Role.NOBODY, "Log in: sets a cookie.", self._log_in, body=asked.Login),
+            Endpoint("POST", "/session", Role.NOBODY, "Log in: sets a cookie.", self._log_in, body=parameters.Login),
             Endpoint("DELETE", "/session", Role.NOBODY, "Log out.", self._log_out),
         ]
 
@@ -32,7 +32,7 @@ class Logins:
         return {"name": call.caller.name, "role": call.caller.role.word, "csrf": csrf, "needs_login": needs_login}
 
     async def _log_in(self, call: Call) -> web.Response:
-        said: asked.Login = call.body
+        said: parameters.Login = call.body
         if said.token:
             caller = self._guard.holder_of(said.token)
         else:

@@ -286,7 +286,7 @@ class MessageWork:
     async def _retry_some(
         self, queue: Destination, choice: Choice, task: Task, rate: float | None, wait_seconds: float | None
     ) -> str | None:
-        """Return why no more are to be retried; None: go on. ``wait_seconds`` None: do not wait for the outcome."""
+        """Return why no more are to be retried; None: continue. ``wait_seconds`` None: do not wait for the outcome."""
         moved: list[Move] = []
 
         async def decide(operator: OperatorClient, taken: Sequence[Delivery]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from tandemmq.broker.admin.answers import encoded
-from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import OBJECT, TASK, Answer, Call, Endpoint, Refused
 from tandemmq.broker.admin.api.message_work import Choice, MessageWork
 from tandemmq.broker.admin.api.running import Running
@@ -37,33 +37,35 @@ class Messages:
         operator = Role.OPERATOR
         work = partial(Endpoint, "POST", role=operator, answers=TASK, statuses=(202,))
         return [
-            work(f"{_QUEUE}/purge", summary="Empty a queue.", handle=self._purge, body=asked.Waiting),
+            work(f"{_QUEUE}/purge", summary="Empty a queue.", handle=self._purge, body=parameters.Waiting),
             Endpoint(
                 "GET",
                 _MESSAGES,
                 operator,
                 "Browse messages of a queue, without changing them.",
                 self._browse,
-                query=asked.Browsing,
+                query=parameters.Browsing,
                 answers=_BROWSED,
             ),
-            Endpoint("GET", f"{_MESSAGES}/{{id}}", operator, "Show a message.", self._read, query=asked.Reading),
-            work(f"{_MESSAGES}/move", summary="Move messages.", handle=self._move, body=asked.Target),
-            work(f"{_MESSAGES}/copy", summary="Copy messages.", handle=self._copy, body=asked.Target),
-            work(f"{_MESSAGES}/delete", summary="Delete messages.", handle=self._delete_messages, body=asked.Chosen),
-            work(f"{_MESSAGES}/retry", summary="Retry dead letters.", handle=self._retry, body=asked.Retrying),
+            Endpoint("GET", f"{_MESSAGES}/{{id}}", operator, "Show a message.", self._read, query=parameters.Reading),
+            work(f"{_MESSAGES}/move", summary="Move messages.", handle=self._move, body=parameters.Target),
+            work(f"{_MESSAGES}/copy", summary="Copy messages.", handle=self._copy, body=parameters.Target),
+            work(
+                f"{_MESSAGES}/delete", summary="Delete messages.", handle=self._delete_messages, body=parameters.Chosen
+            ),
+            work(f"{_MESSAGES}/retry", summary="Retry dead letters.", handle=self._retry, body=parameters.Retrying),
         ]
 
     async def _browse(self, call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: asked.Browsing = call.query
+        said: parameters.Browsing = call.query
         choice = Choice(said.selector)
         work = MessageWork(engine, call.caller)
         return encoded(await work.browse(queue, choice, said.after, said.limit, self._answers))
 
     async def _read(self, call: Call) -> Answer:
         engine, queue = self._term.existing(call)
-        said: asked.Reading = call.query
+        said: parameters.Reading = call.query
         found = await MessageWork(engine, call.caller).read(queue, call.path["id"], said.after)
         if found is None:
             raise Refused(404, f"{queue} has no message {call.path['id'][:64]!r} behind the first {said.after}")
@@ -82,7 +84,7 @@ class Messages:
 
     async def _carry(self, call: Call, kind: str, carry: Callable[..., Awaitable[None]]) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: asked.Target = _chosen(call)
+        said: parameters.Target = _chosen(call)
         target = Destination(KINDS[said.to_kind], said.to)
         work = MessageWork(engine, call.caller)
         return await self._running.begin(
@@ -97,7 +99,7 @@ class Messages:
 
     async def _retry(self, call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: asked.Retrying = _chosen(call)
+        said: parameters.Retrying = _chosen(call)
         work = MessageWork(engine, call.caller)
         if said.dry_run:
             return await self._running.begin(
@@ -108,7 +110,7 @@ class Messages:
 
 
 def _chosen(call: Call) -> Any:
-    said: asked.Chosen = call.body
+    said: parameters.Chosen = call.body
     if not said.is_choice:
         raise Refused(400, "choose messages with ids, selector or limit, or all of them with all=true")
     return said

@@ -62,7 +62,7 @@ class Pauses:
         self._forgetting: set[asyncio.Task[None]] = set()
 
     async def begin(self, engine: Engine) -> None:
-        """Begin a term: pause again what was paused. What cannot be read is logged, and the term goes on."""
+        """Begin a term: pause again what was paused. What cannot be read is logged, and the term continues."""
         engine.on_pause_ended(partial(self._forget, engine))
         if engine.waiting_in(PAUSES) is None:
             return

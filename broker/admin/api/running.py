@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from tandemmq.broker.admin.answers import answer
-from tandemmq.broker.admin.api import asked
+from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.backups import back_up
 from tandemmq.broker.admin.api.endpoints import TASK, Answer, Asked, Call, Endpoint, Refused, status_of
 from tandemmq.broker.admin.api.tasks import Task, Tasks
@@ -39,7 +39,7 @@ class Running:
                 Role.ADMIN,
                 "Copy the store, and verify the copy.",
                 self._back_up,
-                body=asked.Backup,
+                body=parameters.Backup,
                 answers=TASK,
                 statuses=(202,),
             ),
@@ -85,7 +85,7 @@ class Running:
 class _WaitingQuery(Asked):
     """Query with the longest wait for a task that is not over."""
 
-    wait: asked.Wait = 0.0
+    wait: parameters.Wait = 0.0
 
 
 async def _unless_refused(task: Task, seconds: float) -> web.Response:

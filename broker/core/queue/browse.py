@@ -24,7 +24,7 @@ from tandemmq.store.state.keys import RANKS
 
 _position = attrgetter("position")
 _first = itemgetter(0)
-# Behind every order key.
+# After every order key.
 _LAST = (1 << KEY_BITS) - 1
 
 

@@ -1,14 +1,14 @@
 """Lanes: which consumer may take which message when the consumers of a queue differ.
 
-A queue whose consumers have no selectors, one priority, no exclusive one among them, and whose messages have no groups,
-needs no lanes: any consumer with credit takes the next message. Otherwise each waiting message is put, once, into a
-*lane*: the queue of the messages that the same consumers may take.
+A queue needs no lanes if its consumers have no selectors, have the same priority and are not exclusive, and its
+messages have no groups: any consumer with credit takes the next message. Otherwise each waiting message is put into a
+*lane*: a queue of messages that the same consumers may take.
 
     consumers   A: colour = 'red'    B: all    C: colour = 'red', but exclusive -> the only one
-    lanes       (A, B)  1 4 5        (B)  2 3          and what no consumer takes
+    lanes       (A, B)  1 4 5        (B)  2 3          messages that no consumer takes are in no lane
 
-So a slow consumer holds back no other, and no selector tests a message twice before the consumers change. Lanes are
-served in the order of their first messages, so each consumer receives its messages in the queue's order.
+So a slow consumer does not delay the others, and no selector tests a message twice before the consumers change. Lanes
+are served in the order of their first messages, so each consumer receives its messages in the queue's order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tandemmq.broker.core.slices import Pace, Work
 
 _entry = itemgetter(1)
 _priority = attrgetter("priority")
-# Number of consumers without room that are passed over before all are filtered for room at once.
+# After this number of consumers without room, all consumers are filtered for room at once.
 LOOKED_AT_MAX = 32
 # Maximum length of one heap of a lane, so that a search through it is short.
 LATE_MAX = PIECE_MAX
@@ -128,7 +128,7 @@ class Lane:
         return sum(entry.position < position for entry in self.entries())
 
     def add(self, taker: Subscription) -> None:
-        """Add a taker behind the others."""
+        """Add a taker after the others."""
         self.takers[taker] = None
         tier = next((each for each in self.tiers if each[0].priority == taker.priority), None)
         if tier is None:
@@ -191,7 +191,8 @@ class Lanes:
     groups: Groups = field(default_factory=Groups, init=False)
     backlog: Backlog = field(default_factory=Backlog, init=False)  # entries to be placed
     consumers: list[Subscription] = field(default_factory=list, init=False)
-    # By a growing number: consumers with the same selector, which tests a message once for all of them.
+    # A choice is the set of consumers with the same selector, which tests a message once for all of them. By its
+    # number, in increasing order.
     _choices: dict[int, tuple[Selector | None, set[Subscription]]] = field(default_factory=dict, init=False)
     _numbers: dict[Selector | None, int] = field(default_factory=dict, init=False)
     _next: int = field(default=0, init=False)
@@ -248,12 +249,12 @@ class Lanes:
 
     @property
     def requested(self) -> int:
-        """Bound of the choices that tested all waiting messages: those below this number."""
+        """All choices below this number have tested all waiting messages, or are to test them."""
         return self._next
 
     def join(self, consumer: Subscription) -> bool:
-        """Add a consumer; neither it nor any other is exclusive. Return whether its selector must test the waiting
-        messages, which are then in the backlog."""
+        """Add a consumer. Only if no consumer is exclusive. Return whether its selector must test the waiting messages,
+        which are then in the backlog."""
         self.consumers.append(consumer)
         self.groups.forget_best()
         number, is_new = self._choose(consumer)
@@ -267,8 +268,8 @@ class Lanes:
         return True
 
     def leave(self, consumer: Subscription) -> Work[None]:
-        """Remove a consumer; neither it nor any other is exclusive. Its messages are then in the backlog. Return the
-        work that frees its groups (``Groups.leave``)."""
+        """Remove a consumer; its messages are then in the backlog. Only if no consumer is exclusive. Return the work
+        that frees its groups (``Groups.leave``)."""
         self.consumers.remove(consumer)
         owned = self._by_owner.pop(consumer, None)
         orphans = () if owned is None else tuple(owned.entries())
@@ -299,9 +300,9 @@ class Lanes:
         return [lane for lane in (*self._lanes.values(), *self._by_owner.values()) if lane]
 
     def ask(self, entry: Entry, known: Known, count_max: int, pace: Pace) -> Known:
-        """Test ``entry`` with at most ``count_max`` more choices, at least one, as far as the step of ``pace`` has
-        time. Return the knowledge of it then. For very many or expensive choices; ``place`` would test all the rest at
-        once."""
+        """Test ``entry`` with the next choices, at least one and at most ``count_max``, until the time of ``pace``'s
+        step is over. Return what is known of it then. For very many or expensive choices, because ``place`` tests all
+        remaining ones at once."""
         below = known.below
         asked = list(islice((number for number in self._choices if number >= below), count_max + 1))
         rest = asked.pop() if len(asked) > count_max else self._next

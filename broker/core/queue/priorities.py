@@ -1,6 +1,6 @@
 """State of each priority in a queue that serves by priority: how far it was read, and the place of each message.
 
-Each priority is a queue of its own, by the rules that ``window`` states: with a cursor, with or without messages behind
+Each priority is a queue of its own, by the rules that ``window`` states: with a cursor, with or without messages after
 it that only the store holds. All share one window.
 
     level 0 (priority 9)   1 4 | 7 8          cursor = 4, behind: 7 and 8 are only in the store
@@ -31,7 +31,7 @@ class Level:
     """State of one priority: ``cursor``, ``is_behind`` and the entries to be placed, as in ``window``.
 
     ``waiting``: non-persistent messages, each with the order key of the stored message that it precedes. ``unplaced``:
-    those behind all messages stored so far. ``position`` is that of the last message that was placed.
+    those after all messages stored so far. ``position`` is that of the last message that was placed.
     """
 
     __slots__ = ("_first", "_taken_back", "cursor", "is_behind", "position", "unplaced", "waiting")
@@ -45,7 +45,7 @@ class Level:
         self._taken_back = 0
 
     def next_position(self) -> int:
-        """Return a position behind all in this level."""
+        """Return a position after all in this level."""
         self.position += 1
         return self.position
 

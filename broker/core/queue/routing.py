@@ -2,7 +2,7 @@
 
 Messages that no consumer takes wait beside the lanes (``unwanted``), as many as a window holds. Of the rest, the stored
 ones leave memory and are remembered (skipped_ranges), and read again when other consumers come. Until all of that is
-read, these consumers (``newcomers``) receive nothing from behind it: so they, too, get the queue in its order. Other
+read, these consumers (``newcomers``) receive nothing that is after it: so they, too, get the queue in its order. Other
 consumers do not wait for that.
 
 If too many are remembered already, messages that no consumer takes fill the window (``stuck``), and the queue reads no

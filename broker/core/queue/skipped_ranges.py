@@ -1,18 +1,18 @@
 """Ranges of stored messages that the consumers of a queue skipped: they left memory, to be read again for others.
 
-A consumer with a selector may search for its message behind millions that no consumer wants. They cannot stay in
-memory, and must not stop the queue either (ActiveMQ's does, at maxPageSize). So only runs of them are remembered:
+Millions of messages that match no consumer can be before a message that matches one. They cannot all stay in memory,
+and the queue must not stop there (ActiveMQ's queue stops at maxPageSize). So the queue remembers only runs of them:
 
-    queue    1 2 3 4 5 6 7 8 9       A took 4, has 7; no consumer wants the others
+    queue    1 2 3 4 5 6 7 8 9       consumer A acknowledged 4 and holds 7; no other message matches
     runs     [1-3] [5-6] [8-9]       after A acknowledged 4 and 7: [1-9]
 
-All stored messages between the first and the last key of a run were skipped, or are gone. When the consumers change,
-the runs become *due*: the store is read from the first one on, and the messages in a run return to memory. Messages
-outside all runs are ignored: memory has them, or they are delivered and not acknowledged. A new consumer whose selector
-tested all of them before (``refused_by``) changes nothing: a client that opens the same consumer again and again does
-not make the queue read each time.
+Every stored message between the first and the last key of a run was skipped, or has been removed. When the consumers
+change, the runs become *due*: the store is read from the first one on, and the messages in a run return to memory.
+Messages outside all runs are ignored: memory has them, or they are delivered and not acknowledged. If the selector of a
+new consumer has already refused all of them (``refused_by``), nothing becomes due. So a client that opens the same
+consumer again and again does not cause a reading each time.
 
-The number of runs is bounded (``runs_max``); two become one when no message between them is alive any more.
+The number of runs is bounded (``runs_max``). Two runs are merged when all messages between them have been removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tandemmq.store.operations import PagedMessage
 
 
 class Run:
-    """``position`` is that of the first message; the next messages have the next positions, gaps left out."""
+    """A run. ``position`` is that of the first message; the other messages have the following positions, without
+    gaps."""
 
     __slots__ = ("count", "end", "first_key", "last_key", "position")
 
@@ -126,7 +127,7 @@ class SkippedRanges:
     def found(
         self, after: int, messages: Sequence[PagedMessage], is_end: bool, *, base: int = 0, stop: int | None = None
     ) -> Iterator[tuple[PagedMessage, int]]:
-        """Yield the messages of a Page behind ``after`` that were due, each with its position; they are not due any
+        """Yield the messages of a Page after ``after`` that were due, each with its position; they are not due any
         more.
 
         Runs before ``after`` became due while the Page was in progress: the next Page reads them. With levels the Page

@@ -1,6 +1,6 @@
 """Part of a queue that memory holds, and the part that waits in the store.
 
-Memory holds a *window*: the head of the queue, bounded by count and bytes. Messages behind it wait in the store and are
+Memory holds a *window*: the head of the queue, bounded by count and bytes. Later messages wait in the store and are
 only counted; the queue is then *paged*, and reads on (Page) when its window runs low.
 
     store   ... 17 18 | 19 20 21 22 23        cursor = 18: the last stored message that memory ever held
@@ -8,18 +8,18 @@ only counted; the queue is then *paged*, and reads on (Page) when its window run
 
 No message is lost or doubled, by three rules:
 
-1. All stored messages up to ``cursor`` are or were in memory, none behind it is. Acknowledged, delivered and returned
-messages are all at or before the cursor: a returned message stays in memory, sorted in by its position. Memory may
-release a message that was not delivered since; then it is remembered as skipped (skipped_ranges), and nothing else
-brings it back.
-2. Not paged: nothing durable is behind the cursor. A message that becomes durable is put into the window and moves the
-cursor; or, if the window is full, it is counted (``unread``), and from then on the queue is paged.
-3. Paged: messages that become durable are counted and otherwise ignored. A Page reads the messages behind the cursor.
+1. All stored messages up to ``cursor`` are or were in memory; no message after it is. Acknowledged, delivered and
+   returned messages are at or before the cursor: a returned message stays in memory, at its position. A message that is
+   not delivered may be released from memory. It is then recorded as skipped (skipped_ranges), and only that record
+   brings it back.
+2. Not paged: no durable message is after the cursor. A message that becomes durable is put into the window and moves
+   the cursor; or, if the window is full, it is counted (``unread``), and from then on the queue is paged.
+3. Paged: messages that become durable are counted and otherwise ignored. A Page reads the messages after the cursor.
 
 Additions and Pages come back on one ordered channel (store/operations.py): a Page holds everything that was handed over
-before it, and nothing later. So there are two cases for each addition. Reported before the Page: it was ignored by rule
-3 and the store has it behind the cursor, so this Page or a later one brings it. Reported after the Page: the Page did
-not hold it. A Page with ``is_end`` therefore leaves nothing durable behind the new cursor, and rule 2 holds again:
+before it, and nothing later. So there are two cases for each addition. Reported before the Page: rule 3 ignored it and
+the store has it after the cursor, so this Page or a later one brings it. Reported after the Page: the Page does not
+contain it. So after a Page with ``is_end``, no durable message is after the new cursor, and rule 2 holds again:
 additions reported from now on were handed over after the Page. At most one Page is in progress, and the window may only
 shrink meanwhile (nothing is evicted under a Page), so the cursor of the request is still the cursor when the Page comes
 back.
@@ -53,7 +53,8 @@ from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import rank_of
 
-# Page of an empty window when the memory for windows is exhausted and a consumer takes messages: the queue still moves.
+# Size of a Page when the memory for windows is exhausted, the window is empty and a consumer takes messages: the queue
+# must not stop.
 SCARCE_MESSAGES: Final = 16
 SCARCE_BYTES: Final = 128 * 1024
 # Number of a queue's messages released from memory whose delivery counts are remembered.
@@ -62,9 +63,9 @@ DELIVERED_BEFORE_MAX: Final = 10_000
 RUNS_PER_WINDOW: Final = 10
 # References copied in the time of one item of a step.
 COPIED: Final = 128
-# References searched for entries to release, and entries released, in the time of one item.
-_LOOKED_THROUGH = 32
-_LEFT: Final = 4
+# References that are examined, and entries that are released, in the time of one item of a step.
+_EXAMINED = 32
+_RELEASED: Final = 4
 _NEVER: Final = 1 << 63
 
 _weight: Final = attrgetter("weight")
@@ -88,7 +89,7 @@ class Window(QueueBase):
     expired: deque[Entry] = field(default_factory=deque, init=False)
     expiring_at: int = field(default=0, init=False)  # no message of the window expires before; 0: none expires
     is_behind: bool = field(init=False)  # "paged" in the rules
-    is_paged: bool = field(init=False)  # messages must be read: behind the cursor, or again
+    is_paged: bool = field(init=False)  # messages must be read: after the cursor, or skipped ones again
     is_rereading: bool = field(default=False, init=False)  # the Page in progress reads skipped messages
     levels: Levels = field(init=False)
     _level: Level = field(init=False)
@@ -146,7 +147,7 @@ class Window(QueueBase):
             if (
                 count < settings.window_messages
                 and weight < settings.window_bytes
-                and memory.used < memory.window_max  # share.has_space in short: only few need the call
+                and memory.used < memory.window_max  # the first part of share.has_space, because few need the call
                 and (not share.limit or share.has_space)
             ):
                 level.cursor = order_key
@@ -196,8 +197,8 @@ class Window(QueueBase):
         """Serve by routes: the queue has groups now."""
 
     def take_back(self, paged: PagedMessage) -> None:
-        """Offer a message again that a prepared transaction of a former term withheld: at the front, or where later
-        pages will find it."""
+        """Offer a message again that a prepared transaction of a former term withheld. It goes to the front, unless a
+        later page will read it."""
         level = self.levels.all[rank_of(paged.message.priority)] if self.is_prioritized else self._level
         if level.is_behind and paged.order_key > level.cursor:
             return
@@ -217,8 +218,8 @@ class Window(QueueBase):
         count, weight = len(self.ready), self.ready_weight
         if routes is not None:
             if self._is_due:
-                # Messages behind the due ones fill the window, and may wait for them. And messages that became due
-                # since may precede messages that were read again, which then wait for them.
+                # The window may be full of messages that come after the due ones and wait for them. Messages that were
+                # read again may also wait for earlier ones that became due since.
                 return self._may_recall(*routes.recalled) or self._may_recall(
                     *routes.recalled_before(self.skipped.frontier)
                 )
@@ -327,8 +328,8 @@ class Window(QueueBase):
     # ---- out of memory
 
     def evict(self, pace: Pace) -> Work[None]:
-        """Leave the stored messages of the window to the store: no consumer wants them now, and memory is scarce. Works
-        in steps, until there is a consumer."""
+        """Release the stored messages of the window from memory, because memory is scarce and the queue has no
+        consumer. Works in steps, and stops when there is a consumer."""
         if not self.owner or self.consumers or self.is_page_asked:
             return
         for looked_at, found in self.take_out(self._may_leave):
@@ -338,7 +339,7 @@ class Window(QueueBase):
                 if self.routes is not None:
                     self.routes.not_recalled(entry)
             self._recall()
-            if pace.is_full(1 + looked_at // _LOOKED_THROUGH + len(found) // _LEFT):
+            if pace.is_full(1 + looked_at // _EXAMINED + len(found) // _RELEASED):
                 yield
                 if self.consumers or self.is_page_asked or self.is_dropped:
                     return
@@ -379,9 +380,9 @@ class Window(QueueBase):
             for looked_at, found in self.take_out(late.__contains__):
                 self.expired += found
                 late.difference_update(found)
-                if pace.is_full(1 + looked_at // _LOOKED_THROUGH):
+                if pace.is_full(1 + looked_at // _EXAMINED):
                     yield
-        if late:  # these changed their place, or ``dispatch`` removed them
+        if late:  # these were moved, or ``dispatch`` removed them
             first = now
         if first != _NEVER and (not self.expiring_at or first < self.expiring_at):
             self.expiring_at = first

@@ -1,9 +1,9 @@
-"""Delayed message: the copy that is stored until its time, and the message that it becomes. Pure.
+"""Delayed messages: the copy that is stored until the due time, and the message that is sent then. Pure.
 
-The copy lies in the queue PENDING, which no client can reach, under its own id, with its target as original
-destination. All other facts about its time are in properties beside those of the client, so the journal alone shows,
-after a crash or on another broker, when it is due and how many repetitions are left. ActiveMQ opens such a journal and
-finds a queue of that name.
+The copy is in the queue PENDING, which no client can reach. It keeps the id of the client's message, and its original
+destination is the target. The broker stores all other facts about the schedule as properties beside those of the
+client. So the journal alone shows, after a crash or on another broker, when the message is due and how many repetitions
+remain. ActiveMQ opens such a journal and finds a queue of that name.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tandemmq.store.records.properties import Long
 
 PENDING = Destination(DestinationKind.QUEUE, "ActiveMQ.Scheduler.Pending")
 _DUE = "tandemmqScheduledTime"
-_LEFT = "tandemmqScheduledLeft"
+_REMAINING = "tandemmqScheduledLeft"
 _JOB = "tandemmqScheduledJob"
 _USER = "tandemmqScheduledUser"
-_OURS = (_DUE, _LEFT, _JOB, _USER)
+_OWN_PROPERTIES = (_DUE, _REMAINING, _JOB, _USER)
 
 
 class Due(NamedTuple):
@@ -36,14 +36,14 @@ class Due(NamedTuple):
 
 
 def pending(message: Message, due: Due) -> Message:
-    """Return the copy of a client's message that waits until ``due``. ClientError, not fatal, when it cannot be
+    """Return the copy of a client's message that waits until ``due``. Raises a ClientError (not fatal) if it cannot be
     stored."""
     return _new(
         message,
         destination=PENDING,
         original_destination=message.destination,
         properties_added=_job_properties(due),
-        properties_removed=_OURS,  # only the broker sets its user
+        properties_removed=_OWN_PROPERTIES,  # only the broker may set the user
     )
 
 
@@ -53,14 +53,15 @@ def again(waiting: Message, due: Due, message_id: str) -> Message:
 
 
 def run_of(waiting: Message, due: Due, message_id: str) -> Message:
-    """Return the run of repetitions that a minute of a cron entry begins: it waits on its own."""
+    """Return the copy for the repetitions that begin at one time of a cron entry. It waits independently of
+    ``waiting``."""
     return _new(waiting, message_id=message_id, properties_added=_job_properties(due), properties_removed=(CRON,))
 
 
 def due_of(waiting: Message) -> Due:
-    """Return when the message is due. A message without these properties is due at once, for the last time."""
+    """Return the due time of the message. A message without these properties is due at once, and has no repetitions."""
     properties = waiting.properties or {}
-    time, left, job, user = (properties.get(name) for name in _OURS)
+    time, left, job, user = (properties.get(name) for name in _OWN_PROPERTIES)
     return Due(
         time if isinstance(time, int) else 0,
         left if isinstance(left, int) else 0,
@@ -88,7 +89,7 @@ def occurrence(waiting: Message, schedule: Schedule | None, now: int, message_id
         expiration=expiration,
         timestamp=timestamp,
         properties_added={JOB_ID: due_of(waiting).job},
-        properties_removed=(*PROPERTIES, *_OURS),
+        properties_removed=(*PROPERTIES, *_OWN_PROPERTIES),
         is_original=True,
     )
 
@@ -102,17 +103,17 @@ def shown(waiting: Message, reply_to: Destination, message_id: str) -> Message:
         persistent=False,
         type="Advisory",
         properties_added={JOB_ID: due_of(waiting).job},
-        properties_removed=_OURS,
+        properties_removed=_OWN_PROPERTIES,
     )
 
 
 def _job_properties(due: Due) -> dict[str, PropertyValue]:
-    properties: dict[str, PropertyValue] = {_DUE: Long(due.time), _LEFT: due.left, _JOB: due.job}
+    properties: dict[str, PropertyValue] = {_DUE: Long(due.time), _REMAINING: due.left, _JOB: due.job}
     return properties if due.user is None else {**properties, _USER: due.user}
 
 
 def _new(message: Message, **changes: Any) -> Message:
-    """Return a copy that is not numbered and not delivered yet. Its body is unchanged (``altered``)."""
+    """Return a copy without a number of the broker and without redeliveries. The body is unchanged (``altered``)."""
     try:
         return altered(message, broker_sequence=0, redelivery_counter=0, **changes)
     except Unencodable as error:

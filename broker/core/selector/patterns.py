@@ -1,20 +1,20 @@
 """Regular expressions that cannot be made slow, for REGEX, REPLACE and SPLIT.
 
-Python's and Java's own engines try one way after the other, and some patterns make them try for years. This engine
-follows all ways at once (Pike's machine). The price: no groups to refer to, no lookahead and no back references. Of
-several matches it finds the one that Java finds: the leftmost, and there the preferred.
+The engines of Python and Java try one alternative after the other, and with some patterns that takes years. This engine
+follows all alternatives at once (Pike's machine). In exchange it has no groups, no lookahead and no back references. It
+finds the match that Java finds: the leftmost one, and of several at that place the one that the pattern prefers.
 
     pattern -> _Reader: instructions -> Pattern.spans: (start, end) ...
 
-    CHARACTER test    go on if the next character passes
-    SPLIT first, then try both ways, the first one preferred
+    CHARACTER test    continue if the next character passes the test
+    SPLIT first, then follow both, the first one preferred
     JUMP target
-    PLACE test        go on if this place in the text passes (^, $, \\b)
+    PLACE test        continue if this place in the text passes (^, $, \\b)
     MATCH
 
-The test for any match, for REGEX, takes time in proportion to the text alone: a set of instructions that wait for a
-character is a state, and its transition by a character is cached. All work is counted as in effort.py, so that neither
-a text without cached transitions nor a search for places takes longer.
+REGEX only asks whether there is any match. Its time depends on the length of the text alone: a set of instructions that
+wait for a character is a state, and the transition of a state by a character is cached. All work is counted
+(effort.py), so the time is also bounded for a text without cached transitions, and for a search for places.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from dataclasses import dataclass, field
 from tandemmq.broker.core.selector.effort import Effort
 from tandemmq.broker.core.selector.syntax import CHARACTER, JUMP, MATCH, PLACE, SPLIT, Program, read_pattern
 
-# Cache of a pattern: its transitions, and states with this many instructions in all, which take some 200 KB; beyond it
-# the cache is cleared. If more than HOLDING_MAX patterns have a cache, the least recently used one is cleared.
+# Limits of the cache of one pattern, about 200 KB: number of transitions, and of waiting instructions in all states. At
+# a limit the cache is cleared. If more patterns than the third limit have a cache, the least recently used one is
+# cleared.
 TRANSITIONS_MAX = 1_000
 WAITING_MAX = 2_000
-HOLDING_MAX = 40
-# Characters with cached transitions for one unit of effort, counted in pieces.
-_QUICK = 4
-# Instructions examined for one unit when a state is made.
-_MADE = 4
-_MAKING = 4  # fixed units for each half of that
+CACHED_PATTERNS_MAX = 40
+# Characters with cached transitions that count as one unit of effort. They are counted in pieces.
+_CHARACTERS_PER_UNIT = 4
+# Instructions that count as one unit when a state is made.
+_INSTRUCTIONS_PER_UNIT = 4
+_FIXED_UNITS = 4  # units for each of the two halves of that work, in addition
 _PIECE = 512
-# A place this far from the end never counts as the end ("\r\n" is the longest line end).
+# Characters at the end of the text for which no transition is cached: before a line end ($), of at most "\r\n", the
+# result depends on the place.
 _TAIL = 2
 
 Span = tuple[int, int]
@@ -45,7 +47,7 @@ Span = tuple[int, int]
 @dataclass(slots=True, eq=False, repr=False)
 class _State:
     """``waiting``: the instructions that wait for a character. ``next``: the next state, by that character (and the one
-    behind it, if the pattern has word boundaries)."""
+    after it, if the pattern has word boundaries)."""
 
     waiting: frozenset[int]
     is_match: bool
@@ -55,29 +57,29 @@ class _State:
 class Pattern:
     """A compiled pattern. Raises PatternInvalid with a description of the mistake."""
 
-    __slots__ = ("_effort", "_known", "_program", "_remembered", "_seen", "_waiting")
+    __slots__ = ("_effort", "_key_length", "_program", "_states", "_transition_count", "_waiting_count")
 
     def __init__(self, text: str, effort: Effort) -> None:
         self._program: Program
         self._program, has_edges = read_pattern(text)
         self._effort = effort
-        self._seen = 2 if has_edges else 1  # characters on which a transition depends
-        self._known: dict[tuple[frozenset[int], bool], _State] = {}
-        self._remembered = self._waiting = 0
+        self._key_length = 2 if has_edges else 1  # characters on which a transition depends
+        self._states: dict[tuple[frozenset[int], bool], _State] = {}
+        self._transition_count = self._waiting_count = 0
 
     def is_in(self, text: str) -> bool:
-        """Return whether it matches anywhere. Raises TooMuchWork."""
-        _HOLDING.pop(self, None)
-        _HOLDING[self] = None
-        if len(_HOLDING) > HOLDING_MAX:
-            oldest = next(iter(_HOLDING))
-            del _HOLDING[oldest]
+        """Return whether the pattern matches anywhere in ``text``. Raises TooMuchWork."""
+        _CACHED_PATTERNS.pop(self, None)
+        _CACHED_PATTERNS[self] = None
+        if len(_CACHED_PATTERNS) > CACHED_PATTERNS_MAX:
+            oldest = next(iter(_CACHED_PATTERNS))
+            del _CACHED_PATTERNS[oldest]
             oldest.forget()
         state = self._follow({0}, text, 0)
-        is_one = self._seen == 1
+        is_one = self._key_length == 1
         last = max(0, len(text) - _TAIL - 1)
         for start in range(0, last, _PIECE):
-            self._effort.spend(_PIECE // _QUICK)
+            self._effort.spend(_PIECE // _CHARACTERS_PER_UNIT)
             for position in range(start, min(start + _PIECE, last)):
                 if state.is_match:
                     return True
@@ -94,22 +96,22 @@ class Pattern:
         return state.is_match
 
     def _remember(self, state: _State, key: str, after: _State) -> None:
-        if self._remembered >= TRANSITIONS_MAX:
+        if self._transition_count >= TRANSITIONS_MAX:
             self.forget()
-        self._remembered += 1
+        self._transition_count += 1
         state.next[key] = after
 
     def forget(self) -> None:
         """Clear the cache."""
-        for each in self._known.values():
+        for each in self._states.values():
             each.next = {}
-        self._known.clear()
-        self._remembered = self._waiting = 0
+        self._states.clear()
+        self._transition_count = self._waiting_count = 0
 
     def _step(self, state: _State, text: str, position: int) -> _State:
-        """Return the state behind the character at ``position``; a match may begin there, too."""
+        """Return the state after the character at ``position``. A match may also begin at the next character."""
         character = text[position]
-        self._effort.spend(_MAKING + len(state.waiting) // _MADE)
+        self._effort.spend(_FIXED_UNITS + len(state.waiting) // _INSTRUCTIONS_PER_UNIT)
         program = self._program
         return self._follow({0, *(at + 1 for at in state.waiting if program[at][1](character))}, text, position + 1)
 
@@ -138,14 +140,14 @@ class Pattern:
                 if each not in seen:
                     seen.add(each)
                     left.append(each)
-        self._effort.spend(_MAKING + len(seen) // _MADE)
+        self._effort.spend(_FIXED_UNITS + len(seen) // _INSTRUCTIONS_PER_UNIT)
         identity = frozenset(waiting), is_match
-        state = self._known.get(identity)
+        state = self._states.get(identity)
         if state is None:
-            if self._waiting > WAITING_MAX:
+            if self._waiting_count > WAITING_MAX:
                 self.forget()
-            self._waiting += 1 + len(waiting)
-            state = self._known[identity] = _State(*identity)
+            self._waiting_count += 1 + len(waiting)
+            state = self._states[identity] = _State(*identity)
         return state
 
     def spans(self, text: str) -> Iterator[Span]:
@@ -161,7 +163,7 @@ class Pattern:
 
 
 #: Patterns with a cache, the least recently used one first.
-_HOLDING: dict[Pattern, None] = {}
+_CACHED_PATTERNS: dict[Pattern, None] = {}
 
 
 class _Search:
@@ -189,7 +191,7 @@ class _Search:
                 operation, argument, _ = program[at]
                 if operation == MATCH:
                     found = start, position
-                    break  # less preferred ways do not count any more
+                    break  # the other threads are less preferred
                 if position < len(text) and argument(text[position]):
                     self._follow(at + 1, start, position + 1, threads, seen)
             self._effort.spend(len(going) + 1)
@@ -198,7 +200,7 @@ class _Search:
                 return found
 
     def _follow(self, at: int, start: int, position: int, threads: list[Span], seen: set[int]) -> None:
-        """Add all the instructions that wait for a character and are reached from ``at`` without one."""
+        """Add to ``threads`` all instructions that are reached from ``at`` without a character and wait for one."""
         ways = [at]
         while ways:
             at = ways.pop()

@@ -238,7 +238,7 @@ class _Reader:
         return part
 
     def _escape(self) -> Test | str:
-        """Read an escape behind a backslash: a class, or one character."""
+        """Read an escape after a backslash: a class, or one character."""
         character = self._next()
         self._position += 1
         if character in _CLASSES:

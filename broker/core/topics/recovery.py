@@ -29,7 +29,7 @@ class RecoveryKind(Enum):
     RETAINED_MESSAGE = "retained_message"
 
 
-#: Property of a message that RETAINED_MESSAGE keeps, also when the message is sent to a later subscriber.
+#: Messages with this property are kept by RETAINED_MESSAGE. Later subscribers get the message with the property.
 RETAIN_PROPERTY: Final = "ActiveMQ.Retain"
 
 
@@ -45,7 +45,7 @@ class Recovery:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Kept:
-    """Kept messages of one topic. They count in ``memory``, and are dropped when it is short."""
+    """Kept messages of one topic. They count in ``memory``, and the oldest are dropped when it is full."""
 
     _recovery: Recovery
     _memory: Memory

@@ -1,8 +1,8 @@
 """Topic: each message goes to every present subscriber, and to each durable subscription's own queue.
 
-A plain subscriber that does not keep up holds back no other: the messages that wait for it are bounded, the oldest are
-dropped and counted. A durable subscription is a queue of the store, with one consumer at a time, and exists without
-one.
+A plain subscriber that does not keep up does not delay the others: the number of messages that wait for it is bounded;
+the oldest are dropped and counted. A durable subscription is a queue of the store. It has at most one consumer at a
+time, and also exists without a consumer.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NO_ENTRIES: Final[deque[Entry]] = deque(maxlen=0)
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicSubscription(Subscription):
-    """A plain subscription of a topic, or (a wildcard) of several. ``pending`` messages wait for credit or for its
-    socket; ``unsifted`` ones, which are newer, for a test by its selector, if that takes time. ``dropped`` counts
-    losses. ``topics`` are those that it names."""
+    """A plain subscription of a topic, or (a wildcard) of several. ``pending`` messages wait for credit or for the
+    socket. ``unsifted`` messages are newer, and wait for a test by an expensive selector. ``dropped`` counts losses.
+    ``topics`` are the topics that it names without a wildcard."""
 
     settings: InitVar[EngineSettings]
     _: KW_ONLY
@@ -86,9 +86,9 @@ class TopicSubscription(Subscription):
         return self.dropped - dropped
 
     def put_off(self, entry: Entry) -> int:
-        """Put off the test of ``entry`` by the selector, to be charged to its own client. The oldest messages are
-        dropped when there are too many. No limit of a policy applies, because the client is not slow. The loss is not
-        reported, because the selector may not take the message. Returns the number dropped."""
+        """Postpone the test of ``entry`` by the selector; ``sift`` charges its time to the client of this subscription.
+        The oldest messages are dropped when there are too many. No limit of a policy applies, because the client is not
+        slow. The loss is not reported, because the selector may not take the message. Returns the number dropped."""
         if not self.is_open:
             return 0
         dropped = self.dropped
@@ -108,7 +108,7 @@ class TopicSubscription(Subscription):
         return self.dropped - dropped
 
     def recovered(self) -> None:
-        """End the recovery: earlier messages wait, and newer ones follow."""
+        """End the recovery: all earlier messages are ``pending`` now, and the newer ones can be tested."""
         self.is_recovering = False
         self._ask_for_sifting()
 
@@ -176,7 +176,7 @@ def _is_expensive(selector: Selector | None) -> bool:
 
 
 _ROUND_MESSAGES = 128
-# Number of ids that are searched as fast as a set of them is made.
+# Up to this number of ids, a search in the list is as fast as building a set.
 _FEW = 8
 
 
@@ -188,15 +188,15 @@ class DurableSubscription(Queue):
     name: str
     key: InitVar[str]
     _: KW_ONLY
-    # Messages that it takes, with or without a consumer: decided when a message comes, so the queue holds no others,
-    # except those of ActiveMQ, which decides at delivery.
+    # Tested when a message arrives, with or without a consumer, so the queue holds only matching messages. Exception:
+    # messages that ActiveMQ stored, because it tests at delivery.
     selector: Selector | None = None
     is_shared: bool = False  # any number of consumers
     # True if it takes no messages of connections of its client id, also while it has no consumer (Jakarta Messaging
     # 3.1, Session.createDurableConsumer; MQTT-3.8.3-3).
     no_local: bool = False
-    # A message that is not stored is not kept for an MQTT client that is away (MQTT 5.0, 4.1: not required for QoS 0):
-    # its publisher would wait for a client that may never return.
+    # Non-persistent messages are not kept for an MQTT client that is not connected (MQTT 5.0, 4.1: not required for QoS
+    # 0): their publisher would wait for a client that may never return.
     is_of_mqtt: bool = field(init=False)
     # Its consumer, from the moment of SUBSCRIBE; messages flow when it is in ``consumers``.
     subscription: Subscription | None = field(default=None, init=False)
@@ -221,16 +221,17 @@ class DurableSubscription(Queue):
 
     def has_room(self, message: Message) -> bool:
         """Return whether ``message``, which is not persistent, may wait here. A shared subscription drops messages that
-        it does not take in time, like a plain one: it holds back no sender."""
+        it does not take in time, like a plain one, so no sender waits for it."""
         return not self.is_shared or self.share.fits(message.size, self._settings.topic_pending_bytes)
 
     @property
     def is_choosy(self) -> bool:
+        """True if it may refuse a message."""
         return self.selector is not None or self.no_local or (self.is_of_mqtt and self.subscription is None)
 
     @property
     def is_expensive(self) -> bool:
-        """True if one message may take a part of a step."""
+        """True if the test of one message may take a noticeable part of a step."""
         return _is_expensive(self.selector)
 
     def wants(self, message: Message, sender: str | None) -> bool:
@@ -246,8 +247,9 @@ class DurableSubscription(Queue):
         return takes(selector, message, None if subscription is None else subscription.outlet.holder)
 
     def sift(self, page: Page) -> Work[list[Entry]]:
-        """Remove from ``page``, before ``page`` gets it, the messages that the selector does not take, and return them.
-        They are to be removed from the store before the next Page is read."""
+        """Remove from ``page`` the messages that the selector does not match, and return them. Call this before the
+        queue takes the page (method ``page``), and remove the returned messages from the store before the next Page is
+        read."""
         selector = self.selector
         unwanted: list[Entry] = []
         if selector is None or self.is_rereading:
@@ -262,8 +264,8 @@ class DurableSubscription(Queue):
             else:
                 unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
             if is_full(1 + paged.size // WEIGHED_BYTES):
-                # What becomes durable until then is only counted by the queue (window.py, rule 3), and the page does
-                # not have it: so it does not end here, and the queue reads on.
+                # Messages that become durable during the pause are only counted by the queue (window.py, rule 3) and
+                # are not in this page. So the page is not the end, and the queue reads on.
                 page.is_end = False  # prove: sifted-page-has-no-end
                 yield
         page.messages = wanted
@@ -286,8 +288,8 @@ class Topic:
     kept: Kept | None = None  # for retroactive consumers
     _named_by: dict[TopicSubscription, None] = field(default_factory=dict, init=False)
     _matched: Audience = field(default=NO_AUDIENCE, init=False)
-    _version: int = field(default=0, init=False)  # version of the patterns at the last look
-    # Very many durable subscriptions get a part in it; a sender makes the steps of that first.
+    _version: int = field(default=0, init=False)  # version of the patterns when ``_matched`` was read
+    # Steps that add the topic to very many durable subscriptions with patterns; a sender completes them first.
     beginning: Work[None] | None = field(default=None, init=False)
     is_dropped: bool = field(default=False, init=False)
     durables: dict[str, DurableSubscription] = field(default_factory=dict, init=False)
@@ -295,9 +297,10 @@ class Topic:
     dispatched: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
     _owners: tuple[int, ...] | None = field(default=(), init=False)
-    # True if a message here takes steps: it has very many holders, or expensive selectors.
+    # True if publishing a message is divided into steps, because of very many durable subscriptions or expensive
+    # selectors.
     is_wide: bool = field(default=False, init=False)
-    # Subscriptions whose selectors may take a part of a step: durable ones, and plain ones.
+    # Number of subscriptions with an expensive selector: durable ones, and plain ones.
     _expensive: int = field(default=0, init=False)
     _expensive_plain: int = field(default=0, init=False)
 
@@ -366,12 +369,12 @@ class Topic:
 
     @property
     def expensive(self) -> int:
-        """Number of plain subscribers whose selectors may take a part of a step."""
+        """Number of plain subscribers with an expensive selector."""
         return self._expensive_plain + self._matched.expensive
 
     @property
     def owners(self) -> tuple[int, ...]:
-        """Ids of its durable subscriptions; the same object as long as they are the same."""
+        """Ids of its durable subscriptions. The object changes only when they do."""
         owners = self._owners
         if owners is None:
             owners = self._owners = tuple(each.owner for each in self.durables.values())
@@ -388,7 +391,7 @@ class Topic:
 
     @property
     def shares(self) -> Iterable[Share]:
-        """Memory of its durable subscriptions that senders must wait for."""
+        """Memory shares of the durable subscriptions for which senders must wait."""
         return (durable.share for durable in self.durables.values() if not durable.is_shared)
 
     def unmatched(self, owners: Collection[int]) -> list[str]:

@@ -1,7 +1,7 @@
 """Begin and end of a session: CONNECT, CONNACK, DISCONNECT. Pure.
 
 After the login the stored session, if there is one, is read, checked, and resumed or ended; then comes CONNACK. Packets
-that the client sent behind CONNECT wait until then.
+that the client sent after CONNECT wait until then.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class Connecting:
     # ---- CONNACK
 
     def _greet(self, *, is_present: bool) -> None:
-        """Write CONNACK; then go on with the session, if it is resumed."""
+        """Write CONNACK; then continue with the session, if it is resumed."""
         conversation = self._conversation
         if conversation.is_over:
             return

@@ -189,7 +189,7 @@ class Hooks(Protocol):
 
     def retained(self, topic_filter: str, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
         """Return the retained messages of the topics that match, as they were published, in the order of their topics,
-        from those behind ``after`` on. None is newer than ``until``, a number that ``newest`` was.
+        from those after ``after`` on. None is newer than ``until``, a number that ``newest`` was.
         ``Message.original_destination`` is the topic's. Messages that are not persistent are of $SYS: they have no
         place in that order, and are made for this call. None: time for a pause; other turns of the loop may come before
         the next one."""

@@ -256,7 +256,7 @@ class Delivering:
                 given.put_retained(record)
         commands.append(Send(record, transaction))
         if is_retained:
-            # Behind ``gather``: its packet id and the position behind it are in one transaction.
+            # After ``gather``: its packet id and the position after it are in one transaction.
             # prove: retained-position-is-kept
             self._retained.passed(delivery)
 

@@ -38,7 +38,7 @@ BRIDGE: Final = "MQTT.Bridge"
 RETAIN: Final = "ActiveMQ.Retain"
 #: Of a message that is its client's own (OWN of session_records): how it was sent. It is sent to no client.
 DELIVERY: Final = "MQTT.Delivery"
-#: As STOMP's header of that name.
+#: Same name as the header of STOMP.
 CONTENT_TYPE: Final = "content-type"
 CORRELATION_DATA: Final = "MQTT.CorrelationData"
 #: User properties as they came, where names occur twice, or are too long for Java: a message's properties have each
@@ -249,7 +249,7 @@ class Payloads:
 
 
 def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
-    """Return the body of a message; of a map as JSON, of Java's objects and streams the content as it stands.
+    """Return the body of a message; of a map as JSON, of Java's objects and streams the content as it is.
 
     With ``is_quick`` TakesLong is raised for a body that is compressed and long. Undeliverable: it is damaged, or
     inflated it would have more than ``bytes_max`` bytes.

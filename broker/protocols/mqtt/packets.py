@@ -79,13 +79,13 @@ class Connect:
         return f"Connect({self.version!r}, {self.client_id!r}, {self.username!r})"
 
 
-# Classes with an object for each message have their own ``__init__``: that of a dataclass is interpreted where all is
-# compiled.
+# Classes with an object for each message have their own ``__init__``, because that of a dataclass is interpreted even
+# if the module is compiled.
 
 
 @dataclass(slots=True, init=False)
 class Publish:
-    """``topic`` is empty where a topic alias stands for it; ``packet_id`` is 0 with QoS 0."""
+    """PUBLISH. ``topic`` is empty if a topic alias replaces it; ``packet_id`` is 0 with QoS 0."""
 
     topic: str
     payload: bytes
@@ -164,9 +164,9 @@ class Authentication:
 
 
 Packet = Connect | Publish | Acknowledgement | Subscribe | Unsubscribe | PingRequest | Disconnect | Authentication
-# Types whose flags are 0010 (MQTT 5.0, Table 2-2); those of all others, but for PUBLISH, are 0000.
+# Types with the flags 0010 (MQTT 5.0, Table 2-2). All other types except PUBLISH have the flags 0000.
 FLAGGED: Final = frozenset((PacketType.PUBREL, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
-# A member of an enumeration is found slowly, and these are needed for each packet.
+# Constants, because looking up a member of an enumeration is slow, and each packet needs one.
 _V5: Final = Version.V5
 _PUBREL: Final = PacketType.PUBREL
 
@@ -205,7 +205,7 @@ def publish_head(
     return bytes((first,)) + write_variable(len(head) + payload_bytes) + head
 
 
-# By type: the bytes before the packet id, where nothing stands behind it.
+# For each type, the bytes before the packet id, of a packet that ends with the packet id.
 SHORT_HEADS: Final = {
     type: bytes((type << 4 | (FLAG_BITS if type in FLAGGED else 0), 2))
     for type in (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
@@ -215,7 +215,7 @@ SHORT_HEADS: Final = {
 def acknowledgement(
     version: Version, type: PacketType, packet_id: int, reason: int = Reason.SUCCESS, properties: Properties = NONE
 ) -> bytes:
-    """Return PUBACK, PUBREC, PUBREL or PUBCOMP; as short as may be (3.4.2.1)."""
+    """Return PUBACK, PUBREC, PUBREL or PUBCOMP in the shortest form (3.4.2.1)."""
     if version is not _V5 or (reason == _SUCCESS and properties is NONE):
         return SHORT_HEADS[type] + packet_id.to_bytes(2, "big")
     first = type << 4 | (FLAG_BITS if type is _PUBREL else 0)
@@ -225,8 +225,8 @@ def acknowledgement(
 
 
 def suback(version: Version, packet_id: int, codes: Sequence[int]) -> bytes:
-    """Return SUBACK. ``codes``: one for each filter, in their order. MQTT 3.x has one failure, 0x80, for all (3.1
-    strictly none)."""
+    """Return SUBACK. ``codes``: one for each filter, in their order. In MQTT 3.x all failures are 0x80 (MQTT 3.1 does
+    not define a failure)."""
     head = packet_id.to_bytes(2, "big")
     if version is _V5:
         return _packet(0x90, head + write_properties(NONE) + bytes(codes))

@@ -323,7 +323,7 @@ def _acknowledgement(version: Version, first: int, data: bytes, at: int, end: in
 
 
 def check_end(reader: Reader) -> None:
-    """Check that nothing stands behind the last field of the packet."""
+    """Check that nothing is after the last field of the packet."""
     if reader.left:
         raise malformed(f"{reader.left} bytes behind what the packet says")
 
@@ -369,7 +369,7 @@ def read_version(reader: Reader) -> Version:
 
 
 def read_connect(version: Version, reader: Reader) -> Connect:
-    """Return a CONNECT, read from behind its version."""
+    """Return a CONNECT. Reading begins after its version."""
     flags = reader.byte()
     has_username, has_password, will_retain, will_qos, has_will, clean_start, reserved = (
         flags >> 7 & 1,

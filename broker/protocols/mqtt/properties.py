@@ -122,7 +122,7 @@ class Reader:
         return decoded(self.binary())
 
     def _pass(self, length: int) -> int:
-        """Return where the next ``length`` bytes begin; reading goes on behind them."""
+        """Return where the next ``length`` bytes begin; reading continues after them."""
         at = self.at
         if at + length > self.end:
             raise malformed("the packet ends inside a field")
@@ -262,7 +262,7 @@ OF_AUTH: Final = _set("authentication_method", "authentication_data", "reason_st
 
 def read_properties(reader: Reader, allowed: frozenset[str]) -> Properties:
     """Return the properties that stand where ``reader`` is. MqttError where one is not ``allowed`` in this packet,
-    stands twice (but for "user") or has a value that it must not have; rules of several packets are not checked."""
+    stands twice (except for "user") or has a value that it must not have; rules of several packets are not checked."""
     length = reader.variable()
     if length == 0:
         return NONE
@@ -316,7 +316,7 @@ def _check(name: str, kind: _Type, value: Any) -> None:
 
 
 def write_properties(properties: Properties) -> bytes:
-    """Return the properties with their length, as they stand in a packet. Strings and binary data must have a place in
+    """Return the properties with their length, as they are in a packet. Strings and binary data must have a place in
     one."""
     if properties is NONE:
         return b"\0"

@@ -4,7 +4,7 @@ For each a message without content goes through a temporary queue of the connect
 takes: so they are given out and acknowledged as all messages are. In a stored session the subscription's record says
 that they are owed until all of them were acknowledged, and which: a position (stored_session.Position), which moves in
 the transaction that keeps the packet ids of those that it passes. So the record does not grow with their number. When
-the client is back, those that have a packet id are sent again, and then those behind the position.
+the client is back, those that have a packet id are sent again, and then those after the position.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RetainedDelivery:
         return has_some and len(self._owed) < AHEAD_MAX and self._conversation.hooks.is_loaded
 
     def begin(self, subscription: Subscription, position: Position | None = None) -> None:
-        """Begin to send the retained messages that the subscription's filter matches, or those behind ``position``."""
+        """Begin to send the retained messages that the subscription's filter matches, or those after ``position``."""
         subscription.position = position = position or Position()
         if position.until is None:
             # It gathers already, so newer messages come to it in any case.
@@ -130,7 +130,7 @@ class RetainedDelivery:
                 self._settle(subscription, commands)
                 continue
             if message is None:
-                return  # another turn goes on
+                return  # another turn continues
             self._hand(subscription, message, position if message.persistent else Position(), commands)
 
     def _hand(self, subscription: Subscription, message: Message, position: Position, commands: list[Command]) -> None:
@@ -160,12 +160,12 @@ class RetainedDelivery:
             self._conversation.later()
 
     def is_kept(self, delivery: Delivery) -> bool:
-        """Return whether the subscription's record says which retained messages come behind this one."""
+        """Return whether the subscription's record says which retained messages come after this one."""
         subscription = delivery.subscription
         return subscription.owes_retained and subscription.position is delivery.position is not None
 
     def passed(self, delivery: Delivery) -> None:
-        """Note a message that is sent once the gathered commands hold: then those behind it are owed."""
+        """Note a message that is sent once the gathered commands hold: then those after it are owed."""
         if self.is_kept(delivery):
             assert delivery.position is not None, "as asked"
             delivery.position.after = delivery.topic

@@ -203,7 +203,7 @@ class MqttSession(Conversation):
         del self._connecting, self._subscribing, self._delivering, self._retained, self._publishing, self._stored
 
     def peer_disconnect(self) -> Command | None:
-        """Return None: MQTT knows no half of a connection, and a client that hangs up without DISCONNECT is gone."""
+        """Return None: MQTT knows no half of a connection, and a client that disconnects without DISCONNECT is gone."""
         return None
 
     # ---- what the broker says

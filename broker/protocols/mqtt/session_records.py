@@ -62,7 +62,7 @@ def client_id_of(queue: str) -> str:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SessionRecord:
-    """Record of a session, one for each. ``expiry``: seconds after its client left, NEVER: for ever. ``user`` and
+    """Record of a session, one for each. ``expiry``: seconds after its client left, NEVER: forever. ``user`` and
     ``groups``: its owner. ``left_at``: milliseconds since 1970 at which its client left; 0: it is there, or was so a
     moment ago."""
 

@@ -26,7 +26,7 @@ GATHERED_MAX: Final = 64
 
 @dataclass(slots=True, eq=False, repr=False)
 class Position:
-    """Position of a subscription in the retained messages that it is owed: those of the topics behind ``after`` ("": of
+    """Position of a subscription in the retained messages that it is owed: those of the topics after ``after`` ("": of
     all), in the order of topics, that are not newer than ``until`` (None: than what there is when they begin to be
     given). Newer ones come by the subscription itself."""
 

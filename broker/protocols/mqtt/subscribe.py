@@ -186,7 +186,7 @@ class Subscribing:
         granted = partial(self._granted, answer, subscription, sends_retained)
         self._begin(subscription, Waiting(granted, partial(self._refused, answer, number)), commands)
         if former is not None and former is not subscription:
-            # Behind the new one: a message that is published meanwhile comes twice, and is not lost (MQTT-3.8.4-4).
+            # After the new one: a message that is published meanwhile comes twice, and is not lost (MQTT-3.8.4-4).
             commands += self._leave(former, None)
 
     def _granted(self, answer: _Answer, subscription: Subscription, sends_retained: bool) -> None:
@@ -199,8 +199,8 @@ class Subscribing:
         self._know(answer)
 
     def _goes_on(self, former: Subscription, asked: Filter) -> bool:
-        """Return whether ``former`` needs no other subscription of the engine. One that gathers messages goes on to do
-        so with QoS 0: its messages are not to be lost."""
+        """Return whether ``former`` needs no other subscription of the engine. A subscription that gathers messages
+        continues to do so with QoS 0: its messages are not to be lost."""
         return former.durable_name is not None or (
             former.is_auto == (asked.qos == 0) and (asked.qos == 0 or self._stored.queue is None)
         )
@@ -302,7 +302,7 @@ class Subscribing:
         return [Unsubscribe(id, durable_name=subscription.durable_name, receipt=waiting)]
 
     def _forget(self, subscription: Subscription) -> None:
-        """Forget a subscription that is over. Its messages on their way to the client go on as far as the client is
+        """Forget a subscription that is over. Its messages on their way to the client continue as far as the client is
         concerned."""
         subscription.is_left = True
         self._by_id.pop(subscription.id, None)

@@ -51,7 +51,7 @@ def check_topic(topic: str) -> None:
 
 def check_filter(text: str) -> None:
     """Raise MqttError where it is no topic filter: empty, with U+0000, or a wildcard where it must not be
-    (MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.7.3-2). For a shared one, check what stands behind its group."""
+    (MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.7.3-2). For a shared one, check what is after its group."""
     if not text or "\0" in text:
         raise _no_filter(text, "a topic filter has at least one character")
     if "#" in text and (text.index("#") != len(text) - 1 or (len(text) > 1 and text[-2] != "/")):

@@ -3,7 +3,7 @@
     u4 size, u1 data type, fields      size counts what follows it
 
 The same walk over a structure's fields serves both encodings: a reader (loose.py, tight.py) knows how a string or a
-number stands in the bytes, this module knows which comes next, in which version, and what objects may be nested.
+number is in the bytes, this module knows which comes next, in which version, and what objects may be nested.
 
     nested      bool present, u1 data type, fields
     cached      bool is new, i2 index, nested if new              where caching was agreed; else as nested
@@ -94,7 +94,7 @@ class WireFormat:
     is_cached: bool = False
     has_stack_traces: bool = False
     cache_size: dataclasses.InitVar[int] = CACHE_SIZE_DEFAULT
-    # True if a message's frame is, but for ids of the transport, the one in the journal; and all that travels beside
+    # True if a message's frame is, except for ids of the transport, the one in the journal; and all that travels beside
     # messages has one layout.
     is_stored_form: bool = dataclasses.field(init=False)
     _layouts: dict[int, _Layout] = dataclasses.field(init=False)

@@ -193,7 +193,7 @@ def subscription_id(consumer_id: ConsumerId) -> str:
 
 
 def first_of_group(nested: memoryview) -> memoryview:
-    """Return the message with its last field set, jMSXGroupFirstForConsumer. A blob, with more behind it, stays as it
+    """Return the message with its last field set, jMSXGroupFirstForConsumer. A blob, with more after it, stays as it
     is."""
     if nested[0] == BodyKind.BLOB:
         return nested

@@ -287,7 +287,7 @@ class Conversation:
             self.producers.clear()
             self._transactions.clear()
             self._ended.clear()
-            # Once it has the response the client sends ShutdownInfo and hangs up, or ConnectionInfo, and begins anew
+            # Once it has the response the client sends ShutdownInfo and disconnects, or ConnectionInfo, and begins anew
             # (pools do): an end before that is an error to it.
             return [*commands, Disconnect(receipt, is_awaited=True)]
         raise _lacking(command, "object id")

@@ -6,7 +6,7 @@ from __future__ import annotations
 class WireError(Exception):
     """Bytes of the peer that are no OpenWire, or that break a limit; the text says what, where and by how much.
 
-    There is no place behind such bytes from which reading could go on: the connection ends (OpenWireFormat does the
+    There is no place after such bytes from which reading could continue: the connection ends (OpenWireFormat does the
     same). Raised for writing too, where a version has no room for a value.
     """
 

@@ -1,8 +1,9 @@
 """Java exceptions for mistakes: OpenWire names classes, and the client makes an exception of that class.
 
-Only classes that every client has (openwire.md 4.4); of the others a Java client makes a plain Throwable, which its
-program gets as a JMSException. A 6.x client reads ``javax.jms`` as ``jakarta.jms`` in version 12, and in no earlier one
-(BaseDataStreamMarshaller.createThrowable in org.apache.activemq.openwire.v12, and in v11 and before).
+The broker names only classes that every client has (openwire.md 4.4). For an unknown class, a Java client creates a
+plain Throwable, which its program gets as a JMSException. A 6.x client reads ``javax.jms`` as ``jakarta.jms`` in
+version 12, and in no earlier one (BaseDataStreamMarshaller.createThrowable in org.apache.activemq.openwire.v12, and in
+v11 and before).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.protocols.openwire.types import Throwable
 
-# The marshallers of versions 1 and 10 cut longer texts, and an XA code stands at the very end.
+# The marshallers of versions 1 and 10 cut longer texts, and an XA code is at the very end.
 MESSAGE_CHARS_MAX = 1000
 
 _CLASSES = {
@@ -31,8 +32,8 @@ _CLASSES = {
 
 
 def throwable_of(error: ClientError) -> Throwable:
-    """Return the exception by which a client learns of ``error``. Its text is never null: old clients fail over
-    that."""
+    """Return the exception by which a client learns of ``error``. Its text is never null, because old clients fail if
+    it is."""
     text = f"{error.message}. {error.detail}" if error.detail else error.message
     text = text[:MESSAGE_CHARS_MAX]
     if error.kind is ErrorKind.XA:

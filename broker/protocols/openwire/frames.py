@@ -32,7 +32,7 @@ class FrameCutter:
 
     ``frame_bytes_max`` limits the value of a size, which does not count itself; it may be changed between frames.
     ``chunk``: the bytes that were fed last; empty once it was used up. ``passes_over``: a frame beyond the limit is
-    refused alone, and those behind it come out.
+    refused alone, and those after it come out.
     """
 
     __slots__ = ("_frame", "_gathered", "_left", "_position", "_wanted", "chunk", "frame_bytes_max", "passes_over")

@@ -36,7 +36,7 @@ ID_TAILS: Final[dict[int, int]] = {
     loose.PRODUCER_ID: 16,
 }
 STRING_HEAD: Final = 3  # present, length
-# such structures as they stand, data type first -> their values
+# such structures as they are, data type first -> their values
 KNOWN_IDS: Final[dict[bytes, Any]] = {}
 
 _HEAD: Final = struct.Struct(">xxxxxi?")
@@ -81,11 +81,11 @@ def read_single_ack(data: bytes) -> tuple[bytes, str, int | None] | None:
     """Return the ack that a consumer with AUTO_ACKNOWLEDGE sends for each message: STANDARD, of one message, in no
     transaction. None if it is anything else, or anything is wrong with it.
 
-    The result is the consumer's id as it stands in the frame, data type before it; the store's message id; and the
+    The result is the consumer's id as it is in the frame, data type before it; the store's message id; and the
     command id, None if no response is required."""
     try:
         command_id, response_required = _HEAD.unpack_from(data)
-        transaction = 15 + (data[13] << 8 | data[14])  # behind the destination
+        transaction = 15 + (data[13] << 8 | data[14])  # after the destination
         stop = transaction + 22 + (data[transaction + 4] << 8 | data[transaction + 5])
         first = stop + 1
         sequence_at = first + 24 + (data[first + 6] << 8 | data[first + 7])
@@ -118,7 +118,7 @@ def _read_ack_head(data: bytes, transaction: int, stop: int, sequence_at: int) -
 
 
 def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
-    """Return the id, and the position behind it. Raises KeyError for one that is not of the usual form, or whose
+    """Return the id, and the position after it. Raises KeyError for one that is not of the usual form, or whose
     producer is not known yet."""
     if not data[position]:
         return None, position + 1

@@ -1,4 +1,4 @@
-"""The loose encoding: every field stands where it is described, a presence byte before what may be null.
+"""The loose encoding: every field is where it is described, a presence byte before what may be null.
 
 Readers and writers of both encodings offer the same verbs, so that the interpreter (codec.py) need not know which
 one it has. A reader raises IndexError or struct.error where the frame ends too early.
@@ -89,7 +89,7 @@ class LooseReader:
         return value
 
     def octets(self, length: int) -> bytes:
-        """Return ``length`` bytes as they stand. A length beyond the frame is refused before anything is taken."""
+        """Return ``length`` bytes as they are. A length beyond the frame is refused before anything is taken."""
         start, stop = self.position, self.position + length
         if not start <= stop <= len(self.data):
             raise WireError(f"a length of {length} bytes where the frame has {len(self.data) - start} left")

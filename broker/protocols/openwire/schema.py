@@ -217,7 +217,7 @@ class FlushCommand(Command):
 
 @structure(16)
 class ConnectionError(Command):
-    """Something failed that no response reports; the connection goes on."""
+    """Something failed that no response reports; the connection continues."""
 
     exception: Thrown = None
     connection_id: Nested[ConnectionId] = None
@@ -340,7 +340,7 @@ class ProducerAck(Command):
 
 @structure(20, since=2)
 class MessagePull(Command):
-    """``timeout``: milliseconds, 0 waits for ever, -1 not at all."""
+    """``timeout``: milliseconds, 0 waits forever, -1 not at all."""
 
     consumer_id: Cached[ConsumerId] = None
     destination: Cached[Destination] = None

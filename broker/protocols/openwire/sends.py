@@ -1,6 +1,6 @@
 """Messages that a client sends: the broker stores them, or refuses them. Pure.
 
-A message is its producer's: ``producers`` holds the producers of its connection, by their whole ids.
+A message must belong to a producer of its connection; ``producers``: these producers by full id.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import has_at_most
 from tandemmq.store.records.utf import SURROGATE_LEAD
 
-# An id stands in one value of the store's index.
+# A message id must fit into one value of the store's index.
 _ID_BYTES_MAX: Final = 1000
 _ID_SHOWN_MAX: Final = 200
 
-# Limits of the properties of a client's message: values, those of lists and maps included, bytes, and characters
-# that Java writes as two. To decode them takes some 20 ms; a message of the store is read whatever it has.
+# Limits of the properties of a client's message: number of values, also those inside lists and maps; bytes; and
+# characters that Java writes as two. Decoding properties at these limits takes about 20 ms. The limits do not apply to
+# messages that are read from the store.
 PROPERTIES_MAX: Final = 10_000
 PROPERTIES_BYTES_MAX: Final = 16 * 1024 * 1024
 PAIRS_MAX: Final = 25_000
 
-# Message.getSize: the bytes that a message counts in a producer's window, beside its content and properties.
+# Message.getSize: a message counts in the window of its producer with this many bytes, plus content and properties.
 MESSAGE_SIZE_MIN: Final = 1024
 
 
 class Window(NamedTuple):
-    """Receipt of a message that its producer does not wait for, but counts (ProducerInfo.windowSize)."""
+    """Receipt of a message for which the producer does not wait, but which counts in its window
+    (ProducerInfo.windowSize)."""
 
     producer_id: ProducerId
     size: int
@@ -82,16 +84,17 @@ def send_of(frame: bytes | BytesIO, sequence: int, now: int, producers: dict[str
 
 
 def refusal_of(error: FrameTooLong, producers: dict[str, Producer]) -> ProtocolFailure:
-    """Return the refusal of a message that is longer than a frame may be, and with it of its transaction. A Java client
-    looks at the size in tight encoding only; with a failover transport it would connect and send it again without end,
-    were the connection to end. Raises WireError for what is no message."""
+    """Return the refusal of a message that is longer than a frame may be; its transaction is refused, too. The
+    connection stays open: a Java client checks the size only in tight encoding, and with a failover transport it would
+    reconnect and send the message again without end. Raises WireError if the frame is not a message."""
     head = read_head(error.head)
     producer = None if head.producer_id is None else producers.get(head.producer_id)
     receipt: Receipt | None = None
     if head.is_response_required:
         receipt = head.command_id
     elif producer is not None and producer.has_window:
-        # Not less than the producer counts, or its window would close for good: the head counts beside the content.
+        # At least the size that the producer counts, otherwise its window would stay closed. The whole frame is an
+        # upper bound of content and properties.
         receipt = Window(producer.id, MESSAGE_SIZE_MIN + error.size)
     refused = refusal(
         f"A message of {error.size} bytes is too long: {error.limit} are the most",
@@ -116,11 +119,11 @@ def _excess(message: Message) -> str | None:
     try:
         return None if has_at_most(marshalled, PROPERTIES_MAX) else f"more than {PROPERTIES_MAX} values"
     except (RecordDamaged, IndexError, struct.error):
-        return None  # their decoder fails at the same place
+        return None  # the decoder of the properties will report it
 
 
 def _is_kept(id: str) -> bool:
-    """Return whether the store can write ``id``: a Java string may hold halves of characters."""
+    """Return whether the store can write ``id``: a Java string may have single surrogates."""
     try:
         return len(id.encode()) <= _ID_BYTES_MAX
     except UnicodeEncodeError:
@@ -128,7 +131,7 @@ def _is_kept(id: str) -> bool:
 
 
 def _content_bytes(message: Message) -> int:
-    """Return the bytes of content and properties as they travel, which a producer counts by itself, too."""
+    """Return the number of bytes of content and properties in the frame. The producer counts the same."""
     assert message.raw is not None, "an accepted message has its frame"
     wire_message = message_of(message.raw)
     return len(wire_message.content or b"") + len(wire_message.marshalled_properties or b"")

@@ -2,7 +2,7 @@
 
 Promises: ``receive`` never raises, whatever arrives; after a fatal failure or ShutdownInfo nothing more is parsed;
 every command that wants a response gets exactly one. A failure is an ExceptionResponse to a command that wants a
-response, else a ConnectionError; the connection goes on (TransportConnection). A message that comes in the
+response, else a ConnectionError; the connection continues (TransportConnection). A message that comes in the
 store's form is neither decoded nor encoded: the frame that was sent is the one that is stored and dispatched.
 
 Bytes, receipts and liveness are here; what the client has open, under which names, is in conversation.py.

@@ -29,7 +29,7 @@ _U16_COUNT = struct.Struct(">BH")
 
 
 class TightReader(LooseReader):
-    """LooseReader's verbs; the frame's bits stand at ``position``."""
+    """LooseReader's verbs; the frame's bits are at ``position``."""
 
     __slots__ = ("_bit", "_bits", "_stop")
 

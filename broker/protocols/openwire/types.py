@@ -1,4 +1,4 @@
-"""The vocabulary of OpenWire's table: kinds of fields, versions, and the values that are no commands.
+"""Terms of OpenWire's table: kinds of fields, versions, and structures that are not commands.
 
 A structure is described once, by its class: the order of the fields is the order on the wire, and each annotation
 says how the field travels (openwire.md 4.1, 4.2) and in which versions::

@@ -46,7 +46,7 @@ class Dialect:
         return self.has_escapes or (":" not in name and "\n" not in name and name == name.strip())
 
     def escape(self, text: str) -> str:
-        """Return ``text`` as it may stand in a header name or value.
+        """Return ``text`` as it may be in a header name or value.
 
         Characters that a version cannot express (NUL in any, line ends in 1.0) become a blank: no client may add
         headers or end a frame by a value.

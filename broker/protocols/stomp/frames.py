@@ -183,7 +183,7 @@ class FrameParser:
     """Cuts what arrives into frames: ``feed`` each piece, then ask for ``next_frame`` until it gives None.
 
     Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
-    after that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and those behind it come out.
+    after that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and those after it come out.
     ``dialect`` may be changed between two frames: it counts from the next one on. ``data``: what
     waits, of which ``offset`` bytes were used for frames; empty once all were.
     """
@@ -386,7 +386,7 @@ class FrameParser:
         return FrameTooLong(message, detail, headers)
 
     def _passed_over(self, data: bytes) -> bytes:
-        """Return the bytes of ``data`` behind a frame that is too long."""
+        """Return the bytes of ``data`` after a frame that is too long."""
         end = data.find(b"\0") + 1 if self._left == _UNTIL_NUL else min(self._left, len(data))
         if self._left > 0:
             self._left -= end

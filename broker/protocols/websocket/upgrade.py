@@ -65,7 +65,7 @@ class Request(NamedTuple):
 
 
 class RequestParser:
-    """Parser of the request: ``feed`` gives it once it is whole, and ``rest`` then has the bytes behind it."""
+    """Parser of the request: ``feed`` gives it once it is whole, and ``rest`` then has the bytes after it."""
 
     __slots__ = ("_data", "rest")
 

@@ -1,11 +1,11 @@
 """Explain why each journal file is kept: its holders, since when, and the cheapest way to free it.
 
 A file stays while it holds a live message, a subscription's record or a part of an open transaction; while its
-acknowledgements and deletions shadow records in a file that stays; while it fences off an epoch and any file before
+acknowledgements and deletions refer to records in a file that stays; while it fences off an epoch and any file before
 it stays; and while it is written to (State.reclaimable, docs/formats/journal.md). This module gives the figures.
 
-The state is read in short pieces, so that it may be that of a running store; the caller's thread reads the disk.
-Nothing is written.
+The state is read in short pieces, so this also works with a running store. The caller's thread reads the disk. Nothing
+is written.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tandemmq.store.tools.why.words import action_for
 
 # Oldest messages that one piece looks up: the storage thread serves clients between pieces.
 MESSAGES_A_PIECE = 20
-# Holders of a file that are named, and those of them whose oldest message is looked up: for each of many files, and
-# for a single requested file.
+# Maximum numbers of holders of a file that are named, and of holders whose oldest message is looked up. The first pair
+# applies if all files are explained, the second one for a single file.
 HOLDERS_MAX = 20, 5
 HOLDERS_OF_ONE_FILE_MAX = 1_000, 1_000
 
@@ -52,7 +52,7 @@ class NoSuchFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Paths of a store, and the maximum length of a file, for the bound. ``is_written``: a master writes it now."""
+    """Paths of a store, and the maximum length of a journal file. ``is_written``: a master writes to the store now."""
 
     files: JournalFiles
     file_length: int
@@ -73,8 +73,8 @@ def explain(
 ) -> Why:
     """Return why each file, or ``only`` one, is kept. Blocking; reads from the disk.
 
-    ``consumers``: present number of a queue ("queue://A"), or a durable subscription ("client:name"); None: not
-    known. ``now`` is in ms since 1970. Raises NoSuchFile for an ``only`` that is not there.
+    ``consumers``: present number of consumers of each queue ("queue://A") and durable subscription ("client:name");
+    None: not known. ``now`` is in ms since 1970. Raises NoSuchFile for an ``only`` that is not there.
     """
     sizes = {file: size for file in place.files.list() if (size := _size(place.files, file)) is not None}
     facts = copy_facts(ask, epoch_history, sizes, is_written=place.is_written)
@@ -134,7 +134,8 @@ def _acknowledgements(files: JournalFiles, epoch_history: EpochHistory, file: in
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """Reads facts of messages and transactions from the disk: of ``named`` holders, with dates of ``dated`` ones."""
+    """Reads facts about messages and transactions from the disk. ``named``: maximum number of holders; ``dated``: of
+    these, the maximum number with the date of the oldest message."""
 
     facts: Facts
     reader: JournalReader
@@ -202,10 +203,10 @@ def _timestamp_at(reader: JournalReader, location: int, size: int) -> int | None
 
 def _open_transaction(reader: JournalReader, transaction: TransactionFacts, file: int) -> OpenTransaction:
     operations = transaction.operations
-    told = OpenTransaction(transaction.key, transaction.is_prepared, operations.get(file, 0), sum(operations.values()))
+    shown = OpenTransaction(transaction.key, transaction.is_prepared, operations.get(file, 0), sum(operations.values()))
     if transaction.newest_add is not None:
         try:
-            told.since = _timestamp_at(reader, *transaction.newest_add)
+            shown.since = _timestamp_at(reader, *transaction.newest_add)
         except (JournalError, RecordDamaged):
             pass  # optional; the check reports damage
-    return told
+    return shown

@@ -1,4 +1,4 @@
-"""Facts that keep the files of a journal, as plain values: copied from a state, or counted in a journal. Pure."""
+"""Facts that decide why journal files stay, as plain values: copied from a state, or counted in a journal. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from tandemmq.store.state.file_states import reclaimable
 
 @dataclass(slots=True)
 class FileFacts:
-    """``is_known`` False: the state has given the file up, and it is being removed. ``holders``: owner -> (how many
-    live messages, their bytes); ``live_bytes`` counts a message of several subscriptions once."""
+    """Facts about a journal file. ``holders``: owner -> (number of live messages, their bytes). ``live_bytes`` counts a
+    message of several subscriptions once. ``is_known`` False: the file is being removed, and the state has forgotten
+    it."""
 
     size: int
     live: int
@@ -23,7 +24,7 @@ class FileFacts:
 
 @dataclass(slots=True)
 class OwnerFacts:
-    """A queue, or a durable subscription, whose own ``records`` stand in those files."""
+    """A queue or a durable subscription. ``records``: files that contain its own records."""
 
     destination: str
     client_id: str | None

@@ -68,7 +68,7 @@ def inventory(directory: str, index_root: str | None = None, archive: str | None
     """Return the contents of ``directory``, the journal files as one thing; then indexes and archive that are
     elsewhere.
 
-    Files that vanish meanwhile are not counted. OSError as the volume gives it for the directory itself.
+    Files that vanish meanwhile are not counted. Raises the OSError of the volume for the directory itself.
     """
     things: list[Thing] = []
     journal_bytes = journal_files = 0

@@ -27,7 +27,7 @@ def read_state(directory: str, index_root: str | None = None, *, is_live: bool) 
 
     ``is_live``: a master is writing; its last batch is then left out, because it may not count in the end. Damage
     is stepped over and reported in the follower's ``damages``; in a live journal reading ends there (``has_caught_up``
-    False). Raises OSError as a volume gives it.
+    False). Raises the OSError of the volume.
     """
     files = JournalFiles(directory)
     with tempfile.TemporaryDirectory(prefix="tandemmq-why-") as scratch:

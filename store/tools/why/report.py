@@ -15,8 +15,8 @@ GOING = "going"
 
 @dataclass(slots=True)
 class Oldest:
-    """The message of a holder that stands first in its order. ``timestamp`` is its sender's, ms since 1970; None: it
-    has none, or cannot be read (``problem`` says why)."""
+    """The first message of a holder in the file. ``timestamp`` is its sender's, ms since 1970; None: it has none, or
+    cannot be read (``problem`` says why)."""
 
     message_id: str
     offset: int
@@ -39,7 +39,7 @@ class Holder:
 
 @dataclass(slots=True)
 class SubscriptionRecord:
-    """A durable subscription whose own record stands in the file."""
+    """A durable subscription whose own record is in the file."""
 
     destination: str
     client_id: str
@@ -48,8 +48,8 @@ class SubscriptionRecord:
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """``operations`` of its ``operations_total`` are in the file. ``since`` is the time of the newest message it
-    adds, ms since 1970, None if it adds none: it was prepared then or later."""
+    """An open transaction with operations in the file: ``operations`` of ``operations_total``. ``since``: timestamp of
+    the newest message that it adds, ms since 1970; it was prepared then or later. None: it adds no message."""
 
     key: str
     is_prepared: bool
@@ -60,11 +60,10 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class FileWhy:
-    """A journal file. ``pins``: the remaining files in which its acknowledgements and deletions shadow records;
-    ``pinned_by``: the inverse. ``roots``: the files that must be emptied to free this one; that frees ``frees`` bytes,
-    and ``moves`` bytes would have to be copied; ``may_compact``: a requested compaction does this. ``action`` describes
-    the same in words. ``acknowledgements``: those in the file, by destination; counted only for a single requested
-    file."""
+    """A journal file. ``pins``: existing files with records to which its acknowledgements and deletions refer;
+    ``pinned_by``: the inverse. ``roots``: files that must be emptied to free this one. This copies ``moves`` bytes and
+    frees ``frees`` bytes; ``may_compact``: a requested compaction does it. ``action`` describes it in words.
+    ``acknowledgements``: those in the file, by destination; counted only for a single requested file."""
 
     file: int
     name: str
@@ -79,7 +78,7 @@ class FileWhy:
     transactions: list[OpenTransaction] = field(default_factory=list)
     pins: list[int] = field(default_factory=list)
     pinned_by: list[int] = field(default_factory=list)
-    fences_before: list[int] = field(default_factory=list)  # files that must go first, for this one fenced off an epoch
+    fences_before: list[int] = field(default_factory=list)  # remove these first: this is a fence
     roots: list[int] = field(default_factory=list)
     moves: int = 0
     frees: int = 0
@@ -90,9 +89,8 @@ class FileWhy:
 
 @dataclass(slots=True)
 class Why:
-    """The whole report. ``bound_bytes``: the bound below which compaction keeps ``journal_bytes``: FACTOR x
-    ``live_bytes`` and two files. ``reclaimable``: removed by the next checkpoint. ``things``: all contents of the
-    directory, in bytes."""
+    """The whole report. ``bound_bytes``: compaction keeps ``journal_bytes`` below this: FACTOR x ``live_bytes`` plus
+    two files. ``reclaimable``: removed by the next checkpoint. ``things``: all contents of the directory, in bytes."""
 
     directory: str
     files: list[FileWhy]

@@ -236,11 +236,11 @@ def listing(traces: Traces) -> str:
     given = [each for each in without_transport(traces.delivery.loop) if each not in send.loop]
     parts = (
         ("A SEND, on the loop, until its RECEIPT", without_transport(send.loop)),
-        ("What a consumer adds to it, until its MESSAGE", given),
+        ("Added by a consumer, until its MESSAGE", given),
         ("An ACK, on the loop, until its RECEIPT", without_transport(ack.loop)),
-        ("Either of them, in the transport", list(dict.fromkeys(moved))),
+        ("A SEND or an ACK, in the transport", list(dict.fromkeys(moved))),
         ("A batch with a SEND, on the storage thread", send.storage),
-        ("A batch with an ACK, on the storage thread, beside those", [e for e in ack.storage if e not in send.storage]),
+        ("Added by an ACK, on the storage thread", [e for e in ack.storage if e not in send.storage]),
     )
     return "\n".join(line for title, functions in parts for line in _part(title, functions)) + "\n"
 

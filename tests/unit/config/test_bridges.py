@@ -39,7 +39,7 @@ def test_every_key_is_read(read: Read) -> None:
         + 'qos = 2\nlocal_prefix = "here/"\nremote_prefix = "there/"\n'
     )
     (bridge,) = settings.bridges
-    assert [(str(address), is_tls) for address, is_tls in bridge.told_addresses] == [
+    assert [(str(address), is_tls) for address, is_tls in bridge.parsed_addresses] == [
         ("127.0.0.1:1883", False),
         ("[::1]:8883", True),
     ]
@@ -50,7 +50,7 @@ def test_every_key_is_read(read: Read) -> None:
 
 
 def test_without_a_client_id_the_name_gives_one(read: Read) -> None:
-    assert read(BRIDGE + A_TOPIC.format("#", "out")).bridges[0].told_client_id == "tandemmq-factory"
+    assert read(BRIDGE + A_TOPIC.format("#", "out")).bridges[0].used_client_id == "tandemmq-factory"
 
 
 def test_a_password_is_not_shown(read: Read) -> None:

@@ -139,14 +139,14 @@ def test_a_damaged_ledger_is_told_with_its_name(tmp_path: Path) -> None:
 def test_files_that_went_before_they_were_added_are_told_until_they_are_skipped(tmp_path: Path) -> None:
     with Lake(str(tmp_path), Layout()) as lake:
         seen = Seen.of(lake)
-        seen.look({"/data/a": {4, 5, 9}})
+        seen.note_present({"/data/a": {4, 5, 9}})
         assert seen.lost({"/data/a": {4, 5, 9}}) == {}, "what went before the first look nobody knows"
-        seen.keep("/data/a", 4)
+        seen.note_archived("/data/a", 4)
     with Lake(str(tmp_path), Layout()) as lake:
         add(lake, 4)
         seen = Seen.of(lake)
         present = {"/data/a": {9, 12}}
-        seen.look(present)
+        seen.note_present(present)
         assert seen.lost(present) == {"/data/a": [5, 10, 11]}, "10 and 11 came and went between two looks"
         assert seen.lost({"/data/a": {5, 9, 10, 11, 12}}) == {}, "found again: in the archive"
         seen.skip(seen.lost(present))

@@ -407,7 +407,7 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps(
     many = 10 * MANY
     harness = make_harness(DestinationPolicy(prioritized_messages=kind == "priorities"), memory_limit=650_000)
     harness.patch.setattr("tandemmq.broker.core.queue.ordering.PIECE_MAX", STEP)
-    harness.patch.setattr("tandemmq.broker.core.queue.window._LOOKED_THROUGH", 1)
+    harness.patch.setattr("tandemmq.broker.core.queue.window._EXAMINED", 1)
     sender, consumer, other = harness.client(), harness.client(), harness.client()
     if kind == "returned":
         consumer.subscribe(prefetch=MANY)

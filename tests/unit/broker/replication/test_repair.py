@@ -209,11 +209,11 @@ class Answering:
         assert self.member.node != "n1"
         at, end = message.offset, message.offset + len(self._data)
         stranger = Answering(self._copies, self.member, b"", 0)
-        self._copies.came(stranger, Piece(message.id, 1, at, 0, 0, b""))  # type: ignore[arg-type]  # another link's
-        self._copies.came(self, Piece(message.id - 1, 1, at, 0, 0, b""))  # type: ignore[arg-type]  # to a former question
+        self._copies.add_piece(stranger, Piece(message.id, 1, at, 0, 0, b""))  # type: ignore[arg-type]  # another link's
+        self._copies.add_piece(self, Piece(message.id - 1, 1, at, 0, 0, b""))  # type: ignore[arg-type]  # to a former question
         half = len(self._data) // 2
-        self._copies.came(self, Piece(message.id, 1, at, 0, self._length, self._data[:half]))  # type: ignore[arg-type]
-        self._copies.came(self, Piece(message.id, 1, at + half, end, self._length, self._data[half:]))  # type: ignore[arg-type]
+        self._copies.add_piece(self, Piece(message.id, 1, at, 0, self._length, self._data[:half]))  # type: ignore[arg-type]
+        self._copies.add_piece(self, Piece(message.id, 1, at + half, end, self._length, self._data[half:]))  # type: ignore[arg-type]
 
 
 def test_what_comes_is_verified_before_it_is_used(whole: SmallSet) -> None:

@@ -1,7 +1,7 @@
 """One replica and what it answers, message by message, by a clock of the test's: the rules of the format page."""
 
 # proves: replication-rules, left-copy-is-synced, resigns-when-nothing-is-written, lease-from-before-the-question
-# proves: follows-nobody-while-paused, master-stays-a-voter
+# proves: follows-none-while-paused, master-stays-a-voter
 # proves: answer-to-this-question, epoch-above-every-file, founded-by-all
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """For whom the broker does something later: the user as it is then."""
 
-# proves: nobody-acts-without-a-name, removed-users-act-no-more, users-before-bridges, bridges-are-not-anonymous
+# proves: a-user-needs-a-name, removed-users-act-no-more, users-before-bridges, bridges-are-not-anonymous
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 # proves: login-lanes, who-failed-waits-with-others, who-logged-in-has-a-lane, a-name-pushes-out-its-own
 # proves: what-others-wrote-stays, others-there-hold-back-no-known-login, who-was-given-up-waits-with-others
-# proves: all-of-a-name-have-a-chance, what-nobody-waits-for-is-dropped, the-directory-has-threads
+# proves: all-of-a-name-have-a-chance, abandoned-check-is-dropped, the-directory-has-threads
 # proves: a-changed-user-is-tried-again
 
 from __future__ import annotations

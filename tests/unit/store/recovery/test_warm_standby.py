@@ -154,7 +154,7 @@ def test_what_a_standby_holds_does_not_grow_with_what_went_by(directory: str) ->
     files = len(list(Path(directory).glob("db-*.log")))
     assert one.state.tail.operations <= 3 * settings.checkpoint_records
     assert len(one.replay._places) + len(one.replay._frozen_places) <= 5 * settings.checkpoint_records
-    for kept in (one._headers._first, one._sealed._whole, one.state.given_up, one._ends_seen, one.state.files):
+    for kept in (one._headers._first, one._sealed._sound, one.state.given_up, one._ends_seen, one.state.files):
         assert len(kept) <= files + 10
     follower.close()
     master.close()

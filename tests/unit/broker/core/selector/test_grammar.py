@@ -17,7 +17,7 @@ from tandemmq.broker.core.selector import compile_selector, grammar
 from tandemmq.broker.core.selector.effort import EFFORT_MAX, Effort, TooMuchWork
 from tandemmq.broker.core.selector.grammar import TOKENS_MAX, without_comments
 from tandemmq.broker.core.selector.like import like
-from tandemmq.broker.core.selector.patterns import HOLDING_MAX, TRANSITIONS_MAX, WAITING_MAX, Pattern
+from tandemmq.broker.core.selector.patterns import CACHED_PATTERNS_MAX, TRANSITIONS_MAX, WAITING_MAX, Pattern
 from tandemmq.broker.core.selector.syntax import PatternInvalid
 from tests.support.compiled import REPLACES_A_METHOD
 
@@ -212,15 +212,15 @@ def test_a_class_of_thousands_is_tried_like_one_character(flag: str) -> None:
 
 
 def test_what_is_remembered_is_bounded_for_each_pattern_and_for_all() -> None:
-    many = [Pattern(f"(.*a){{{number % 50}}}x", Effort()) for number in range(HOLDING_MAX + 50)]
+    many = [Pattern(f"(.*a){{{number % 50}}}x", Effort()) for number in range(CACHED_PATTERNS_MAX + 50)]
     for each in many:
         for start in range(0x4E00, 0x4E00 + 3 * TRANSITIONS_MAX, 500):
             each._effort.begin()
             with contextlib.suppress(TooMuchWork):
                 each.is_in("".join(f"{chr(start + number)}a" for number in range(500)))
-        assert sum(len(state.next) for state in each._known.values()) <= TRANSITIONS_MAX
-        assert sum(len(state.waiting) for state in each._known.values()) <= 2 * WAITING_MAX
-    assert [each for each in many if each._known] == many[-HOLDING_MAX:]
+        assert sum(len(state.next) for state in each._states.values()) <= TRANSITIONS_MAX
+        assert sum(len(state.waiting) for state in each._states.values()) <= 2 * WAITING_MAX
+    assert [each for each in many if each._states] == many[-CACHED_PATTERNS_MAX:]
 
 
 @REPLACES_A_METHOD
