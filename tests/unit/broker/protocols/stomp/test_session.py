@@ -34,6 +34,7 @@ from tandemmq.broker.protocols.stomp.messages import QUICK_READ_BYTES_MAX
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.properties import encode_properties
+from tests.support.compiled import COUNTS_CALLS
 from tests.support.protocols.commands import one
 from tests.support.protocols.stomp_peer import StompPeer
 
@@ -271,6 +272,7 @@ SEND_IDS = {
 }
 
 
+@COUNTS_CALLS
 @pytest.mark.parametrize(("end", "kind"), [(b"x", BodyKind.TEXT), (b"\xff", BodyKind.BYTES)])
 def test_a_long_text_that_is_no_map_is_checked_in_pieces(end: bytes, kind: BodyKind) -> None:
     called: list[Any] = []
