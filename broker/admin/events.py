@@ -56,7 +56,7 @@ FILE_BYTES_MAX: Final = SLOTS_OFFSET + CAPACITY * SLOT_BYTES
 SIGN_SECONDS: Final = 0.05
 #: Interval at which the file's time is set: on NFS this makes the content visible to other hosts.
 TOUCH_SECONDS: Final = 1.0
-#: If the name is in use, a broker waits for this time for a sign of life of the holder.
+#: Time for which a broker waits for a sign of life of the holder if its name is in use.
 LIFE_SECONDS_MAX: Final = 3.0
 #: Silence of the loop after which an event is recorded: the process was stopped or suspended, or the loop hung.
 STALL_SECONDS: Final = 1.0

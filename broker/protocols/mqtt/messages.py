@@ -44,8 +44,8 @@ CORRELATION_DATA: Final = "MQTT.CorrelationData"
 #: All User Properties, if a name occurs twice or is too long for Java: in a message's properties, each name occurs
 #: once.
 USER_PROPERTIES: Final = "MQTT.UserProperties"
-#: If a message has more properties, which is possible only for JMS clients, it is sent without User Properties: MQTT
-#: clients accept about a thousand.
+#: A message with more properties, which only a JMS client can send, is sent without User Properties: MQTT clients
+#: accept about a thousand.
 _USER_SENT_MAX: Final = 2_000
 #: Memory of a will beside its texts, and of each of its user properties.
 _WILL_BYTES: Final = 1_000
