@@ -117,10 +117,10 @@ def _map(form: str, count: int) -> bytes:
 
 
 @cache
-def _head() -> bytes:
+def _head(destination: str) -> bytes:
     """1 MiB of escapes, in lines as long as they may be."""
     lines = "".join("h{}:{}\n".format(number, "\\c" * 5_000) for number in range(104))
-    return f"SEND\ndestination:{NOBODY}\n{lines}\n\0".encode()
+    return f"SEND\ndestination:{destination}\n{lines}\n\0".encode()
 
 
 def _mqtt(number: int) -> bytes:
@@ -161,6 +161,13 @@ FLOODS: Final[Mapping[str, Flood]] = {
         lambda turn: _message(turn, schema.ActiveMQMessage, marshalled_properties=_properties()),
         _openwire,
     ),
+    "properties-heard": Flood(
+        "openwire",
+        1,
+        lambda turn: _message(turn, schema.ActiveMQMessage, marshalled_properties=_properties()),
+        _openwire,
+        listens=_subscribe(),
+    ),
     "emoji": Flood(
         "openwire",
         1,
@@ -177,7 +184,8 @@ FLOODS: Final[Mapping[str, Flood]] = {
     "maps": Flood(
         "stomp", 1, lambda turn: _map("xml", 16_000), _connect, listens=_subscribe(transformation="jms-map-json")
     ),
-    "heads": Flood("stomp", 4, lambda turn: _head(), _connect),
+    "heads": Flood("stomp", 4, lambda turn: _head(NOBODY), _connect),
+    "heads-heard": Flood("stomp", 1, lambda turn: _head("/topic/flood"), _connect, listens=_subscribe()),
     "admin-bytes": Flood("admin", 16, _request, chunk=1),
     "filters": Flood("mqtt", 4, lambda turn: _filters(), _mqtt),
     "frames-90mb": Flood(

@@ -202,13 +202,12 @@ class StorageThread:
 
     def rotate(self) -> Future[None]:
         """Continue in a new file. Done when its header is final; cancelled when the thread ends before."""
+        return self.ask(self._rotate)
 
-        def rotate() -> None:
-            self._end.rotate()
-            self._end.settle()
-            self._upkeep.clean_up_soon()
-
-        return self.ask(rotate)
+    def _rotate(self) -> None:
+        self._end.rotate()
+        self._end.settle()
+        self._upkeep.clean_up_soon()
 
     def checkpoint(self) -> Future[None]:
         """Make a checkpoint of the present state, while the work continues. Cancelled when the thread ends before."""

@@ -150,15 +150,14 @@ class Clients(Part):
         """Call ``ask``, which may take its time. Commands of the client wait meanwhile, and nothing more is read from
         it; ``then`` gets the answer, unless the client left. ``is_read``: reading continues until the next command, so
         that the end of the connection is noticed."""
-
-        def answered(answer: Answer) -> None:
-            if client.move(Event.ANSWER) is State.READY:
-                self._go_on(client, partial(then, answer))
-
         client.move(Event.ASK)
-        ask(answered)
+        ask(partial(self._answered, client, then))
         if not is_read:
             self._hold_back(client)
+
+    def _answered(self, client: Client, then: Callable[[Answer], None], answer: Answer) -> None:
+        if client.move(Event.ANSWER) is State.READY:
+            self._go_on(client, partial(then, answer))
 
     def _hold_back(self, client: Client) -> None:
         """Stop reading from a client while its commands wait."""
@@ -232,18 +231,18 @@ class Clients(Part):
 
     def connect(self, client: Client, command: Connect) -> None:
         """Check the credentials of a client."""
-
-        def admit(answer: Principal | ClientError) -> None:
-            try:
-                if isinstance(answer, ClientError):
-                    raise answer
-                self._admit(client, command, answer)
-            except ClientError as error:
-                self.refuse(client, command, error)
-
         peer, certificate = client.connection.peer, client.connection.certificate
         credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
+        admit = partial(self._admit_or_refuse, client, command)
         self.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
+
+    def _admit_or_refuse(self, client: Client, command: Connect, answer: Principal | ClientError) -> None:
+        try:
+            if isinstance(answer, ClientError):
+                raise answer
+            self._admit(client, command, answer)
+        except ClientError as error:
+            self.refuse(client, command, error)
 
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
         """Admit ``principal``. The user owns its connection id for good: the answer waits until that is stored."""
@@ -253,11 +252,11 @@ class Clients(Part):
         if id is None or user is None or self._connection_owners.take(id, user, _address_of(client)):
             self._enter(principal, client, command)
             return
-
-        def store(then: Callable[[None], None]) -> None:
-            self._append(AddConnection(id, user, Then(client, lambda _: then(None))))
-
+        store = partial(self._store_owner, client, id, user)
         self.when_known(client, store, lambda _: self.carry_out(client, command, partial(self._enter, principal)))
+
+    def _store_owner(self, client: Client, id: str, user: str, then: Callable[[None], None]) -> None:
+        self._append(AddConnection(id, user, Then(client, lambda _: then(None))))
 
     def enter(self, client: Client, command: Connect) -> None:
         """Continue to connect a client whose user is known."""
@@ -274,11 +273,11 @@ class Clients(Part):
         if client_id is None or sessions is None or is_read_later or client.is_stand_in:
             self._begin(principal, None, client, command)
             return
-
-        def found(user: str | ClientError | None) -> None:
-            self.carry_out(client, command, partial(self._begin, principal, user))
-
-        self.when_known(client, partial(sessions.find_user, client_id), found)
+        self.when_known(
+            client,
+            partial(sessions.find_user, client_id),
+            lambda user: self.carry_out(client, command, partial(self._begin, principal, user)),
+        )
 
     def _begin(
         self, principal: Principal, session_user: str | ClientError | None, client: Client, command: Connect
@@ -391,16 +390,16 @@ class Clients(Part):
         """End a client in order: it gets the receipt when all before it is durable."""
         if command.is_awaited:
             client.connection.await_login()
-
-        def answer(_: Atomic) -> None:
-            client.send_receipt(command.receipt)
-            was_there = client.is_there
-            client.move(Event.RECEIPT)
-            if was_there:
-                self._part(client, is_closed=not command.is_awaited)
-
         # An empty operation: it comes back when all before it is durable.
-        self._leave(client, Event.DISCONNECT, partial(self._append, Atomic((), None, Then(client, answer))))
+        end = Atomic((), None, Then(client, lambda _: self._disconnected(client, command)))
+        self._leave(client, Event.DISCONNECT, partial(self._append, end))
+
+    def _disconnected(self, client: Client, command: Disconnect) -> None:
+        client.send_receipt(command.receipt)
+        was_there = client.is_there
+        client.move(Event.RECEIPT)
+        if was_there:
+            self._part(client, is_closed=not command.is_awaited)
 
     def _part(self, client: Client, *, is_closed: bool) -> None:
         """End a client that has its receipt. If the connection is kept, the commands after the disconnect begin a new

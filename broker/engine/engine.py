@@ -344,17 +344,16 @@ class Engine:
 
     def hang_up_users(self, names: Collection[str]) -> None:
         """Close all connections of those users, in slices of the loop's time."""
+        begin(self._hang_up_users(names), self._start)
 
-        def hang_up() -> Work[None]:
-            pace = Pace()
-            for client in list(self._clients.all):
-                if client.is_open and client.principal.name in names and client.principal.is_proved:
-                    log.info("%r hung up: user %s was removed", client.connection, client.principal.name)
-                    self._clients.hang_up(client)
-                if pace.is_full():
-                    yield
-
-        begin(hang_up(), self._start)
+    def _hang_up_users(self, names: Collection[str]) -> Work[None]:
+        pace = Pace()
+        for client in list(self._clients.all):
+            if client.is_open and client.principal.name in names and client.principal.is_proved:
+                log.info("%r hung up: user %s was removed", client.connection, client.principal.name)
+                self._clients.hang_up(client)
+            if pace.is_full():
+                yield
 
     def consumers_of(self, destination: Destination) -> int:
         """Return the number of consumers of a queue."""
@@ -430,15 +429,16 @@ class Engine:
         selector = command.selector
         if selector is None or is_quick(selector):
             return self._subscriber.subscribe(client, command)
-
-        def compile_first(then: Callable[[None], None]) -> None:
-            self._in_thread(partial(_compile, selector), lambda: then(None))
-
         clients = self._clients
         clients.when_known(
-            client, compile_first, lambda _: clients.carry_out(client, command, self._subscriber.subscribe)
+            client,
+            partial(self._compile_in_thread, selector),
+            lambda _: clients.carry_out(client, command, self._subscriber.subscribe),
         )
         return None
+
+    def _compile_in_thread(self, selector: str, then: Callable[[None], None]) -> None:
+        self._in_thread(partial(_compile, selector), lambda: then(None))
 
     def _protocol_failure(self, client: Client, command: commands.ProtocolFailure) -> None:
         if command.transaction is not None:
@@ -467,17 +467,19 @@ class Engine:
             tell(client.connection, client.session.fail, error)
             self._clients.hang_up(client)
             return
-
-        def end(client: Client, of: commands.Unsubscribe) -> Work[None]:
-            del client.subscriptions[subscription.id]
-            left: dict[QueueBase, None] = {}
-            pace = Pace()
-            yield from self._subscriber.close(subscription, left, pace)
-            if client.is_there:
-                tell(client.connection, client.session.close_consumer, subscription.id, error)
-            yield from self._dispatcher.dispatch_all(left, pace)
-
+        end = partial(self._end_consumer, subscription, error)
         self._clients.carry_out(client, commands.Unsubscribe(subscription.id), end)
+
+    def _end_consumer(
+        self, subscription: Subscription, error: ClientError, client: Client, of: commands.Unsubscribe
+    ) -> Work[None]:
+        del client.subscriptions[subscription.id]
+        left: dict[QueueBase, None] = {}
+        pace = Pace()
+        yield from self._subscriber.close(subscription, left, pace)
+        if client.is_there:
+            tell(client.connection, client.session.close_consumer, subscription.id, error)
+        yield from self._dispatcher.dispatch_all(left, pace)
 
     # ---- back from the store
 

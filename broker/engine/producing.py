@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
@@ -15,7 +16,7 @@ from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.flow_control import FlowControl
 from tandemmq.broker.engine.operations import unencodable
-from tandemmq.broker.engine.ports import Waits
+from tandemmq.broker.engine.ports import InThread, Waits
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.refusals import MustWait
 from tandemmq.broker.engine.shared import Shared
@@ -28,7 +29,35 @@ from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 
 # Memory for converting a long text for Java, as a multiple of its length: the text, its Java encoding, and the frame of
 # that. It is 3, or 4 if all characters take 6 bytes in Java's encoding and 4 in ours.
-WRITTEN_SIZES = 3.5
+WRITTEN_SIZES: Final = 3.5
+
+
+class _Preparation:
+    """A message that is prepared on a thread for ``client``. ``failed``: the error of the thread, to be raised on the
+    loop."""
+
+    __slots__ = ("_client", "_prepare", "_size", "failed")
+
+    def __init__(self, client: Client, prepare: Callable[[], None], size: int) -> None:
+        self._client = client
+        self._prepare = prepare
+        self._size = size
+        self.failed: Exception | None = None
+
+    def begin(self, in_thread: InThread, then: Callable[[None], None]) -> None:
+        self._client.holder.add(Kind.WAITING_SENDS, self._size)
+        in_thread(self._work, partial(self._end, then))
+
+    def _work(self) -> None:
+        try:
+            if self._client.is_there:
+                self._prepare()
+        except Exception as error:
+            self.failed = error
+
+    def _end(self, then: Callable[[None], None]) -> None:
+        self._client.holder.add(Kind.WAITING_SENDS, -self._size)
+        then(None)
 
 
 class Producing:
@@ -93,33 +122,18 @@ class Producing:
     def _prepare(self, client: Client, command: Send, prepare: Callable[[], None], size: int) -> None:
         """Have a thread do ``prepare``, which takes seconds and ``size`` bytes, and then send. The next commands of the
         client wait."""
-        failed: Exception | None = None
+        preparation = _Preparation(client, prepare, size)
+        ask = partial(preparation.begin, self._prepare_in_thread)
+        send = partial(self._send_prepared, preparation)
+        self._clients.when_known(client, ask, lambda _: self._clients.carry_out(client, command, send))
 
-        def work() -> None:
-            nonlocal failed
-            try:
-                if client.is_there:
-                    prepare()
-            except Exception as error:  # raised on the loop
-                failed = error
-
-        def ask(then: Callable[[None], None]) -> None:
-            def is_over() -> None:
-                client.holder.add(Kind.WAITING_SENDS, -size)
-                then(None)
-
-            client.holder.add(Kind.WAITING_SENDS, size)
-            self._prepare_in_thread(work, is_over)
-
-        def send(client: Client, command: Send) -> Work[None] | None:
-            if isinstance(failed, Unencodable):
-                raise self._transactions.doomed(client, command.transaction, unencodable(failed)) from failed
-            if failed is not None:
-                raise failed
-            return self.send(client, command)
-
-        clients = self._clients
-        clients.when_known(client, ask, lambda _: clients.carry_out(client, command, send))
+    def _send_prepared(self, preparation: _Preparation, client: Client, command: Send) -> Work[None] | None:
+        failed = preparation.failed
+        if isinstance(failed, Unencodable):
+            raise self._transactions.doomed(client, command.transaction, unencodable(failed)) from failed
+        if failed is not None:
+            raise failed
+        return self.send(client, command)
 
     def _check_stored_bytes(self, stored: StoredBytes, client: Client, command: Send) -> None:
         """Set the user that the message is charged to. ClientError if it is to be stored, and exceeds the limit of that

@@ -63,7 +63,8 @@ LONG_BYTES_MIN: Final = 512 * 1024
 FLUSH_BYTES_MAX: Final = 1 << 20
 # A connection that has more to write than this comes after those that have less.
 SHORT_BYTES_MAX: Final = 64 * 1024
-# So much one connection may give the store to do between two of its reports: commands of others wait behind it.
+# So much one connection may give the store to do between two of its reports, once up to twice as much when it begins to
+# give that much: commands of others wait behind it.
 # While one batch is on its way to the disk the next is made, so twice as much is under way of one that never pauses.
 OPERATIONS_PER_REPORT_MAX: Final = 500
 # A heart-beat is sent after such a part of its interval: it comes in time also over a slow network.
@@ -79,7 +80,8 @@ _ENDED: Final = 16
 _NOT_TO_READ: Final = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
 # Other rare states: input is left for a later turn; the session requested a turn; the socket is not read; the peer does
 # not read; the command for the end of the input is not carried out yet; the heart-beats have not begun; the last
-# read was long; UnfinishedInput counts a frame that is not whole.
+# read was long; UnfinishedInput counts a frame that is not whole; output that the socket has not taken is counted;
+# the connection is to close when it may write; it is over.
 _LEFT: Final = 32
 _WOKEN: Final = 64
 _RESTING: Final = 128
@@ -88,6 +90,9 @@ _DISCONNECT: Final = 512
 _NEW: Final = 1024
 _LONG_READ: Final = 2048
 _PARTIAL: Final = 4096
+_COUNTED: Final = 8192
+_MUST_CLOSE: Final = 16384
+_OVER: Final = 32768
 
 
 class Store(Protocol):
@@ -140,7 +145,8 @@ class Outbox:
 
     _loop: asyncio.AbstractEventLoop
     _engine: Engine
-    _dirty: list[Connection] = field(default_factory=list, init=False)
+    # ``call`` while it is empty, before the first is added (``Connection.touch``).
+    dirty: list[Connection] = field(default_factory=list, init=False)
     # Of the dirty ones, those that have much output: ``Connection.flush`` puts them here.
     long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
@@ -150,15 +156,11 @@ class Outbox:
     def __post_init__(self) -> None:
         self.limited = LimitedLog(log)
 
-    def add(self, connection: Connection) -> None:
-        """Flush ``connection`` at the end of this turn; call once a connection and turn (``Connection.touch``)."""
-        self._dirty.append(connection)
+    def call(self) -> None:
+        """Flush the connections of ``dirty`` at the end of this turn."""
         if not self._is_called:
-            self._call()
-
-    def _call(self) -> None:
-        self._is_called = True
-        self._loop.call_soon(self.flush)
+            self._is_called = True
+            self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Write the output of all touched connections, in turns of FLUSH_BYTES_MAX: first those with little, then at
@@ -171,8 +173,8 @@ class Outbox:
             self._loop.call_later(_WITHHELD_SECONDS, self.flush)
             return
         self._is_called = False
-        dirty = self._dirty
-        self._dirty = []
+        dirty = self.dirty
+        self.dirty = []
         long = self.long
         now = self._loop.time()
         left = FLUSH_BYTES_MAX
@@ -180,14 +182,14 @@ class Outbox:
         for connection in rest:
             left -= connection.flush(now, SHORT_BYTES_MAX)
             if left <= 0:
-                self._dirty = [*rest, *self._dirty]
+                self.dirty = [*rest, *self.dirty]
                 break
         while long:
             left -= long.popleft().flush(now)
             if left <= 0:
                 break
-        if (long or self._dirty) and not self._is_called:
-            self._call()
+        if long or self.dirty:
+            self.call()
 
     def hold(self, connection: Connection) -> None:
         """Remember that ``connection`` stopped reading."""
@@ -247,14 +249,13 @@ class Connection:
     has_hung_up: bool = field(default=False, init=False)
     _is_dirty: bool = field(default=False, init=False)
     _is_close_reported: bool = field(default=False, init=False)
-    _must_close: bool = field(default=False, init=False)
     _last_received: float = field(default=0.0, init=False)
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
     _tls_read_max: int = field(default=_UNBOUNDED, init=False)  # the longest that came by TLS
     _read_bytes_max: int = field(default=LONG_READ_BYTES - 1, init=False)  # a longer read is noted
-    _is_output_counted: bool = field(default=False, init=False)
     _uncounted: int = field(default=0, init=False)  # bytes written since the socket's buffer was looked at
+    _uncounted_max: int = field(default=0, init=False)  # so many and more are written by ``_write``
     _unread_bytes: int = field(default=0, init=False)
     _unread_since: float = field(default=0.0, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -264,6 +265,7 @@ class Connection:
         self.holder = Holder(self._engine.memory)
         self._unread = UnreadOutput(self.holder)
         self.session.set_wake(self.wake)
+        self._uncounted_max = min(COUNTED_BYTES_MIN, self._limits.write_bytes_high)
 
     def __repr__(self) -> str:
         return f"<Connection {self.id} from {self.peer}>"
@@ -284,7 +286,10 @@ class Connection:
         """Write the session's output at the end of this turn of the loop."""
         if not self._is_dirty:
             self._is_dirty = True
-            self._outbox.add(self)
+            outbox = self._outbox
+            if not outbox.dirty:
+                outbox.call()
+            outbox.dirty.append(self)
 
     def close(self, after_flush: bool = True) -> None:
         """Write what is waiting, then disconnect; or disconnect at once. The engine gets ``closed`` in a later turn."""
@@ -294,10 +299,10 @@ class Connection:
         if self.is_closing:
             return
         if not self._engine.store.may_speak():  # prove: last-words-ask-too
-            self._must_close = True
+            self._states |= _MUST_CLOSE
             self.touch()
             return
-        self._must_close = False
+        self._states &= ~_MUST_CLOSE
         self._write(self._loop.time())
         transport = self._transport
         if self.is_closing or transport is None:
@@ -344,7 +349,7 @@ class Connection:
         since it does not know whether it is the master, has not."""
         if self._transport is None:
             return True
-        return not self._must_close and self._transport.get_write_buffer_size() == 0
+        return not self._states & _MUST_CLOSE and self._transport.get_write_buffer_size() == 0
 
     @property
     def descriptor(self) -> int:
@@ -358,6 +363,7 @@ class Connection:
         ``connection_made``."""
         self.session = session
         self._limits = limits
+        self._uncounted_max = min(COUNTED_BYTES_MIN, limits.write_bytes_high)
         session.set_wake(self.wake)
 
     # ---- what the loop calls
@@ -380,9 +386,7 @@ class Connection:
             self.touch()
 
     def data_received(self, data: bytes) -> None:
-        if self.is_closing:
-            return
-        turns = self._turns
+        turns, holder = self._turns, self.holder
         now = turns.clock()
         if not turns.ends:
             turns.begin_turn(now)
@@ -392,11 +396,9 @@ class Connection:
             self._note_long_read(length, now)
         if self._states and not self._is_ready_for(data):
             return
-        holder = self.holder
         is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(now)
         if now < turns.ends and not is_beyond_share:
-            until = now + SLICE_SECONDS
-            self._understand(data, now, until if until < turns.ends else turns.ends)
+            self._understand(data, now, turns.ends)
         else:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
@@ -404,6 +406,8 @@ class Connection:
     def _note_long_read(self, length: int, now: float) -> None:
         """Count the buffers of TLS, and begin the time of this turn in which the connection may be read; the clock
         shows ``now``."""
+        if self.is_closing:
+            return
         if length > self._tls_read_max:
             self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
             self._tls_read_max = length
@@ -418,6 +422,8 @@ class Connection:
     def _is_ready_for(self, data: bytes) -> bool:
         """Return whether ``data`` may be parsed at once. If not, it is kept, or the connection is over."""
         states = self._states
+        if states & _OVER:
+            return False
         if states & _NEW and data.startswith(_TLS_HELLO) and not self.session.is_connected:
             self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
             self.abort()
@@ -466,12 +472,13 @@ class Connection:
             self.abort()
 
     def _understand(self, data: bytes, began: float, until: float) -> None:
-        """Carry out the commands in ``data``, after the input that waited; until the clock shows ``until``, then wait.
-        It shows ``began`` now."""
+        """Carry out the commands in ``data``, behind the input that waited; until the clock shows ``until``, for
+        SLICE_SECONDS at most, then wait. It shows ``began`` now."""
         self._is_understanding = True
-        engine, session = self._engine, self.session
+        engine, session, holder = self._engine, self.session, self.holder
         store = engine.store
         handed_over = store.handed_over
+        slice_ends = began + SLICE_SECONDS
         fed = data
         while True:
             apart = CLOCK.apart
@@ -482,11 +489,14 @@ class Connection:
                     return
             ended = self._turns.clock()
             took = ended - began
-            self.holder.busy += took - CLOCK.apart + apart
+            holder.busy += took - CLOCK.apart + apart
             if took >= OVERLONG_SECONDS:  # the condition of ``took``, without a call for each piece
                 self._turns.took(took, self, commands)
-            has_more = session.has_more or self._rest is not None
-            if not has_more or ended >= until or self._states & _NOT_TO_READ:
+            has_more = session.has_more
+            if not has_more and not self._states:  # as with most pieces: nothing waits
+                break
+            has_more = has_more or self._rest is not None
+            if not has_more or ended >= until or ended >= slice_ends or self._states & _NOT_TO_READ:
                 break
             began = ended
             data = b""
@@ -495,15 +505,27 @@ class Connection:
         if session.pending_bytes and not self._is_dirty:
             self.touch()  # answers of the session itself
         # It has its share of the store's work; beyond that it waits for the next report, which its own work brings.
-        if self._share_report != engine.reports:
-            self._share_report = engine.reports
-            self._share_used = 0
-        self._share_used = used = self._share_used + store.handed_over - handed_over
-        if used > OPERATIONS_PER_REPORT_MAX or store.is_congested or engine.is_behind:
+        handed_over = store.handed_over - handed_over
+        self._share_used = used = self._share_used + handed_over
+        if (
+            (used > OPERATIONS_PER_REPORT_MAX and self._is_share_used(handed_over))
+            or store.is_congested
+            or engine.is_behind
+        ):
             self._hold()
         if has_more or self._states or session.unfinished_bytes >= COUNTED_BYTES_MIN:
             self._end_turn(has_more, len(fed), ended)
         self._is_understanding = False
+
+    def _is_share_used(self, count: int) -> bool:
+        """Return whether the share of the store's work is used up. If a report came since it began, a new one begins,
+        with the last ``count`` operations: so twice the share is possible between two reports, but not again before
+        the next two."""
+        reports = self._engine.reports
+        if self._share_report != reports:
+            self._share_report = reports
+            self._share_used = count
+        return self._share_used > OPERATIONS_PER_REPORT_MAX
 
     def _hold(self) -> None:
         """Read no more until ``let_go``."""
@@ -623,7 +645,8 @@ class Connection:
         """Count the output that the socket has not taken yet."""
         if self._transport is not None:
             self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._states & _BEHIND != 0)
-            self._is_output_counted = self.holder.by_kind[Kind.OUTPUT] > 0
+            is_counted = self.holder.by_kind[Kind.OUTPUT] > 0
+            self._states = self._states & ~_COUNTED | (_COUNTED if is_counted else 0)
 
     # ---- what the server and its outbox call
 
@@ -637,18 +660,18 @@ class Connection:
             return 0
         self._is_dirty = False
         try:
-            if self._must_close:
-                self.close()
-                return 0
-            if self.is_closing or transport is None or not count:
-                return 0
             uncounted = self._uncounted + count
-            if uncounted < COUNTED_BYTES_MIN and not self._is_output_counted and not self._states & _BEHIND:
+            if count and uncounted < self._uncounted_max and not self._states and transport is not None:
                 self._uncounted = uncounted
                 self._last_sent = now
                 transport.write(session.take())
-            else:
-                self._write(now)
+                return count
+            if self._states & _MUST_CLOSE:
+                self.close()
+                return 0
+            if self.is_closing or not count:
+                return 0
+            self._write(now)
             if count >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
                 # is_writable was false for the session's output, which the socket took; or the engine held more for it.
                 self._engine.writable(self)
@@ -677,7 +700,7 @@ class Connection:
                 self._unread.skip(count)
         else:
             self._write_parts(transport, session.take_parts())
-        if is_uncounted or self._is_output_counted:
+        if is_uncounted or self._states & _COUNTED:
             self.note_output()
         if was_behind:
             self._unread_bytes += count
@@ -794,7 +817,7 @@ class Connection:
                 self._write(now)  # a broker that may not write anything else still sends heart-beats
             else:
                 self.touch()
-        if self._is_output_counted or self._uncounted:
+        if self._states & _COUNTED or self._uncounted:
             self.note_output()
         self._timer = self._loop.call_later(self._until_look(now), self._look)
 
@@ -806,6 +829,7 @@ class Connection:
 
     def _stop(self) -> None:
         self.is_closing = True
+        self._states |= _OVER
         self._outbox.forget(self)
         self._unfinished.forget(self)
         self._rest = None

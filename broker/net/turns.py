@@ -5,9 +5,10 @@ A connection parses its input for ``SLICE_SECONDS`` at most, and is read for ``R
 meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
 the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
 
-Before the next turn of connections that wait, the loop carries out all that is ready: it takes in what the store
-reports, and writes the receipts. So a client that sends little does not wait for the others at each step to its
-receipt.
+Between the two parts of the line, the loop hands to the store what the first said; the store writes it while the second
+part has its time. Before the next turn of connections that wait, the loop carries out all that is ready: it takes in
+what the store reports, and writes the receipts. So a client that sends little does not wait for the others at each step
+to its receipt, but once from its command to its receipt.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Turns:
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin the next turn."""
+        """Begin the next turn, with the connections that found no time."""
         self._is_called = False
         self.ends = 0.0
         self.number += 1
@@ -119,13 +120,19 @@ class Turns:
         self._is_called = True
         self.begin()
         try:
-            spent = len(self._spent)
             for _ in range(len(self._fresh)):
                 until = self.begin()
                 if not until:
                     break
                 self._fresh.popleft().go_on(until)
-            # One connection of the other queue always gets a turn, so none waits forever.
+        finally:
+            self._loop.call_soon(self._go_on)  # behind the hand-over to the store, which they requested
+
+    def _go_on(self) -> None:
+        """Go on with the turn, with the connections that had a slice."""
+        spent = len(self._spent)
+        try:
+            # One of the others has its turn, however many found no time: none waits for ever.
             if spent:
                 self._spent.popleft().go_on(self.clock() + SPENT_SECONDS)
             for _ in range(spent - 1):

@@ -42,8 +42,9 @@ _NO_COMMAND: Final = bytes(PRODUCER_AT - _TYPE_END)
 # Maximum of brokers in the path or cluster of a client's message: ActiveMQ's networks have some.
 PATH_MAX: Final = 1_000
 # Properties that are decoded in some milliseconds: this number, with the values in lists and maps, and texts of the
-# length that ``utf.is_quick`` permits. Fewer bytes than _QUICK_BYTES cannot hold more.
-QUICK_PROPERTIES_MAX: Final = 1_000
+# length that ``utf.is_quick`` permits. Fewer bytes than _QUICK_BYTES cannot hold more. Clients of STOMP and MQTT may
+# set 1,000, beside which the broker has some of its own.
+QUICK_PROPERTIES_MAX: Final = 1_100
 # A frame of at least this size is not copied slice by slice.
 VIEWED_BYTES_MIN: Final = 64 * 1024
 _QUICK_BYTES: Final = 1024

@@ -19,6 +19,8 @@ from tandemmq.store.records.utf import decode_modified, encode_modified
 
 NESTING_MAX = 32
 _UTF_BYTES_MAX = 0xFFFF
+# Number of parts that are joined at once: ``bytes.join`` takes 80 bytes for each, beside the part.
+_JOINED_MAX = 4096
 _SHORT_STRING_CHARS = 8191  # MarshallingSupport writes a big string from here on
 
 _U16 = struct.Struct(">H")
@@ -84,7 +86,9 @@ def _encoded(properties: dict[str, Any]) -> bytes:
         _write_entries(parts, properties, 0)
     except struct.error as error:
         raise Unencodable(f"a property is out of range: {error}") from None
-    return b"".join(parts)
+    if len(parts) <= _JOINED_MAX:
+        return b"".join(parts)
+    return b"".join([b"".join(parts[at : at + _JOINED_MAX]) for at in range(0, len(parts), _JOINED_MAX)])
 
 
 def decode_properties(data: bytes) -> dict[str, Any]:

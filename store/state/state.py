@@ -671,19 +671,8 @@ class State:
         frozen = self.frozen or _NO_TAIL
         frozen_added = frozen.added.get(owner, {})
         frozen_removed = frozen.removed.get(owner, {})
-
-        def in_tails() -> Iterator[tuple[int, tuple[int, int, str]]]:
-            last = -1
-            for order_key in merge(keys_after(frozen, owner, after), keys_after(self.tail, owner, after)):
-                found = live_added.get(order_key)
-                if found is None and order_key not in live_removed:
-                    found = frozen_added.get(order_key)
-                if found is not None and order_key != last:
-                    last = order_key
-                    yield order_key, found
-
-        # Most messages in a tail are after those in the tree; a moved message may be anywhere.
-        changed = in_tails()
+        # Most messages in a tail are behind those in the tree; a moved message may be anywhere.
+        changed = _in_tails(frozen, self.tail, owner, after)
         waiting = next(changed, None)
         start = keys.message_key(owner, after + 1)
         for key, value in self.index.scan(start, keys.numbered(keys.MESSAGE, owner + 1)):
@@ -1043,6 +1032,20 @@ class State:
         for file in files:
             if self.files.pop(file, None) is not None:
                 self.tail.touched_files.add(file)
+
+
+def _in_tails(frozen: Tail, tail: Tail, owner: int, after: int) -> Iterator[tuple[int, tuple[int, int, str]]]:
+    """Iterate over the live messages of ``owner`` behind ``after`` that only the tails have, in order."""
+    added, removed = tail.added.get(owner, {}), tail.removed.get(owner, {})
+    frozen_added = frozen.added.get(owner, {})
+    last = -1
+    for order_key in merge(keys_after(frozen, owner, after), keys_after(tail, owner, after)):
+        found = added.get(order_key)
+        if found is None and order_key not in removed:
+            found = frozen_added.get(order_key)
+        if found is not None and order_key != last:
+            last = order_key
+            yield order_key, found
 
 
 def _record(owner: OwnerState | None) -> keys.OwnerRecord | None:

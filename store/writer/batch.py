@@ -85,20 +85,22 @@ def _place_together(atomic: Atomic, location: int) -> int:
 def apply(state: State, operation: Part, file: int) -> None:
     """Apply the plain ``operation``, which is durable at its place in ``file``."""
     if type(operation) is AddMessage:
-        owners, order_key, location, size = operation.owners, operation.order_key, operation.location, operation.size
-        message = operation.message
-        user = message.sender
-        state.add(owners[0], order_key, location, size, message.message_id, message.priority, False, user)
-        if len(owners) > 1:
-            for owner in owners[1:]:
-                state.add(
-                    owner, order_key, location, size, message.message_id, message.priority, is_shared=True, user=user
-                )
-        if operation.charged:
-            _take(state, operation)
+        _add(state, operation, operation.order_key, operation.location, operation.size)
         return
     assert type(operation) is RemoveMessage, "the others are not plain"
     state.remove(operation.owner, operation.order_key, operation.location, operation.size, operation.message_id, file)
+
+
+def _add(state: State, add: AddMessage, order_key: int, location: int, size: int) -> None:
+    """Apply ``add``, whose record is durable at ``location``."""
+    owners, message = add.owners, add.message
+    user = message.sender
+    state.add(owners[0], order_key, location, size, message.message_id, message.priority, False, user)
+    if len(owners) > 1:
+        for owner in owners[1:]:
+            state.add(owner, order_key, location, size, message.message_id, message.priority, is_shared=True, user=user)
+    if add.charged:
+        _take(state, add)
 
 
 def _take(state: State, add: AddMessage) -> None:
@@ -152,17 +154,24 @@ class Batch:
         end = start
         for end in range(start, len(operations)):
             operation = operations[end]
-            if type(operation) is not RemoveMessage and (type(operation) is not AddMessage or operation.unmatched_acks):
+            if type(operation) is AddMessage:
+                if operation.unmatched_acks:
+                    break
+                payload = operation.payload
+                taken = size + len(payload)
+                if taken > limit and payloads:
+                    break
+                # prove: taken-plainly-is-asked "self._is_duplicate(operation)" -> "False"
+                if operation.is_audited and self._is_duplicate(operation):
+                    continue  # nothing is written
+            elif type(operation) is RemoveMessage:
+                payload = operation.payload
+                taken = size + len(payload)
+                if taken > limit and payloads:
+                    break
+            else:
                 break
-            payload = operation.payload
-            size += len(payload)
-            if size > limit and payloads:
-                size -= len(payload)
-                break
-            # prove: taken-plainly-is-asked "self._is_duplicate(operation)" -> "False"
-            if type(operation) is AddMessage and operation.is_audited and self._is_duplicate(operation):
-                size -= len(payload)  # nothing is written
-                continue
+            size = taken
             payloads.append(payload)
         else:
             end = len(operations)
@@ -344,11 +353,14 @@ class Batch:
                 )
                 number += 1
             elif type(operation) is AddMessage and not operation.is_duplicate:
-                place(operation, locations[number])
+                # As ``place`` does, and ``apply``.
+                operation.location = location = locations[number]
+                operation.order_key = order_key = location << 32
+                operation.size = size = len(operation.payload) + RECORD_HEADER_BYTES
                 number += 1
                 if operation.unmatched_acks:
                     number += len(operation.unmatched_acks)
-                apply(state, operation, file)
+                _add(state, operation, order_key, location, size)
             else:
                 number += self._apply_rare(operation, locations, number, file)
 

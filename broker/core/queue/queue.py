@@ -239,6 +239,7 @@ class Queue(Window):
             return self._dispatch_by(self.routes, now)
         deliveries: list[Delivery] = []
         consumers = self.consumers
+        count = len(consumers)
         ready = self.ready
         returned = self.returned.heap
         turn = self._turn
@@ -247,8 +248,8 @@ class Queue(Window):
         in_flight = 0
         late = 0
         self.has_more = False
-        while (ready or returned) and idle < len(consumers):
-            if turn >= len(consumers):
+        while (ready or returned) and idle < count:
+            if turn >= count:
                 turn = 0
             subscription = consumers[turn]
             if subscription.credit <= 0 or not subscription.outlet.is_writable:
@@ -256,13 +257,16 @@ class Queue(Window):
                 idle += 1
                 if idle == LOOKED_AT_MAX:
                     consumers = with_space(consumers, turn)
+                    count = len(consumers)
                     turn = idle = 0
                 continue
             if returned and not (ready and ready[0].position < returned[0][0]):
                 entry = self.returned.take()
+                weight = entry.weight
             else:
                 entry = ready.popleft()
-                self.ready_weight -= entry.weight
+                weight = entry.weight
+                self.ready_weight -= weight
             expiration = entry.message.expiration
             if expiration and expiration <= now:
                 self.expired.append(entry)
@@ -278,7 +282,7 @@ class Queue(Window):
                 self.forget(entry)
             else:
                 in_flight += 1
-            round_bytes += entry.weight
+            round_bytes += weight
             if round_bytes >= ROUND_BYTES or len(deliveries) >= ROUND_MESSAGES:
                 self.has_more = True
                 break

@@ -134,12 +134,12 @@ class Window(QueueBase):
         if self.routes is not None:
             count += self.routes.count
             weight += self.routes.weight
-        if self.is_prioritized:
-            number = rank_of(message.priority)
-            level = self.levels.all[number]
-            if self.levels.precedes_unread(number):  # there is a second window
-                count //= 2
-                weight //= 2
+            if self.is_prioritized:  # such a queue always has routes
+                number = rank_of(message.priority)
+                level = self.levels.all[number]
+                if self.levels.precedes_unread(number):  # there is a second window
+                    count //= 2
+                    weight //= 2
         if not level.is_behind:
             settings = self._settings
             share = self.share

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import Final
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.charging import ASKING, takes
@@ -25,6 +26,9 @@ from tandemmq.broker.core.topics.recovery import Kept
 from tandemmq.store.operations import Page
 from tandemmq.store.records.message import Destination, Message
 
+# No messages, of all subscriptions that had none yet: an empty deque of its own would take 760 bytes.
+_NO_ENTRIES: Final[deque[Entry]] = deque(maxlen=0)
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicSubscription(Subscription):
@@ -37,8 +41,8 @@ class TopicSubscription(Subscription):
     pending_limit: InitVar[int | None] = None
     eviction: Eviction | None = None
     topics: dict[Topic, None] = field(default_factory=dict, init=False)
-    pending: deque[Entry] = field(default_factory=deque, init=False)
-    unsifted: deque[Entry] = field(default_factory=deque, init=False)
+    pending: deque[Entry] = field(init=False)
+    unsifted: deque[Entry] = field(init=False)
     pending_bytes: int = field(default=0, init=False)
     unsifted_bytes: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
@@ -57,6 +61,7 @@ class TopicSubscription(Subscription):
         self._messages_max = settings.topic_pending_messages if pending_limit is None else max(1, pending_limit)
         self._unsifted_max = settings.topic_pending_messages
         self._bytes_max = settings.topic_pending_bytes
+        self.pending = self.unsifted = _NO_ENTRIES
 
     def hold(self, entry: Entry) -> int:
         """Let ``entry`` wait. Drop the oldest messages when there are too many, or too much is held for the client;
@@ -64,6 +69,8 @@ class TopicSubscription(Subscription):
         if not self.is_open:
             return 0
         dropped = self.dropped
+        if self.pending is _NO_ENTRIES:
+            self.pending = deque()
         pending = self.pending
         pending.append(entry)
         self.pending_bytes += entry.weight
@@ -85,6 +92,8 @@ class TopicSubscription(Subscription):
         if not self.is_open:
             return 0
         dropped = self.dropped
+        if self.unsifted is _NO_ENTRIES:
+            self.unsifted = deque()
         unsifted = self.unsifted
         unsifted.append(entry)
         self.unsifted_bytes += entry.weight

@@ -149,7 +149,7 @@ def _apply(message: Message, carried: Properties, properties: dict[str, Property
 def qos_of(message: Message) -> int:
     """Return the QoS with which the message was published; for a message of another protocol, 1 if it is persistent,
     otherwise 0."""
-    properties = message.properties
+    properties = _quick(message)
     qos = None if properties is None else properties.get(QOS)
     if isinstance(qos, int) and 0 <= qos <= 2:
         return int(qos)
@@ -158,13 +158,21 @@ def qos_of(message: Message) -> int:
 
 def is_retain(message: Message) -> bool:
     """Return whether its publisher wanted it retained."""
-    properties = message.properties
+    properties = _quick(message)
     return properties is not None and properties.get(RETAIN) is True
+
+
+def _quick(message: Message) -> dict[str, PropertyValue] | None:
+    """Return the properties; None also for those that take too long for the loop: no client of MQTT can send them."""
+    try:
+        return message.quick_properties  # prove: mqtt-decodes-no-long-properties "quick_properties" -> "properties"
+    except RecordTooLarge:
+        return None
 
 
 def properties_of(message: Message, now: int) -> Properties:
     """Return the properties for a client of MQTT 5.0, beside topic and payload."""
-    properties = message.properties or {}
+    properties = _quick(message) or {}
     correlation: bytes | None = None
     if message.correlation_id is not None:
         correlation = message.correlation_id.encode("utf-8", "replace")

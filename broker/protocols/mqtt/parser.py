@@ -7,8 +7,10 @@ first packet and sets the version of all others.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
+from tandemmq.broker.core.slices import Work
 from tandemmq.broker.protocols.mqtt.packets import (
     DUP,
     FLAG_BITS,
@@ -46,6 +48,8 @@ from tandemmq.broker.protocols.mqtt.properties import (
 from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, malformed, protocol_error
 from tandemmq.broker.protocols.mqtt.topics import check_filter, check_topic, share_of
 
+T = TypeVar("T")
+
 # Maximum number of topics of one client that are remembered, and their maximum length.
 TOPICS_REMEMBERED_MAX: Final = 1_000
 TOPIC_BYTES_REMEMBERED_MAX: Final = 256
@@ -59,6 +63,9 @@ _ACKNOWLEDGEMENTS: Final = {
 }
 #: Filters of one SUBSCRIBE or UNSUBSCRIBE: each takes more memory than bytes on the wire.
 FILTERS_MAX: Final = 1000
+# So many filters, or bytes of them, are read at once: half a millisecond.
+FILTERS_AT_ONCE: Final = 128
+FILTER_BYTES_AT_ONCE: Final = 16 * 1024
 _PROTOCOL_NAMES: Final = {Version.V3_1: b"MQIsdp", Version.V3_1_1: b"MQTT", Version.V5: b"MQTT"}
 # Reason codes that a client may send (MQTT 5.0, Tables 3-4 to 3-7, 3-10 and 3-11).
 _OF_RECEIVING: Final = frozenset((0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
@@ -76,7 +83,8 @@ _BRIDGE_BIT: Final = 0x80
 
 
 class PacketParser:
-    """Cuts what arrives into packets: ``feed`` each piece, then ask for ``next_packet`` until it gives None.
+    """Cuts what arrives into packets: ``feed`` each piece, then ask for ``next_packet`` until it gives None, and
+    ``is_reading`` is false.
 
     ``next_packet`` raises MqttError when the peer breaks the protocol or a limit; the parser is of no use after that.
     ``version`` is None before CONNECT. It is also set if another part of CONNECT was wrong, because the answer needs
@@ -84,7 +92,7 @@ class PacketParser:
     already parsed.
     """
 
-    __slots__ = ("_data", "_partial", "_topics", "_wanted", "offset", "packet_bytes_max", "version")
+    __slots__ = ("_data", "_filters", "_partial", "_topics", "_wanted", "offset", "packet_bytes_max", "version")
 
     def __init__(self, packet_bytes_max: int) -> None:
         self.version: Version | None = None
@@ -95,6 +103,12 @@ class PacketParser:
         self._partial = bytearray()
         self._wanted = 0
         self._topics: dict[bytes, str] = {}  # that came before, and are valid
+        self._filters: Work[Packet] | None = None  # reads the packet before ``offset``
+
+    @property
+    def is_reading(self) -> bool:
+        """True if a whole packet with many filters is read in part: the next ``next_packet`` reads more of it."""
+        return self._filters is not None
 
     @property
     def unfinished_bytes(self) -> int:
@@ -115,7 +129,9 @@ class PacketParser:
             self._partial = bytearray()
 
     def next_packet(self) -> Packet | None:
-        """Return the next whole packet, or None when more bytes are needed."""
+        """Return the next whole packet, or None: more bytes are needed, or more calls (``is_reading``)."""
+        if self._filters is not None:
+            return self._read_filters(self._filters)
         data = self._data
         start = self.offset
         size = len(data)
@@ -168,7 +184,25 @@ class PacketParser:
                 return _acknowledgement(version, first, data, at, end)
         self._check_first_byte(first)
         reader = Reader(data, at, end)
-        return self._connect(first, reader) if version is None else read_other(version, PacketType(first >> 4), reader)
+        if version is None:
+            return self._connect(first, reader)
+        kind = PacketType(first >> 4)
+        if kind is PacketType.SUBSCRIBE:
+            return self._read_filters(_subscribe(version, reader))
+        if kind is PacketType.UNSUBSCRIBE:
+            return self._read_filters(_unsubscribe(version, reader))
+        return read_other(version, kind, reader)
+
+    def _read_filters(self, filters: Work[Packet]) -> Packet | None:
+        """Read the next filters of a packet; return it after the last ones."""
+        self._filters = filters
+        try:
+            next(filters)
+        except StopIteration as done:
+            self._filters = None
+            packet: Packet = done.value
+            return packet
+        return None
 
     def _publish(self, version: Version, first: int, data: bytes, at: int, end: int) -> Publish:
         qos = first >> 1 & 3
@@ -389,10 +423,6 @@ def read_other(version: Version, kind: PacketType, reader: Reader) -> Packet:
     packet: Packet
     if kind is PacketType.PINGREQ:
         packet = PingRequest()
-    elif kind is PacketType.SUBSCRIBE:
-        packet = _subscribe(version, reader)
-    elif kind is PacketType.UNSUBSCRIBE:
-        packet = _unsubscribe(version, reader)
     elif kind is PacketType.DISCONNECT:
         packet = _disconnect(version, reader)
     else:
@@ -401,12 +431,12 @@ def read_other(version: Version, kind: PacketType, reader: Reader) -> Packet:
     return packet
 
 
-def _subscribe(version: Version, reader: Reader) -> Subscribe:
+# ---- SUBSCRIBE and UNSUBSCRIBE, which may have very many filters: they are read in steps
+
+
+def _subscribe(version: Version, reader: Reader) -> Work[Packet]:
     packet_id, properties = _head(version, reader, OF_SUBSCRIBE)
-    filters: list[Filter] = []
-    while reader.left:
-        _check_filter_count(len(filters))
-        filters.append(_filter(version, reader))
+    filters = yield from _in_steps(version, reader, _filter)
     if not filters:
         raise protocol_error("SUBSCRIBE without a topic filter")  # MQTT-3.8.3-2 (3.1.1: 3.8.3-3)
     return Subscribe(packet_id, tuple(filters), properties)
@@ -434,20 +464,35 @@ def _filter(version: Version, reader: Reader) -> Filter:
     return Filter(topic_filter, qos, no_local, options & 0x08 != 0, retain_handling)
 
 
-def _unsubscribe(version: Version, reader: Reader) -> Unsubscribe:
+def _unsubscribe(version: Version, reader: Reader) -> Work[Packet]:
     packet_id, properties = _head(version, reader, OF_UNSUBSCRIBE)
-    filters: list[str] = []
-    while reader.left:
-        _check_filter_count(len(filters))
-        topic_filter = reader.text()
-        if version is _V5:
-            _check_any_filter(topic_filter)
-        else:
-            check_filter(topic_filter)
-        filters.append(topic_filter)
+    filters = yield from _in_steps(version, reader, _filter_alone)
     if not filters:
         raise protocol_error("UNSUBSCRIBE without a topic filter")  # MQTT-3.10.3-2
     return Unsubscribe(packet_id, tuple(filters), properties)
+
+
+def _filter_alone(version: Version, reader: Reader) -> str:
+    topic_filter = reader.text()
+    if version is _V5:
+        _check_any_filter(topic_filter)
+    else:
+        check_filter(topic_filter)
+    return topic_filter
+
+
+def _in_steps(version: Version, reader: Reader, read: Callable[[Version, Reader], T]) -> Work[list[T]]:
+    """Return what ``read`` reads, up to the end of the packet."""
+    found: list[T] = []
+    pause = reader.at + FILTER_BYTES_AT_ONCE
+    while reader.left:
+        if len(found) == FILTERS_MAX:
+            raise MqttError(Reason.QUOTA_EXCEEDED, f"more than {FILTERS_MAX} topic filters in one packet")
+        if found and (reader.at >= pause or len(found) % FILTERS_AT_ONCE == 0):
+            pause = reader.at + FILTER_BYTES_AT_ONCE
+            yield
+        found.append(read(version, reader))
+    return found
 
 
 def _head(version: Version, reader: Reader, allowed: frozenset[str]) -> tuple[int, Properties]:
@@ -455,11 +500,6 @@ def _head(version: Version, reader: Reader, allowed: frozenset[str]) -> tuple[in
     if packet_id == 0:
         raise no_packet_id()
     return packet_id, read_properties(reader, allowed) if version is _V5 else NONE
-
-
-def _check_filter_count(count: int) -> None:
-    if count == FILTERS_MAX:
-        raise MqttError(Reason.QUOTA_EXCEEDED, f"more than {FILTERS_MAX} topic filters in one packet")
 
 
 def _check_any_filter(topic_filter: str) -> bool:

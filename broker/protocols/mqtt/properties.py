@@ -28,6 +28,8 @@ _TWO = struct.Struct(">H")
 _FOUR = struct.Struct(">I")
 #: Each takes more memory than bytes on the wire (as many as STOMP's headers).
 USER_PROPERTIES_MAX: Final = 1000
+#: Names and values of all of a packet's: they are read, and written for each client, in less than a millisecond.
+USER_BYTES_MAX: Final = 256 * 1024
 # Those that a packet may have more than once: tuples.
 _REPEATED: Final = frozenset(("subscription_ids", "user"))
 _NEVER_ZERO: Final = {
@@ -270,6 +272,7 @@ def read_properties(reader: Reader, allowed: frozenset[str]) -> Properties:
     packet_end, reader.end = reader.end, end
     values: dict[str, Any] = {}
     user: list[tuple[str, str]] = []
+    user_bytes = 0
     while reader.at < end:
         identifier = reader.variable()
         found = _TABLE.get(identifier)
@@ -284,7 +287,12 @@ def read_properties(reader: Reader, allowed: frozenset[str]) -> Properties:
         if kind is _PAIR:
             if len(user) == USER_PROPERTIES_MAX:
                 raise MqttError(Reason.QUOTA_EXCEEDED, f"more than {USER_PROPERTIES_MAX} user properties")
+            at = reader.at
             user.append(kind.read(reader))
+            user_bytes += reader.at - at
+            # prove: user-properties-are-limited-in-bytes
+            if user_bytes > USER_BYTES_MAX:
+                raise MqttError(Reason.QUOTA_EXCEEDED, f"user properties of more than {USER_BYTES_MAX} bytes")
             continue
         if name in values:
             raise protocol_error(f"the property {name} stands there twice")

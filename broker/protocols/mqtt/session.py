@@ -128,8 +128,8 @@ class MqttSession(Conversation):
 
     def _understand(self, commands: list[Command]) -> bool:
         """Parse packets; return whether parsing stopped before the last complete one. It stops at a number of packets
-        and filters, because many packets, such as PINGREQ, give no command; and it stops if the session has commands
-        itself, because they come first."""
+        and filters, because many packets, such as PINGREQ, give no command; within a packet with many filters; and if
+        the session has commands itself, because they come first."""
         connecting, parser = self._connecting, self._parser
         now = taken = 0
         ends = parser.offset + RECEIVED_BYTES_MAX
@@ -144,7 +144,7 @@ class MqttSession(Conversation):
                 continue
             packet = parser.next_packet()
             if packet is None:
-                return False
+                return parser.is_reading
             taken += len(packet.filters) if isinstance(packet, _OF_FILTERS) else 1
             now = now or self.clock()
             self._take(packet, commands, now)

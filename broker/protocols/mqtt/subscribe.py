@@ -184,21 +184,21 @@ class Subscribing:
             if former is not None and former is not subscription:
                 subscription.record, former.record = former.record, None
             commands += self._stored.keep_subscription(subscription, partial(self._know, answer))
-
-        def granted() -> None:
-            if sends_retained and not subscription.is_left:
-                self._retained.begin(subscription)
-            self._know(answer)
-
-        def refused(error: ClientError) -> None:
-            answer.codes[number] = reason_of(error)
-            self._know(answer)
-
-        self._begin(subscription, Waiting(granted, refused), commands)
+        granted = partial(self._granted, answer, subscription, sends_retained)
+        self._begin(subscription, Waiting(granted, partial(self._refused, answer, number)), commands)
         if former is not None and former is not subscription:
             # The new one begins before: a message that is published in between arrives twice, but is not lost
             # (MQTT-3.8.4-4).
             commands += self._leave(former, None)
+
+    def _granted(self, answer: _Answer, subscription: Subscription, sends_retained: bool) -> None:
+        if sends_retained and not subscription.is_left:
+            self._retained.begin(subscription)
+        self._know(answer)
+
+    def _refused(self, answer: _Answer, number: int, error: ClientError) -> None:
+        answer.codes[number] = reason_of(error)
+        self._know(answer)
 
     def _goes_on(self, former: Subscription, asked: Filter) -> bool:
         """Return whether ``former`` needs no other subscription of the engine. A subscription that collects messages

@@ -249,8 +249,8 @@ class FrameParser:
         start = self.offset
         size = len(data)
         lines = self._lines
-        # Any number of EOLs may be between frames: they are the heart-beats.
-        if start < size and (data[start] == LF or data[start] == CR) and lines is None:
+        # Any number of EOLs may stand between frames: they are the heart-beats.
+        if start < size and data[start] <= CR and lines is None:
             start = cast("re.Match[bytes]", _LINE_ENDS.match(data, start)).end()
         if start == size:
             self.data = b""
@@ -289,9 +289,11 @@ class FrameParser:
                 )
         else:
             body_end = data.find(b"\0", body_start)
-            if (size if body_end < 0 else body_end) - start > self.limits.frame_bytes_max:
-                raise self._pass_over(headers, _UNTIL_NUL if body_end < 0 else body_end + 1)
+            if body_end - start > self.limits.frame_bytes_max:
+                raise self._pass_over(headers, body_end + 1)
             if body_end < 0:
+                if size - start > self.limits.frame_bytes_max:
+                    raise self._pass_over(headers, _UNTIL_NUL)
                 self._wait(start if lines is None else body_start, _UNTIL_NUL)
                 return None
         if lines is not None:
@@ -307,7 +309,7 @@ class FrameParser:
     def _head(self, data: bytes, start: int) -> Head | None:
         """Return the head that begins at ``start``. None: it is long, not whole or has a mistake; its lines are to be
         taken one by one."""
-        dialect = self.dialect
+        dialect, limits = self.dialect, self.limits
         stop = start + HEAD_PIECE_BYTES
         head_end = data.find(b"\n\n", start, stop)
         if head_end >= 0:
@@ -323,12 +325,13 @@ class FrameParser:
             has_cr = True
         else:
             return None
-        if len(head) > self.limits.command_bytes_max and _is_beyond(self.limits, head):
+        if len(head) > limits.command_bytes_max and _is_beyond(limits, head):
             return None
         try:
             text = head.decode()
             lines = text.split("\n")
-            if len(lines) > self.limits.headers_max or len(lines) > HEAD_PIECE_LINES or "\0" in text:
+            count = len(lines)
+            if count > HEAD_PIECE_LINES or count > limits.headers_max or "\0" in text:
                 return None
             if has_cr:
                 lines = [line.removesuffix("\r") for line in lines]

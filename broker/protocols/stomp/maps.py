@@ -26,6 +26,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from json.decoder import JSONArray, JSONObject, py_scanstring  # type: ignore[attr-defined]  # typeshed has them not
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
@@ -48,72 +49,41 @@ _F32 = struct.Struct(">f")
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
-class Element:
-    """Element of XStream: its name, and its text or the elements in it."""
-
-    __slots__ = ("children", "name", "text")
-
-    def __init__(self, name: str, text: str = "", children: list[Element] | None = None) -> None:
-        self.name = name
-        self.text = text
-        self.children: list[Element] = [] if children is None else children
+# ---- names and texts of values
 
 
-# ---- values and elements
-
-
-def _element_of(value: Any) -> Element:
-    if isinstance(value, dict):
-        entries = [
-            Element("entry", children=[Element("string", key), _element_of(each)]) for key, each in value.items()
-        ]
-        return Element("map", children=entries)
-    if isinstance(value, list):
-        return Element("list", children=[_element_of(item) for item in value])
-    if value is None:
-        return Element("null")
-    if isinstance(value, bytes):
-        return Element("byte-array", base64.b64encode(value).decode())
+def _plain(value: Any) -> tuple[str, str]:
+    """Return the name and the text of a value that is neither a map nor a list with something in it."""
     if isinstance(value, str):
-        return Element("char" if isinstance(value, Char) else "string", value)
-    return Element(_number_name(value), java_text(value))
+        return _name(value), value
+    if value is None or isinstance(value, (dict, list)):
+        return _name(value), ""
+    if isinstance(value, bytes):
+        return "byte-array", base64.b64encode(value).decode()
+    return _name(value), java_text(value)
 
 
-def _number_name(value: bool | int | float) -> str:
-    for type, name in _NUMBER_NAMES.items():
-        if isinstance(value, type):
-            return name
+def _name(value: Any) -> str:
+    name = _NAMES.get(type(value))
+    if name is not None:
+        return name
     return "int" if _INT_MIN <= value <= _INT_MAX else "long"
 
 
-_NUMBER_NAMES: dict[type, str] = {
+_NAMES: dict[type, str] = {
+    Char: "char",
+    str: "string",
     bool: "boolean",
     Byte: "byte",
     Short: "short",
     Long: "long",
     Float: "float",
     float: "double",
+    dict: "map",
+    list: "list",
+    bytes: "byte-array",
+    type(None): "null",
 }
-
-
-def _value_of(element: Element, depth: int = 0) -> Any:
-    if depth > NESTING_MAX:
-        raise ValueError(f"nested deeper than {NESTING_MAX}")
-    if element.name in _MAPS:
-        found: dict[str, Any] = {}
-        for entry in element.children:
-            if entry.name != "entry" or len(entry.children) != 2 or entry.children[0].name != "string":
-                raise ValueError("a map has entries, each of a string and a value")
-            found[entry.children[0].text] = _value_of(entry.children[1], depth + 1)
-        return found
-    if element.name in _LISTS:
-        return [_value_of(item, depth + 1) for item in element.children]
-    read = _VALUES.get(element.name)
-    if read is None or element.children:
-        raise ValueError(f"{element.name[:80]!r} is no value that a map message holds")
-    return read(element.text)
-
-
 _MAPS = frozenset(("map", "linked-hash-map", "tree-map"))
 _LISTS = frozenset(("list", "linked-list"))
 
@@ -170,11 +140,82 @@ _VALUES: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _map_of(element: Element) -> dict[str, Any]:
-    if element.name not in _MAPS:
-        raise ValueError(f"{element.name[:80]!r} is no map")
-    found: dict[str, Any] = _value_of(element)
-    return found
+class _Open:
+    """Element that has no end yet: its name, its texts, and what is in it: the entries of a map, the items of a list,
+    the key and the value of an entry."""
+
+    __slots__ = ("entries", "items", "name", "texts")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.texts: list[str] = []
+        self.entries: dict[str, Any] = {}
+        self.items: list[Any] = []
+
+
+class _Building:
+    """Makes a map of elements in the order of their text. No element is kept beyond its end, only its value. Raises
+    ValueError for elements that make no map."""
+
+    def __init__(self) -> None:
+        self._open: list[_Open] = []
+        self.made: dict[str, Any] = {}
+
+    def start(self, name: str) -> None:
+        opened = self._open
+        if not opened:
+            if name not in _MAPS:
+                raise ValueError(f"{name[:80]!r} is no map")
+        else:
+            outer = opened[-1]
+            if outer.name in _MAPS:
+                if name != "entry":
+                    raise _no_entry()
+            elif outer.name == "entry" and opened[-2].name in _MAPS:
+                if len(outer.items) > 1 or (not outer.items and name != "string"):
+                    raise _no_entry()
+            elif outer.name not in _LISTS:
+                raise _no_value(outer.name)
+        if len(opened) > NESTING_MAX and self._depth > NESTING_MAX:
+            raise ValueError(f"nested deeper than {NESTING_MAX}")
+        opened.append(_Open(name))
+
+    @property
+    def _depth(self) -> int:
+        """Number of maps and lists that are open."""
+        return sum(1 for each in self._open if each.name in _MAPS or each.name in _LISTS)
+
+    def text(self, text: str) -> None:
+        self._open[-1].texts.append(text)
+
+    def end(self) -> None:
+        inner = self._open.pop()
+        name = inner.name
+        if not self._open:
+            self.made = inner.entries
+            return
+        outer = self._open[-1]
+        if outer.name in _MAPS:
+            if len(inner.items) != 2:
+                raise _no_entry()
+            outer.entries[inner.items[0]] = inner.items[1]
+        elif name in _MAPS:
+            outer.items.append(inner.entries)
+        elif name in _LISTS:
+            outer.items.append(inner.items)
+        else:
+            read = _VALUES.get(name)
+            if read is None:
+                raise _no_value(name)
+            outer.items.append(read("".join(inner.texts)))
+
+
+def _no_entry() -> ValueError:
+    return ValueError("a map has entries, each of a string and a value")
+
+
+def _no_value(name: str) -> ValueError:
+    return ValueError(f"{name[:80]!r} is no value that a map message holds")
 
 
 def _check_size(data: bytes) -> None:
@@ -186,27 +227,49 @@ def _too_many() -> ValueError:
     return ValueError(f"a map of more than {VALUES_MAX} values is not read")
 
 
+def _write_text(out: BytesIO, text: str, escaped: Callable[[str], str]) -> None:
+    """Write a text, ``escaped`` piece by piece: the copies of all of it would take four times its length."""
+    for first in range(0, len(text), PIECE_BYTES_MAX):
+        out.write(escaped(text[first : first + PIECE_BYTES_MAX]).encode("utf-8", "replace"))
+
+
 # ---- XML
 
 
 def write_xml(entries: dict[str, Any]) -> bytes:
     """Return the map as XML, in the form of XStream's PrettyPrintWriter."""
-    lines: list[str] = []
-    _write_element(lines, _element_of(entries), "")
-    return "\n".join(lines).encode("utf-8", "replace")
+    out = BytesIO()
+    _write_xml(out, entries, "")
+    out.truncate(out.tell() - 1)  # the end of the last line
+    return out.getvalue()
 
 
-def _write_element(lines: list[str], element: Element, indent: str) -> None:
-    name = element.name
-    if element.children:
-        lines.append(f"{indent}<{name}>")
-        for child in element.children:
-            _write_element(lines, child, indent + "  ")
-        lines.append(f"{indent}</{name}>")
-    elif element.text or name == "string":
-        lines.append(f"{indent}<{name}>{element.text.translate(_ESCAPES)}</{name}>")
+def _write_xml(out: BytesIO, value: Any, indent: str) -> None:
+    if isinstance(value, dict) and value:
+        out.write(f"{indent}<map>\n".encode())
+        for key, each in value.items():
+            out.write(f"{indent}  <entry>\n".encode())
+            _write_xml(out, key, indent + "    ")
+            _write_xml(out, each, indent + "    ")
+            out.write(f"{indent}  </entry>\n".encode())
+        out.write(f"{indent}</map>\n".encode())
+    elif isinstance(value, list) and value:
+        out.write(f"{indent}<list>\n".encode())
+        for each in value:
+            _write_xml(out, each, indent + "  ")
+        out.write(f"{indent}</list>\n".encode())
     else:
-        lines.append(f"{indent}<{name}/>")
+        name, text = _plain(value)
+        if text or name == "string":
+            out.write(f"{indent}<{name}>".encode())
+            _write_text(out, text, _escaped)
+            out.write(f"</{name}>\n".encode())
+        else:
+            out.write(f"{indent}<{name}/>\n".encode())
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
 
 
 _ESCAPES = {number: f"&#x{number:x};" for number in range(0x20) if number not in (0x09, 0x0A)}
@@ -218,38 +281,24 @@ def read_xml(data: bytes) -> dict[str, Any]:
     _check_size(data)
     if _has_long_tag(data):
         raise ValueError("a tag of more than 1 KiB is not read")
-    root = Element("")
-    open_elements = [root]
+    building = _Building()
     left = VALUES_MAX
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if len(open_elements) > 2 * NESTING_MAX + 2:
-            raise ValueError(f"nested deeper than {NESTING_MAX}")
         nonlocal left
         left -= 1
         if left < 0:
             raise _too_many()
-        element = Element(name)
-        open_elements[-1].children.append(element)
-        open_elements.append(element)
-
-    def text(data: str) -> None:
-        open_elements[-1].text += data
-
-    def end(name: str) -> None:
-        element = open_elements.pop()
-        if element.children:
-            element.text = ""  # the blanks between
+        building.start(name)
 
     def document_type(*parts: object) -> None:
         raise ValueError("a document type is refused")
 
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
-    parser.buffer_size = len(data) + 1
     parser.StartElementHandler = start
-    parser.CharacterDataHandler = text
-    parser.EndElementHandler = end
+    parser.CharacterDataHandler = building.text
+    parser.EndElementHandler = lambda name: building.end()
     parser.StartDoctypeDeclHandler = document_type
     try:
         for first in range(0, len(data), PIECE_BYTES_MAX):
@@ -257,7 +306,7 @@ def read_xml(data: bytes) -> dict[str, Any]:
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise ValueError(f"not XML: {error}") from None
-    return _map_of(root.children[0])
+    return building.made
 
 
 def _has_long_tag(data: bytes) -> bool:
@@ -280,31 +329,69 @@ def _has_long_tag(data: bytes) -> bool:
 
 def write_json(entries: dict[str, Any]) -> bytes:
     """Return the map as JSON, in Jettison's mapped convention."""
-    root = _element_of(entries)
-    # In pieces, which is by Python's own code: json.dumps keeps the interpreter to itself until it is done.
-    pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode({root.name: _json_of(root)})
-    return "".join(pieces).encode("utf-8", "replace")
+    out = BytesIO()
+    out.write(b'{"map":')
+    _write_json(out, entries)
+    out.write(b"}")
+    return out.getvalue()
 
 
-def _json_of(element: Element) -> Any:
-    if not element.children:
-        return _JSON_VALUES.get(element.name, str)(element.text)
+def _write_json(out: BytesIO, value: Any) -> None:
+    if isinstance(value, dict) and value:
+        out.write(b'{"entry":')
+        _write_one_or_more(out, list(value.items()), _write_entry)
+        out.write(b"}")
+    elif isinstance(value, list) and value:
+        _write_by_name(out, value)
+    else:
+        name, text = _plain(value)
+        if name in ("double", "float"):
+            number = float(text)
+            if abs(number) < float("inf"):  # JSON has neither NaN nor infinity
+                out.write(repr(number).encode())
+                return
+        if name in _WRITTEN_AS_THEY_ARE:
+            out.write(text.encode())
+        else:
+            out.write(b'"')
+            _write_text(out, text, _json_escaped)
+            out.write(b'"')
+
+
+def _json_escaped(text: str) -> str:
+    return _JSON.encode(text)[1:-1]
+
+
+def _write_entry(out: BytesIO, entry: tuple[str, Any]) -> None:
+    _write_by_name(out, entry)
+
+
+def _write_by_name(out: BytesIO, values: Iterable[Any]) -> None:
     grouped: dict[str, list[Any]] = {}
-    for child in element.children:
-        grouped.setdefault(child.name, []).append(_json_of(child))
-    return {name: each[0] if len(each) == 1 else each for name, each in grouped.items()}
+    for each in values:
+        grouped.setdefault(_name(each), []).append(each)
+    start = "{"
+    for name, group in grouped.items():
+        out.write(f'{start}"{name}":'.encode())
+        _write_one_or_more(out, group, _write_json)
+        start = ","
+    out.write(b"}")
 
 
-def _json_float(text: str) -> float | str:
-    value = float(text)
-    return value if abs(value) < float("inf") else text  # JSON has neither NaN nor infinity
+def _write_one_or_more(out: BytesIO, values: list[Any], write: Callable[[BytesIO, Any], None]) -> None:
+    if len(values) == 1:
+        write(out, values[0])
+        return
+    start = b"["
+    for each in values:
+        out.write(start)
+        write(out, each)
+        start = b","
+    out.write(b"]")
 
 
-_JSON_VALUES: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("int", "long", "short", "byte"), int),
-    **dict.fromkeys(("double", "float"), _json_float),
-    "boolean": lambda text: text == "true",
-}
+_JSON = json.JSONEncoder(ensure_ascii=False)
+_WRITTEN_AS_THEY_ARE = frozenset(("boolean", "int", "long", "short", "byte"))
 
 
 def read_json(data: bytes) -> dict[str, Any]:
@@ -317,7 +404,10 @@ def read_json(data: bytes) -> dict[str, Any]:
     if not isinstance(document, dict) or len(document) != 1:
         raise ValueError("an object with the one name 'map' is expected")
     ((name, value),) = document.items()
-    return _map_of(_element_in(name, value, 0))
+    del document
+    building = _Building()
+    _read(building, name, value)
+    return building.made
 
 
 class _PythonDecoder(json.JSONDecoder):
@@ -350,21 +440,20 @@ class _PythonDecoder(json.JSONDecoder):
 _Scan = Callable[[str, int], Any]
 
 
-def _element_in(name: str, value: Any, depth: int) -> Element:
-    if depth > 2 * NESTING_MAX + 2:
-        raise ValueError(f"nested deeper than {NESTING_MAX}")
+def _read(building: _Building, name: str, value: Any) -> None:
+    """Read the elements that ``value`` is, and what is in them. Lists are empty afterwards: what was read of them is
+    freed at once."""
+    building.start(name)
     if isinstance(value, dict):
-        return Element(name, children=list(_elements_in(value.items(), depth + 1)))
-    if isinstance(value, list):
+        for inner, each in value.items():
+            if isinstance(each, list):
+                each.reverse()
+                while each:
+                    _read(building, inner, each.pop())
+            else:
+                _read(building, inner, each)
+    elif isinstance(value, list):
         raise ValueError(f"{name[:80]!r} is a list in a list")
-    if value is None:
-        return Element(name)
-    if isinstance(value, str):
-        return Element(name, value)
-    return Element(name, java_text(value))
-
-
-def _elements_in(members: Iterable[tuple[str, Any]], depth: int) -> Iterable[Element]:
-    for name, value in members:
-        for each in value if isinstance(value, list) else (value,):
-            yield _element_in(name, each, depth)
+    elif value is not None:
+        building.text(value if isinstance(value, str) else java_text(value))
+    building.end()

@@ -19,7 +19,7 @@ from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write
 from tandemmq.broker.protocols.stomp.dialects import Dialect
 from tandemmq.broker.protocols.stomp.frames import Headers
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
-from tandemmq.store.records.frames import OpenedMessage
+from tandemmq.store.records.frames import QUICK_PROPERTIES_MAX, OpenedMessage
 from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue
 from tandemmq.store.records.message_ids import SEQUENCE_MAX, client_message_id
 from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
@@ -216,7 +216,7 @@ def encode(
     have more than ``inflated_bytes_max`` bytes comes as it was sent, and headers say so. With ``is_quick`` TakesLong is
     raised for what would take more than a millisecond or two. Undeliverable: a body is damaged.
     """
-    if is_quick and isinstance(message, OpenedMessage) and not message.is_quick:
+    if is_quick and isinstance(message, OpenedMessage) and not _is_opened_quickly(message):
         raise TakesLong
     kind = message.body_kind
     if kind is _TEXT or kind is _BYTES:
@@ -235,7 +235,7 @@ def encode(
         body, changed = told_as_json(message), _AS_ADVISORY
     else:
         body, changed = _transformed(message, transformation, inflated_bytes_max, is_quick=is_quick)
-    return _encode_headers(message, len(body), dialect, changed, write), body
+    return _encode_headers(message, len(body), dialect, changed, write, is_quick=is_quick), body
 
 
 # The message that was encoded last, its dialect and transformation, and the result: for the next subscriber
@@ -262,7 +262,8 @@ def encode_once(
     if last is not None and last[0] is message and last[1] is dialect and last[2] == transformation:
         return last[3]
     rest = encode(message, dialect, transformation, inflated_bytes_max=inflated_bytes_max, is_quick=True)
-    if len(rest[0]) + len(rest[1]) <= KEPT_BYTES_MAX:
+    head, body = rest
+    if len(head) + len(body) <= KEPT_BYTES_MAX:
         _last = message, dialect, transformation, rest
     return rest
 
@@ -282,6 +283,17 @@ class TakesLong(Exception):
 
 # Longest body that is inflated on the loop, and longest map that is written there.
 QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX = 128 * 1024, 16 * 1024
+# Longest properties that are written as headers on the loop, where one of a sender's ends beyond, and their number: a
+# millisecond in plain Python, if all is escaped.
+QUICK_HEAD_BYTES_MAX: Final = 64 * 1024
+# A longer value is escaped in pieces, so that others have the interpreter meanwhile.
+_PIECE_CHARS: Final = 64 * 1024
+
+
+def _is_opened_quickly(message: OpenedMessage) -> bool:
+    return message.is_quick and (
+        message.size <= QUICK_HEAD_BYTES_MAX or message.properties_bytes <= QUICK_HEAD_BYTES_MAX
+    )
 
 
 def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tuple[bytes, dict[str, PropertyValue]]:
@@ -346,6 +358,8 @@ def _encode_headers(
     dialect: Dialect,
     changed: dict[str, PropertyValue],
     write: Callable[[Destination], str],
+    *,
+    is_quick: bool,
 ) -> bytes:
     escape = dialect.escape
     destination = message.destination
@@ -374,10 +388,21 @@ def _encode_headers(
     if changed:
         properties = {**(properties or _NOTHING), **changed}
     if properties:
+        if is_quick and len(properties) > QUICK_PROPERTIES_MAX:
+            raise TakesLong
         for name, value in properties.items():
+            # prove: long-heads-are-written-beside-the-loop "is_quick and len(text)" -> "False and len(text)"
+            if is_quick and len(text) > QUICK_HEAD_BYTES_MAX:
+                raise TakesLong
             # reply-to is a property when it names no destination (read_reply_to).
             if not dialect.may_name(name):
                 continue
             if name not in _RESERVED or (name == "reply-to" and message.reply_to is None):
-                text += f"{escape(name)}:{escape(property_text(value))}\n"
+                written = property_text(value)
+                if len(written) <= _PIECE_CHARS:
+                    written = escape(written)
+                else:
+                    pieces = range(0, len(written), _PIECE_CHARS)
+                    written = "".join([escape(written[at : at + _PIECE_CHARS]) for at in pieces])
+                text += f"{escape(name)}:{written}\n"
     return (text + "\n").encode("utf-8", "replace")

@@ -40,7 +40,7 @@ from tandemmq.broker.protocols.stomp.dialects import CONNECTING, DIALECTS, V10, 
 from tandemmq.broker.protocols.stomp.frames import FrameParser, FrameTooLong, Headers, Limits, missing
 from tandemmq.broker.protocols.stomp.messages import TakesLong, apply_headers, encode, encode_once
 from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
-from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.message import BodyKind, Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.transactions import XaTransactionId
 from tandemmq.store.records.utf import QUICK_BYTES_MAX, is_utf8
@@ -147,15 +147,13 @@ class StompSession(Output):
         then ask for the rest with ``receive(b"")``.
         """
         commands: list[Command] = []
-        if self._is_over:
-            return commands
         if self._is_pausing:
+            if self._is_over:
+                return commands
             self._resume()
         self.has_more = False
         self._now = self.clock()
         parser = self._parser
-        next_frame = parser.next_frame
-        append = commands.append
         created = self._names.created
         headers: Headers = {}
         try:
@@ -163,12 +161,12 @@ class StompSession(Output):
                 parser.feed(data)
             ends = parser.offset + RECEIVED_BYTES_MAX
             for _ in range(COMMANDS_MAX):
-                if parser.offset >= ends:
-                    break
                 try:
-                    frame = next_frame()
+                    frame = parser.next_frame()
                 except FrameTooLong as too_long:  # a name of its own: mypyc gives a name one type
-                    append(ProtocolFailure(too_long, too_long.transaction))
+                    commands.append(ProtocolFailure(too_long, too_long.transaction))
+                    if parser.offset >= ends:
+                        break
                     continue
                 if frame is None:
                     self.unfinished_bytes = parser.unfinished_bytes
@@ -188,19 +186,21 @@ class StompSession(Output):
                 if created:
                     commands += map(AddDestination, created)
                     created.clear()
-                append(command)
+                commands.append(command)
                 if self._is_pausing:
                     self.has_more = not self._is_over
                     return commands
                 if not parser.data:  # as with most pieces: without asking for a frame once more
                     self.unfinished_bytes = 0
                     return commands
+                if parser.offset >= ends:
+                    break
                 headers = {}
             self.has_more = True
         except ClientError as error:
             if error.receipt is None:
                 error.receipt = headers.get("receipt")
-            append(ProtocolFailure(error))
+            commands.append(ProtocolFailure(error))
             self.end()
         return commands
 
@@ -480,16 +480,7 @@ class StompSession(Output):
             try:
                 rest = encode_once(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
             except TakesLong:
-
-                def prepare() -> None:
-                    try:
-                        whole = encode(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
-                    except Undeliverable as reason:
-                        self._prepared = message, reason
-                    else:
-                        self._prepared = message, whole
-
-                return prepare
+                return partial(self._prepare, message, transformation, write)
         if ack_mode is _AUTO:
             start = subscription.start
         elif dialect is V12:
@@ -509,6 +500,17 @@ class StompSession(Output):
             self._write(body)
             self._write(b"\0\n")
         return None
+
+    def _prepare(self, message: Message, transformation: str | None, write: Callable[[Destination], str]) -> None:
+        """Make the MESSAGE that takes long, for the next ``deliver``. On a thread."""
+        try:
+            whole = encode(
+                message, self._dialect, transformation, write, inflated_bytes_max=self.limits.frame_bytes_max
+            )
+        except Undeliverable as reason:
+            self._prepared = message, reason
+        else:
+            self._prepared = message, whole
 
     def drop_prepared(self) -> None:
         self._prepared = None

@@ -9,6 +9,9 @@ from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import Message
 from tests.support.protocols.commands import one
 
+# Of what the broker writes: a client reads all of it.
+_ANY = Limits(header_line_bytes_max=1 << 30, headers_max=1 << 20, head_bytes_max=1 << 30)
+
 
 class StompPeer:
     """A client of one version, connected under ``id``, and its session."""
@@ -30,7 +33,7 @@ class StompPeer:
 
     def heard(self) -> list[tuple[dict[str, str], bytes]]:
         """The headers and the body of each message since."""
-        parser = FrameParser(Limits())
+        parser = FrameParser(_ANY)
         parser.dialect = self._dialect
         parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
         found = []

@@ -87,7 +87,8 @@ def test_a_flood_of_mqtt_subscribes_to_999_patterns() -> None:
     parser = PacketParser(1 << 20)
     parser.feed(greeted("filters") + FLOODS["filters"].says(0))
     assert isinstance(parser.next_packet(), Connect)
-    packet = parser.next_packet()
+    while (packet := parser.next_packet()) is None:
+        assert parser.is_reading
     assert isinstance(packet, Subscribe)
     assert len(packet.filters) == 999
 

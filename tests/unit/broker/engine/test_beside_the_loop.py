@@ -5,6 +5,8 @@ leaves; a selector that takes long to compile holds up its own client, and nobod
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -394,6 +396,20 @@ def test_a_long_text_that_is_none_arrives_as_the_bytes_it_is(harness: Harness, t
     harness.turn()
     assert sender.receipts == ["r"]
     assert (command.message.body_kind, command.message.body) == (BodyKind.BYTES, body)
+
+
+def test_a_long_text_is_freed_with_its_message(harness: Harness, threads: Threads) -> None:
+    body = FACES.encode() + b"\xff"
+    sender, others = harness.client(), sys.getrefcount(body)
+    gc.disable()
+    try:
+        sender.handle(Send(Message(PRICES, "ID:x:1:1:1", body, BodyKind.TEXT, persistent=False), None, "r"))
+        assert sys.getrefcount(body) > others
+        threads.do()
+        harness.turn()
+        assert (sender.receipts, sys.getrefcount(body)) == (["r"], others), "the collector may come minutes later"
+    finally:
+        gc.enable()
 
 
 def test_a_long_text_that_cannot_be_written_is_refused(harness: Harness, threads: Threads) -> None:

@@ -163,6 +163,20 @@ def test_connections_subscriptions_and_destinations_count(make_harness, monkeypa
     assert harness.engine.memory.by_kind["state"] < 250_000
 
 
+def test_subscriptions_of_topics_have_no_memory_for_messages_until_one_waits(harness):
+    idle, behind = harness.client(), harness.client()
+    for client in (idle, behind):
+        client.subscribe("s", PRICES, prefetch=1)
+    first, second = (client.client.subscriptions["s"] for client in (idle, behind))
+    assert first.pending is first.unsifted is second.pending is second.unsifted
+    idle.unsubscribe("s").turn()
+    harness.client().send_all("abc", PRICES, persistent=False)
+    harness.turn()
+    assert [entry.message.body for entry in second.pending] == [b"b", b"c"]
+    assert not first.pending
+    assert not second.unsifted
+
+
 def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(harness):
     client = harness.consumer("s", Destination(DestinationKind.QUEUE, "o.>"), AckMode.CLIENT)
     target = Destination(DestinationKind.QUEUE, "o.one")

@@ -1,9 +1,12 @@
 """The packet codec: the examples of the standards, any packets in any pieces, what breaks a rule, and the limits."""
 
+# proves: user-properties-are-limited-in-bytes
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,8 +28,8 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Version,
     Will,
 )
-from tandemmq.broker.protocols.mqtt.parser import FILTERS_MAX, PacketParser
-from tandemmq.broker.protocols.mqtt.properties import NONE, USER_PROPERTIES_MAX, Properties, write_text
+from tandemmq.broker.protocols.mqtt.parser import FILTER_BYTES_AT_ONCE, FILTERS_AT_ONCE, FILTERS_MAX, PacketParser
+from tandemmq.broker.protocols.mqtt.properties import NONE, USER_BYTES_MAX, USER_PROPERTIES_MAX, Properties, write_text
 from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, has_return_code, return_code
 from tests.support.fuzz import mqtt as fuzz
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode, decode_all, encode, framed
@@ -54,8 +57,9 @@ def fetch(parser: PacketParser, pieces: list[bytes]) -> list[Packet]:
     found = []
     for piece in pieces:
         parser.feed(piece)
-        while (packet := parser.next_packet()) is not None:
-            found.append(packet)
+        while (packet := parser.next_packet()) is not None or parser.is_reading:
+            if packet is not None:
+                found.append(packet)
     return found
 
 
@@ -392,6 +396,43 @@ def test_no_packet_has_more_parts_than_the_limit(packet: Callable[[int], Packet]
     assert parse([encode(packet(most))], V5) == [packet(most)]
     with pytest.raises(MqttError) as caught:
         parse([encode(packet(most + 1))], V5)
+    assert caught.value.reason is Reason.QUOTA_EXCEEDED
+
+
+@pytest.mark.promise("others-are-served")
+@pytest.mark.parametrize("bytes_of_each", [1, 1_000])
+@pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])
+def test_very_many_filters_of_one_packet_are_read_in_steps(kind: type[Packet], bytes_of_each: int) -> None:
+    text = "a" * bytes_of_each
+    each: Any = Filter(text, 0, False, False, 0) if kind is Subscribe else text
+    packet = kind(1, (each,) * FILTERS_MAX, NONE)
+    parser = parser_of(V5, 1 << 21)
+    parser.feed(encode(packet) + encode(PingRequest()))
+    steps = 1
+    while (found := parser.next_packet()) is None:
+        assert parser.is_reading
+        steps += 1
+    at_once = min(FILTERS_AT_ONCE, FILTER_BYTES_AT_ONCE // bytes_of_each)
+    assert steps >= FILTERS_MAX // at_once
+    assert found == packet
+    assert not parser.is_reading
+    assert parser.next_packet() == PingRequest()
+
+
+def test_bytes_that_come_while_filters_are_read_follow_their_packet() -> None:
+    packet = Unsubscribe(1, ("a",) * FILTERS_MAX, NONE)
+    parser = parser_of(V5)
+    parser.feed(encode(packet))
+    assert parser.next_packet() is None
+    assert fetch(parser, [encode(PingRequest())]) == [packet, PingRequest()]
+
+
+def test_user_properties_have_no_more_bytes_than_the_limit() -> None:
+    value = "b" * (USER_BYTES_MAX // 8 - 5)  # with the name and two lengths: an eighth
+    publish = Publish("a", b"", 0, False, False, 0, Properties(user=(("a", value),) * 8))
+    assert parse([encode(publish)], V5) == [publish]
+    with pytest.raises(MqttError) as caught:
+        parse([encode(Publish("a", b"", 0, False, False, 0, Properties(user=(("a", value),) * 8 + (("", ""),))))], V5)
     assert caught.value.reason is Reason.QUOTA_EXCEEDED
 
 

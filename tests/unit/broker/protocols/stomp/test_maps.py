@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_a_long_tag_cannot_be_hidden(section: bytes) -> None:
         (read_json, b'{"map":{"entry":[%b]}}', b"1,"),
         (read_json, b'{"map":{"entry":[%b]}}', b"{},"),
         (read_json, b'{"map":{"entry":[%b]}}', b'{"a":[1,2]},'),
-        (read_xml, b"<map>%b</map>", b"<a/>"),
+        (read_xml, b"<map><entry><string>k</string><list>%b</list></entry></map>", b"<null/>"),
     ],
 )
 def test_more_values_than_may_be_freed_at_once_are_not_read(
@@ -185,3 +186,26 @@ NO_JSON = [
 def test_no_other_xml_or_json_is_read(read: Callable[[bytes], object], data: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         read(data)
+
+
+@pytest.mark.parametrize(("write", "read"), [(write_xml, read_xml), (write_json, read_json)])
+def test_a_map_takes_little_memory_while_it_is_read_and_written(
+    write: Callable[[dict[str, Any]], bytes], read: Callable[[bytes], dict[str, Any]]
+) -> None:
+    entries = {f"k{number}": number for number in range(1_000)}
+    document = write(entries)
+    for work, argument in ((write, entries), (read, document)):
+        tracemalloc.start()
+        try:
+            work(argument)
+            taken = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert taken < 400 * len(entries) + len(document), work  # with a tree of elements it would be 600 to 900
+
+
+@pytest.mark.parametrize("write", [write_xml, write_json])
+def test_a_long_text_is_written_in_pieces(write: Callable[[dict[str, Any]], bytes]) -> None:
+    text = '<"&\n\ud800ä' * maps.PIECE_BYTES_MAX
+    read = read_xml if write is write_xml else read_json
+    assert read(write({"k": text})) == {"k": text.replace("\ud800", "?")}
