@@ -6,8 +6,8 @@
     good batch, end mark, good batch              corrupt: a write was lost in the middle
     any end before the one a successor named      corrupt: the successor read up to there
 
-Bytes inside a record are never taken for a batch, whatever a client put into its message.
-Memory: one chunk, or one batch where a batch is longer.
+Bytes inside a record are never taken for a batch, whatever a client put into its message. Memory: one chunk, or one
+batch if it is longer.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Scan:
     ``end`` is the end of the file as a successor's header names it: bytes after it do not count, and everything before
     it must be good. ``is_live``: another process is writing the file; an incomplete batch is then the present end, and
     nothing is searched after it. Corruption is reported to ``on_corrupt`` and skipped; without it JournalCorrupt is
-    raised. ``decode`` makes the batches' records, and may leave them where they are (journal.format.locate_records).
+    raised. ``decode`` returns the records of a batch; it may return only their places (journal.format.locate_records).
     """
 
     open_source: Callable[[], Source]
@@ -210,8 +210,8 @@ class Scan:
             return None
         following = self._next_good(source, self._chain_end(source, position, limit), limit)
         if following is not None:
-            # The writer of what follows had written this before: if it was half written when we read it, it is whole
-            # now.
+            # The writer had completed this batch before it wrote the bytes that follow. So if it was incomplete when it
+            # was read, it is complete now.
             if self._is_good(source, position, limit):
                 return position
             self._corrupt(position, following, self._reason(source, position, limit))

@@ -63,8 +63,8 @@ class LockVolume(Openable, Readable, Writable, Protocol):
         ...
 
     def lock(self, descriptor: int) -> bool:
-        """Take the record lock from byte 0 on, without waiting. False: another process has it. When called again: still
-        ours."""
+        """Take the record lock from byte 0 on, without waiting. Return False if another process has it. If this
+        process has it already, nothing changes."""
         ...
 
     def holder_pid(self, descriptor: int) -> int | None:
@@ -72,8 +72,8 @@ class LockVolume(Openable, Readable, Writable, Protocol):
         ...
 
     def wall_ms(self) -> int:
-        """Return milliseconds since 1970 by this machine's clock. Written for operators and ActiveMQ; decides
-        nothing."""
+        """Return milliseconds since 1970 by this machine's clock. It is only written to files, for operators and
+        ActiveMQ, and no decision depends on it."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Extent of a read: closed files whole, and the growing one up to its last whole batch, as it was at one moment.
 
-A broker may be writing. The part of the newest file that was whole while no other file followed counts for good, even
-if that file is closed before it is read. A deposed master may have written after it, which is not read.
+A broker may be writing. The part of the newest file that was complete while no other file followed counts, even if that
+file is closed before it is read. Bytes that a deposed master may have written after it are not read.
 """
 
 from __future__ import annotations

@@ -97,8 +97,9 @@ class Threads(Protocol):
 
 
 class OsInbox(SimpleQueue[Any]):
-    """A ``SimpleQueue`` whose ``get`` ends in time. That of CPython 3.11 waits forever if its lock is free, the queue
-    is empty and the timeout is over at its second check. A call that does not wait takes the lock before."""
+    """A ``SimpleQueue`` whose ``get`` respects its timeout. In CPython 3.11, ``get`` waits forever if the lock is free,
+    the queue is empty, and the timeout has passed at the second check. To prevent that, a call without waiting takes
+    the lock before."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         if timeout is not None:

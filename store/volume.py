@@ -73,7 +73,7 @@ class Objection:
 
 
 class UnsafeVolume(Exception):
-    """The volume, as it is mounted, can make two masters believe in themselves."""
+    """The volume, as it is mounted, can allow two masters."""
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -294,8 +294,8 @@ def demand_safe(
     """Raise UnsafeVolume if a broker must not start on ``directory``; else return the warnings, one a sentence.
 
     ``ignored`` names objections that an operator accepts: they are warnings then, marked as unsafe. A name that the
-    table does not have raises UnsafeVolume too: the override is probably misspelled. ``concerns`` leaves out irrelevant
-    concerns: LOCK where the lock is no file in ``directory``.
+    table does not have raises UnsafeVolume too: the override is probably misspelled. ``concerns``: the relevant ones;
+    without LOCK if the lock is not a file in ``directory``.
     """
     if strange := sorted(set(ignored) - set(NAMES)):
         raise UnsafeVolume(f"store.ignore_unsafe_volume names {strange[0]!r}; there is {', '.join(sorted(NAMES))}")

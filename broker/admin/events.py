@@ -18,8 +18,8 @@ broker. The page cache outlives a kill -9, so the sign of life shows the moment 
 may lose the latest events. A file that cannot be written is logged once, and the ring continues in memory.
 
 The file also reserves the broker's name. It is locked by flock(2) as long as its broker lives; a second live broker is
-refused. A holder of the lock that shows no life does not keep a broker from starting: a host that died may hold the
-lock on NFS for a while.
+refused. A holder of the lock without a sign of life does not prevent a start: on NFS, a host that died may hold the
+lock for a while.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ SLOTS_OFFSET: Final = 4_096
 FILE_BYTES_MAX: Final = SLOTS_OFFSET + CAPACITY * SLOT_BYTES
 #: Interval between two writes of the sign of life.
 SIGN_SECONDS: Final = 0.05
-#: Interval at which the file's time is set: on NFS this writes out what other hosts are to see.
+#: Interval at which the file's time is set: on NFS this makes the content visible to other hosts.
 TOUCH_SECONDS: Final = 1.0
-#: Time for which a broker whose name is taken looks for a sign of life of the holder.
+#: Time for which a broker waits for a sign of life of the holder if its name is in use.
 LIFE_SECONDS_MAX: Final = 3.0
-#: A loop that was silent for this long is worth an event: stopped, suspended, or hung.
+#: Silence of the loop after which an event is recorded: the process was stopped or suspended, or the loop hung.
 STALL_SECONDS: Final = 1.0
 #: Longer texts are cut; fields that still do not fit a slot are left out.
 TEXT_CHARACTERS_MAX: Final = 300
@@ -228,7 +228,7 @@ class EventRing:
         has_stalled = before is not None and now.boot_seconds - before.boot_seconds > STALL_SECONDS
         if confirmed != self._confirmed:
             if confirmed > self._confirmed:
-                # A stopped broker sent its receipts before it was stopped; what it wrote after that may have none.
+                # A broker that was stopped had sent its receipts before; later writes may have no receipt.
                 self._last_receipt = before if has_stalled else now
             self._confirmed = confirmed
         if has_stalled and before is not None:
@@ -372,7 +372,7 @@ class EventRing:
 
 
 def read_ring(path: str) -> FormerRing | None:
-    """Return the ring in a file, whether its broker lives or not; None for a file that is none. Raises OSError."""
+    """Return the ring in a file, even if its broker runs; None: the file is not a ring. Raises OSError."""
     descriptor = open_regular(os, path, os.O_RDONLY)
     try:
         return _read(descriptor)

@@ -135,7 +135,7 @@ class StorePages:
     async def _post_compact(self, request: web.Request) -> web.Response:
         """Answer when the compaction is done. Only one runs at a time: a request that comes meanwhile gets its
         result."""
-        # A page of a foreign site cannot send this type without permission, and this server gives none.
+        # A page of another site cannot send this content type without permission (CORS), which this server never gives.
         if request.content_type != "application/json":
             return answer({"error": "compaction requires Content-Type: application/json"}, 415)
         chosen = self._chosen(request)

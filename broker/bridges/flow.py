@@ -1,10 +1,10 @@
 """The messages of one bridge, between the engine and the other broker: the bridge's client of the engine, its beginning
 and its end.
 
-The state that a bridge needs after a crash is in a queue of its own, ActiveMQ.MQTT.Bridge.<name>, as a stored session
-has its own: records as messages, which change together with the messages in one transaction, and which the next master
-finds (docs/bridges.md). One record has the subscriptions, here and there, so that the next master ends those that the
-settings do not have any more, and subscribes to nothing twice.
+The state that a bridge needs after a crash is in its queue, ActiveMQ.MQTT.Bridge.<name>, like the state of a stored
+session: each record is a message. Records and messages change together in one transaction, and the next master reads
+the records (docs/bridges.md). One record has the subscriptions here and at the other broker. So the next master ends
+subscriptions that are not in the settings any more, and does not subscribe twice.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ def queue_of(name: str) -> Destination:
 
 
 class Flow(InProcessClient):
-    """``begin`` first; then ``came`` and ``went`` for each connection to the other broker, and its packets in between.
-    When the engine disconnects, ``is_over`` is set, and all that waits fails. On the loop.
+    """Flow of one bridge. Call ``begin`` first; then, for each connection to the other broker, ``came``, the methods
+    for its packets, and ``went``. When the engine disconnects, ``is_over`` is set, and all waiting calls fail. On the
+    loop.
 
-    ``message_ids`` begins the ids of its messages, and is used once. ``retains``: whether a retained message of so
-    many bytes has room.
+    ``message_ids``: prefix of the ids of its messages, used only once. ``retains``: returns whether a retained message
+    of this size can be kept.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Flow(InProcessClient):
     # ---- beginning and end
 
     async def begin(self) -> None:
-        """Read the records, and have messages for the other broker gathered from now on. Raises ClientError."""
+        """Read the records, and begin to collect messages for the other broker. Raises ClientError."""
         queue = queue_of(self._name)
         await self.enter(Connect(self._client_id, state=queue, steals_client_id=True))
         self._kept.begin(queue, self._link.give_up)
@@ -200,7 +201,7 @@ class Flow(InProcessClient):
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        """Handle a message that is to go out, or a record of the bridge itself."""
+        """Handle a message for the other broker, or a record of the bridge itself."""
         if subscription_id != STATE:
             return self._sending.deliver(subscription_id, tag, message)
         self._kept.deliver(tag, message)
@@ -241,7 +242,7 @@ class Flow(InProcessClient):
         self._sending.came(receive_maximum)
 
     def went(self, remote: Remote) -> None:
-        """End a connection that is over."""
+        """Handle the end of a connection."""
         if self._link.remote is remote:
             self._link.remote = None
 

@@ -1,9 +1,10 @@
 """Out: from the durable subscriptions of a bridge to the other broker.
 
     message waits in a durable subscription -> its packet id is stored -> PUBLISH
-    PUBREC -> message away, PUBREL owed, in one transaction -> PUBREL -> PUBCOMP -> nothing owed
+    PUBREC -> one transaction removes the message and records that PUBREL is owed -> PUBREL -> PUBCOMP -> record removed
 
-So a message whose state is unknown after a crash goes out under its former packet id: the other broker knows it.
+So after a crash, a message whose state is unknown is sent again with the same packet id, and the other broker
+recognises it.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Sending:
 
     def _give_back(self) -> None:
         """Release packet ids of messages that do not come again: they expired, or were deleted. PUBREL ends the
-        exchange at the other broker; it would take the next message of that packet id for the same one."""
+        exchange at the other broker: otherwise it would take the next message with that packet id for a repetition."""
         now = self._link.clock()
         for name, given in list(self._outgoing.given.items()):
             if 0 < given.expiration <= now or not self._gathered(name[0]):
@@ -186,7 +187,7 @@ class Sending:
         given = outgoing.take(name)
         if given is not None:
             flight = outgoing.flights[given.packet_id] = Flight(delivery, Phase.SENT, given.record)
-            delivery.qos = 2  # as it was begun, whatever the settings say now (MQTT-4.3.3-1)
+            delivery.qos = 2  # an exchange continues with its QoS if settings change (MQTT-4.3.3-1)
             delivery.is_dup = True
             self._write(given.packet_id, flight)
         elif 0 < message.expiration <= link.clock():  # while it waited

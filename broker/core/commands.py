@@ -1,9 +1,9 @@
 """Commands that a client may send, as values: every protocol converts its bytes to these, and the engine carries them
 out.
 
-A ``receipt`` (None: no receipt requested) is returned to the session unread once the command holds: for a persistent
-message, once it is durable. Only the session knows its type: a text in STOMP, a number in OpenWire. ``transaction`` is
-the name of an open transaction: the client's own, or the key of an XA branch.
+A ``receipt`` (None: no receipt requested) is returned unchanged to the session when the command is complete: for a
+persistent message, when it is durable. Only the session knows its type: a text in STOMP, a number in OpenWire.
+``transaction`` is the name of an open transaction: the client's own, or the key of an XA branch.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class Subscribe(Command):
     have wildcards.
 
     ``prefetch`` None means the default for the kind of destination; 0: it receives one message for each Pull.
-    ``durable_name`` makes it a durable topic subscription of the connection's client id. ``is_browser``: it is shown
-    the messages of a queue, holds back no message from others, and gets ``nothing`` at the end. ``priority``: the
-    consumers of the highest priority that have room are served first (OpenWire, -128 to 127). ``takes_paused``: it also
-    receives messages of paused queues; for operators.
+    ``durable_name`` makes it a durable topic subscription of the connection's client id. ``is_browser``: it gets the
+    messages of a queue without taking them from consumers, and ``nothing`` at the end. ``priority``: of the consumers
+    that can take a message, those of the highest priority are served first (OpenWire, -128 to 127). ``takes_paused``:
+    it also receives messages of paused queues; for operators.
 
     ``share`` names a group, without a slash: of all subscriptions that name the same group and the same
     ``destination``, one topic or pattern, each message goes to one, as from a queue. With ``durable_name`` the
@@ -230,7 +230,7 @@ class Redelivered(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Move(Command):
-    """Store ``message`` at its destination in place of the delivery ``tag``: both hold or neither does.
+    """Store ``message`` at its destination and remove the delivery ``tag``, atomically.
 
     Filled in before the receipt: ``added``, what the store received for it.
     """
@@ -402,10 +402,10 @@ class ErrorKind(Enum):
     TIMEOUT = auto()  # it was silent for too long
     SELECTOR = auto()
     DESTINATION = auto()  # there is no such destination or durable subscription
-    RESOURCE = auto()  # no room, now
+    RESOURCE = auto()  # a limit is reached now
     ROLLED_BACK = auto()
-    STATE = auto()  # not now, or not any more
-    FORMAT = auto()  # a property of a message has no value that can be kept
+    STATE = auto()  # not possible in the present state
+    FORMAT = auto()  # a property of a message has a value that cannot be stored
     XA = auto()  # ``xa_code`` is the code (javax.transaction.xa.XAException)
 
 

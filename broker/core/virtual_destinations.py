@@ -1,11 +1,11 @@
 """Settings of destinations that forward messages: composite destinations, mirrored queues, virtual topics.
 
-    composite  queue ORDERS           ->  queue BILLING, topic NOTED where a selector takes it
+    composite  queue ORDERS           ->  queue BILLING, and topic NOTED if a selector matches
     mirrored   queue ORDERS           ->  itself, and topic VirtualTopic.Mirror.ORDERS
     virtual    topic VirtualTopic.X   ->  itself, and each queue Consumer.<any word>.VirtualTopic.X
 
-Pure. They are ActiveMQ's CompositeQueue, CompositeTopic, MirroredQueue and VirtualTopic. Of each kind one applies, the
-most specific whose pattern matches.
+Pure. They are ActiveMQ's CompositeQueue, CompositeTopic, MirroredQueue and VirtualTopic. Of each kind only one applies:
+the most specific one whose pattern matches.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Composite:
         return found
 
     def known(self, message: Message) -> tuple[list[Destination], bool]:
-        """Return the destinations that ``message`` is forwarded to, and whether it is kept, as far as known at once:
-        expensive selectors are not evaluated, and what depends on them is omitted."""
+        """Return the destinations to which ``message`` is forwarded, and whether it is kept. Expensive selectors are
+        not evaluated, and results that depend on them are omitted."""
         found = []
         is_taken = is_open = False
         for each in self.forward_to:

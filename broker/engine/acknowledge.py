@@ -168,7 +168,7 @@ class Acknowledger(Part):
         self.go_on(subscription)
 
     def go_on(self, subscription: Subscription) -> None:
-        """Deliver more to a subscription that has room again."""
+        """Deliver more to a subscription that can take messages again."""
         if subscription.holder.is_held_back:
             subscription.retry()
         if len(subscription.queues) > ITEMS:
@@ -183,7 +183,7 @@ class Acknowledger(Part):
             self._browsing.show_soon(subscription)
 
     def _go_round(self, subscription: Subscription) -> Work[None]:
-        """Dispatch all queues of the subscription while it has room: a pattern has many."""
+        """Dispatch all queues of the subscription while it can take messages; a pattern has many queues."""
         for piece in pieces(list(subscription.queues)):
             for queue in piece:
                 if queue.has_work:
@@ -246,7 +246,7 @@ class Acknowledger(Part):
         """Redeliver a message after ``delay`` milliseconds. Return whether it is back in its queue already."""
         entry.refusals += 1
         if delay and self._delayed < DELAYED_MAX:
-            # It stays in flight without a consumer: so it is counted, and neither delivered nor released.
+            # It stays unacknowledged without a consumer, so it is counted, and neither delivered nor released.
             self._delayed += 1
             self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
             return False

@@ -1,4 +1,4 @@
-"""Browsers: each is shown the messages of its queues, as they are when their turn comes, and notified at the end."""
+"""Browsers: each gets the messages of its queues, one queue after the other, and a notification at the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Browsing(Part):
         self.show(subscription)
 
     def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
-        """Begin to show ``subscription`` the messages of those queues, each as it is when its turn comes."""
+        """Begin to show the messages of these queues to ``subscription``; of each queue, those that it has when its
+        turn comes."""
         pace = Pace()
         browses: list[Browse] = []
         for queue in queues:
@@ -68,12 +69,12 @@ class Browsing(Part):
         yield from _let_go(self._under_way.pop(subscription, []), Pace())
 
     def show(self, subscription: Subscription) -> None:
-        """Give a browser what it has room for, one queue after the other, and notify it at the end. What is more than a
-        step continues in slices."""
+        """Deliver to a browser as many messages as it can take, one queue after the other, and notify it at the end. If
+        this takes more than a step, it continues in slices."""
         self._rounds.ask(subscription)
 
     def show_soon(self, subscription: Subscription) -> None:
-        """Show once for all the room that a browser makes until then: most acknowledge one by one."""
+        """Schedule one call of ``show`` for several acknowledgements, because most browsers acknowledge one by one."""
         self._rounds.ask_soon(subscription)
 
     def _show(self, subscription: Subscription) -> Work[None]:

@@ -1,9 +1,9 @@
 """Deliveries that take too long for the loop: a thread inflates a compressed body or writes a large map.
 
-Other deliveries for the same outlet wait behind, so that each consumer gets its order, and the outlet is given nothing
-more meanwhile (``Outlet.is_held``). Waiting deliveries continue one by one, while the outlet has room: an inflated body
-may be all that a client can read for a while. If the client is gone when a delivery is ready, the message goes back to
-its queue, and this delivery does not count: no client got a byte of it (``Subscription.unsent``).
+Later deliveries for the same outlet wait, so that the order is kept, and no new ones are added (``Outlet.is_held``).
+Waiting deliveries continue one by one while the outlet is writable, because an inflated body can fill it. If the client
+has disconnected when a delivery is ready, the message returns to its queue, and the delivery does not count, because
+the client got no byte of it (``Subscription.unsent``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tandemmq.broker.engine.ports import InThread
 
 log = logging.getLogger(__name__)
 
-# What is made of a text grows to the length of its message, or two thirds of it: one of so many parts is the mean.
+# A translated text has the length of its message, or down to two thirds of it. On average half of it is counted: one of
+# this number of parts.
 MADE_PARTS = 2
 
 
@@ -29,10 +30,10 @@ def at_once_on_the_loop(work: Callable[[], object], then: Callable[[], None]) ->
 
 
 class Preparing:
-    """Prepares long deliveries on a thread, in the order of each connection. ``deliver`` passes them to sessions;
-    ``in_thread(work, then)`` does ``work`` beside the loop, and calls ``then`` on it afterwards, also after an error;
-    ``on_space`` is called with outlets that may be given more again; ``dispatch`` with queues to which a message went
-    back."""
+    """Prepares long deliveries on a thread, in the order of each connection. ``deliver`` passes them to sessions.
+    ``in_thread(work, then)`` does ``work`` on a thread, and then calls ``then`` on the loop, also after an error.
+    ``on_space`` is called with outlets that can take deliveries again, ``dispatch`` with queues to which a message
+    returned."""
 
     __slots__ = ("_deliver", "_dispatch", "_in_thread", "_under_way", "_waiting", "on_space")
 
@@ -50,7 +51,7 @@ class Preparing:
         self.on_space: Callable[[Outlet], None] = lambda outlet: None
 
     def begin(self, prepare: Callable[[], None], delivery: Delivery) -> None:
-        """Deliver ``delivery`` once ``prepare`` is done."""
+        """Deliver ``delivery`` when ``prepare`` is complete."""
         outlet = delivery[0].outlet
         outlet.is_held = True
         memory, made = outlet.holder.memory, delivery[2].message.size // MADE_PARTS
@@ -80,12 +81,12 @@ class Preparing:
         _hold(delivery)
 
     def go_on(self, outlet: Outlet) -> None:
-        """Go on with an outlet that may have room again."""
+        """Continue with an outlet that may be writable again."""
         if outlet in self._waiting and outlet not in self._under_way:
             self._go_on(outlet)
 
     def gone(self, outlet: Outlet) -> None:
-        """Return waiting deliveries of an outlet to their queues: its connection is over."""
+        """Return waiting deliveries of an outlet to their queues, because its connection has ended."""
         self._under_way.discard(outlet)
         for delivery in self._waiting.pop(outlet, ()):
             self._take_back(delivery)
@@ -110,7 +111,7 @@ class Preparing:
         self._go_on(outlet)
 
     def _go_on(self, outlet: Outlet) -> None:
-        """Deliver waiting messages, while the outlet has room."""
+        """Deliver waiting messages while the outlet is writable."""
         waiting = self._waiting[outlet]
         while waiting and outlet not in self._under_way:
             outlet.is_held = False
@@ -125,7 +126,7 @@ class Preparing:
             self.on_space(outlet)
 
     def _tell(self, outlet: Outlet) -> None:
-        """Deliver the first that waits; it may have to be prepared, and is then the first again."""
+        """Deliver the first waiting message. If it must be prepared, it stays the first one."""
         delivery = self._waiting[outlet].popleft()
         if not delivery[0].is_open:
             outlet.session.drop_prepared()

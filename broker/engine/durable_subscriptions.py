@@ -23,16 +23,16 @@ from tandemmq.store.records.commands import encode_subscription, encode_unsubscr
 from tandemmq.store.records.hints import with_user_hint
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# Cost of beginning a durable subscription of one more topic, and of ending one, in items of a step.
+# Cost of adding a topic to a durable subscription, and of removing one, in items of a step.
 _BEGUN, _ENDED = 8, 8
-# Maximum number of topics of a durable subscription that are on their way to the store at the same time.
+# Maximum number of topics of a durable subscription that are handed to the store at the same time.
 BEGINNING_MAX = 1_000
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Stored:
-    """State until the store has a new durable subscription of ``count`` records: then the receipt is sent, and
-    ``consumer`` gets what the ``parts`` hold, new and old."""
+    """State of a new durable subscription until the store has its ``count`` records. Then the receipt is sent, and
+    ``consumer`` gets the messages of all ``parts``, new and old."""
 
     client: Client | None
     receipt: Receipt | None
@@ -79,7 +79,7 @@ class DurableSubscriptions(Part):
         if durable is None:
             self._check_room(asked, 1)
         else:
-            # First: a client that is refused keeps its subscription.
+            # Before the old subscription is deleted: a client that is refused keeps it.
             missing = yield from self._missing(asked, Pace())
             self._check_room(asked, max(1, len(missing) - len(durable.parts)))
             durable.check_unused()
@@ -97,8 +97,8 @@ class DurableSubscriptions(Part):
         may_read: Callable[[Destination], bool],
         holding: Holding | None = None,
     ) -> Work[None]:
-        """Give ``subscription`` what ``durable`` holds and will hold; the receipt is sent once the store has the parts,
-        and ``holding``, which is new."""
+        """Deliver the present and future messages of ``durable`` to ``subscription``. The receipt is sent when the
+        store has the parts, and the new ``holding``."""
         pace = Pace()
         known: list[DurableSubscription] = []
         for part in list(durable.parts.values()):
@@ -161,7 +161,7 @@ class DurableSubscriptions(Part):
             begin(self._serve(stored, durable), self._start)
 
     def _serve(self, stored: _Stored, durable: DurableSubscriber) -> Work[None]:
-        """Send the receipt and deliver what there is: the store has all records."""
+        """Send the receipt and begin deliveries, because the store has all records."""
         pace = Pace()
         subscription = stored.consumer
         if stored.client is not None:
@@ -177,7 +177,7 @@ class DurableSubscriptions(Part):
                 yield
 
     def _missing(self, durable: DurableSubscriber, pace: Pace) -> Work[list[Destination]]:
-        """Return the present topics of which ``durable`` is to have a part and has none."""
+        """Return the present topics for which ``durable`` needs a part and has none."""
         missing = dict.fromkeys(durable.missing)
         if durable.is_of_pattern:
             for topic in self._destinations.topics():
@@ -191,7 +191,8 @@ class DurableSubscriptions(Part):
     def _begin_part(
         self, durable: DurableSubscriber, topic: Destination, stored: _Stored | None, *, is_retroactive: bool = False
     ) -> None:
-        """Give ``durable`` what is sent to ``topic`` from now on, and its consumer, once that is stored."""
+        """Add messages that are sent to ``topic`` from now on to ``durable``, and deliver them to its consumer when
+        this is stored."""
         owner = self._store.subscription(durable.client_id, durable.name, topic)
         part = self._destinations.add_part(durable, topic, owner, durable.selector_text)
         consumer = durable.consumer
@@ -242,7 +243,8 @@ class DurableSubscriptions(Part):
         command: Subscribe,
         may_read: Callable[[Destination], bool],
     ) -> Work[None]:
-        """Begin to take from the shared subscription ``share`` (see ``shared``), which is created if it is missing."""
+        """Begin to consume from the shared subscription ``share`` (see ``shared``), which is created if it is
+        missing."""
         while share in self._ending:
             yield
         if not subscription.is_open:
@@ -291,7 +293,7 @@ class DurableSubscriptions(Part):
             yield from self._end_unused(durable)
 
     def end_all_unused(self) -> Work[None]:
-        """Delete shared subscriptions of a former term that no client holds: unused, or not deleted to the end."""
+        """Delete shared subscriptions of a former term that no client uses, or whose deletion was not completed."""
         if self._are_looked_through:
             return
         self._are_looked_through = True

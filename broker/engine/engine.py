@@ -1,8 +1,8 @@
-"""Join the core, which decides, the store, which keeps, and the sessions, which deliver.
+"""Join the core, which decides, the store, which stores, and the sessions, which deliver.
 
-Nothing in here waits. A command is decided upon at once. What must survive is handed to the store and comes back
-through ``durable``, in order; only then does the client get its RECEIPT, and consumers the MESSAGE. What need not
-survive takes the same way without the store. All methods are called on the event loop.
+No method waits. A command is decided at once. Operations that must survive are handed to the store and come back
+through ``durable``, in order; only then does the client get its RECEIPT, and consumers the MESSAGE. Operations that
+need not survive take the same path without the store. All methods are called on the event loop.
 
 An engine lives as long as one term as master. It does not handle the loss of the store: its connections are closed,
 and the next promotion builds a new one.
@@ -72,7 +72,7 @@ _CLOSED: Final = 4
 
 
 def _compile(selector: str) -> None:
-    """Compile a selector beside the loop. The result, or the error, is cached for the next compilation."""
+    """Compile a selector on a thread. The result, or the error, is cached for the next compilation."""
     try:
         compile_selector(selector)
     except ClientError:
@@ -255,7 +255,7 @@ class Engine:
         client.is_inside = True
 
     def opened_for(self, connection: Connection, principal: Principal, state: Destination) -> None:
-        """Register a connection of the broker, which acts for a client that is away: with the rights of ``principal``,
+        """Register a connection of the broker that acts for a disconnected client: with the rights of ``principal``,
         and with the queue of its session."""
         self.opened_as(connection, principal)
         client: Client = connection.client
@@ -293,9 +293,9 @@ class Engine:
     def pause(
         self, principal: Principal, name: str, *, consumers: bool | None = None, producers: bool | None = None
     ) -> None:
-        """Pause the deliveries of a queue (``consumers``), or its producers (``producers``); False resumes, None leaves
-        the state. Holds until this term as master is over, or the queue is deleted. ClientError: there is no such
-        queue, or ``principal`` may not delete it."""
+        """Pause the deliveries of a queue (``consumers``), or its producers (``producers``); False resumes, None does
+        not change the state. Valid until the end of this term as master, or until the queue is deleted. ClientError:
+        there is no such queue, or ``principal`` may not delete it."""
         destination = Destination(DestinationKind.QUEUE, name)
         self.check(principal, Operation.REMOVE, destination)
         queue = self._destinations.existing(destination)
@@ -321,11 +321,11 @@ class Engine:
         return isinstance(target, Queue) and target.is_paused, queue in self._destinations.closed_to_producers
 
     def on_pause_ended(self, told: Callable[[Destination], object]) -> None:
-        """Have ``told`` called with each queue that is deleted while it is paused."""
+        """Call ``told`` with each queue that is deleted while it is paused."""
         self._destinations.on_pause_ended = told
 
     def hang_up(self, connection_id: str) -> bool:
-        """Close a connection, as if its client had gone. Return False if there is none of that id."""
+        """Close a connection, as if its client had disconnected. Return False if there is none with that id."""
         client = self.inventory.client(connection_id)
         if client is not None:
             self._clients.hang_up(client)
@@ -361,7 +361,8 @@ class Engine:
         return len(target.users) if isinstance(target, Queue) else 0
 
     def waiting_in(self, queue: Destination) -> int | None:
-        """Return the number of messages of a queue that no consumer has; None: there is no such queue."""
+        """Return the number of messages of a queue that are not delivered to a consumer; None: there is no such
+        queue."""
         target = self._destinations.by_name.get(queue)
         if isinstance(target, Queue):
             return target.count - target.in_flight
@@ -374,7 +375,7 @@ class Engine:
         self._clients.opened(connection)
 
     def closed(self, connection: Connection) -> None:
-        """End a connection: roll its transactions back, and give others what it did not acknowledge."""
+        """End a connection: roll its transactions back, and redeliver its unacknowledged messages to others."""
         client: Client | None = connection.client
         if client is not None:
             client.is_lost = client.is_lost or (client.is_open and connection.has_hung_up)
@@ -382,7 +383,7 @@ class Engine:
         self._dispatcher.preparing.gone(connection)
 
     def writable(self, connection: Connection) -> None:
-        """Go on with a connection to which more may be written."""
+        """Continue deliveries to a connection whose output has space again."""
         self._dispatcher.preparing.go_on(connection)
         client: Client | None = connection.client
         if client is not None:
@@ -445,7 +446,8 @@ class Engine:
         raise command.error
 
     def _disconnect(self, client: Client, command: commands.Disconnect) -> None:
-        """Let a disconnect wait behind what its client sent. The time limit for the next login restarts meanwhile."""
+        """Delay a disconnect until the earlier commands of its client are complete. The time limit for the next login
+        restarts then."""
         clients = self._clients
         client.is_lost = client.connection.has_hung_up  # then the end of the connection caused this command
         if command.is_awaited:
@@ -549,7 +551,7 @@ class Engine:
             self.drained()
 
     def _end_waiting(self, operation: StoreOperation, completion: Completion) -> None:
-        """Hang up on the client that waits for ``operation``; it learns the outcome when it sends again."""
+        """Disconnect the client that waits for ``operation``; it gets the outcome when it sends again."""
         client = completion.client
         if client is not None:
             hang_up(client.connection)

@@ -1,15 +1,17 @@
-"""Flow control: handle a message for which there is no room now.
+"""Flow control: handle a message that would exceed a limit now.
 
-The message waits, and its sender with it: a client that waits for an answer (RECEIPT, Response, ProducerAck) gets none,
-and one that sends on without is not read any more beyond a bound. Everything else on that connection continues:
-acknowledgements make room. A policy may have the send fail at once instead, or after a time (``send_fail_if_no_space``,
-``send_fail_if_no_space_after_timeout``); without ``producer_flow_control`` it always fails at once.
+The message waits, and so does its sender: a client that waits for an answer (RECEIPT, Response, ProducerAck) does not
+get it yet, and a client that sends more without an answer is not read any more when too much of it waits. Everything
+else on that connection continues, because acknowledgements free space. A policy may have the send fail at once instead,
+or after a time (``send_fail_if_no_space``, ``send_fail_if_no_space_after_timeout``); without ``producer_flow_control``
+it always fails at once.
 
-For each limit there is one line, first come, first served; no command overtakes another that needs the same limit. The
-lines are checked again every few milliseconds: room comes from many sides, which have no work while nothing waits.
+Each limit has one line of waiting commands, which are carried out in the order of their arrival; no command overtakes
+another that waits for the same limit. The lines are checked again every few milliseconds, because space becomes free in
+many parts of the broker, and these need not report it.
 
-When a connection ends in order, its DISCONNECT waits behind what it sent. When it is lost, a command with an answer due
-is dropped (the client sends it again), and one without is kept.
+When a client disconnects, its DISCONNECT waits for the messages that it sent before. When the connection is lost, a
+command that has to be answered is dropped (the client sends it again), and any other is kept.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ log = logging.getLogger(__name__)
 #: Maximum number of waiting producers that are named.
 NAMED_MAX = 100
 
-# Limits of what waits of one connection before it is not read any more, and of all: beyond that a send fails.
+# Maximum number and size of the waiting commands of one connection: above it the connection is not read any more; and
+# the maximum size for all connections: above it a send fails.
 SENDS_MAX = 1000
 BYTES_MAX = 1 << 20
 BYTES_MAX_OF_ALL = 64 << 20
@@ -73,7 +76,7 @@ class _Held:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Blocked:
-    """A client of which a command waits, and the time of its last warning."""
+    """A client with a waiting command, and the time of its last warning."""
 
     since: int
     warned: int
@@ -85,8 +88,8 @@ class _Blocked:
 
 
 class FlowControl(Part):
-    """Holds the commands that wait for room, and has them carried out in order when there is some, by ``carry_out``: in
-    steps. Its result is the reason to wait on; None: it is done."""
+    """Holds the waiting commands, and carries them out in order, in steps, when there is space. ``carry_out`` does it
+    and returns the reason if the command has to wait again, or None if it is done."""
 
     def __init__(
         self,
@@ -119,7 +122,8 @@ class FlowControl(Part):
     # ---- waiting
 
     def hold(self, client: Client, command: Waits, reason: MustWait) -> bool:
-        """Let a ``command`` wait that found no room. Return False if it fails instead, with an error for its client."""
+        """Let ``command`` wait, which exceeds a limit. Return False if it fails instead, with an error for its
+        client."""
         policy = self._policies.of(reason.destination)
         if not policy.producer_flow_control or policy.send_fail_if_no_space:
             return False
@@ -190,7 +194,7 @@ class FlowControl(Part):
         mine = None if blocked is None else self._mine_ahead(blocked, self._goes_to(client, command))
         if mine is not None:
             return mine
-        # A line of a single destination comes first: it holds all that waits for that destination.
+        # A line of a single destination comes first: all commands for that destination wait in it.
         for line in sorted(self._lines_of(client, command), key=lambda line: line[1] is None):
             if self._lines.get(line):
                 return self._lines[line][-1]
@@ -200,7 +204,8 @@ class FlowControl(Part):
         self, blocked: _Blocked, goes_to: frozenset[Destination], until: _Held | None = None
     ) -> _Held | None:
         """Return the last waiting command of the same client that goes to one of ``goes_to``, if it or the new one has
-        several destinations. The lines alone do not keep those in order: each command waits in one line."""
+        several destinations. The lines alone do not keep these in order, because each command waits in one line
+        only."""
         if not blocked.composites and len(goes_to) <= 1:
             return None
         found = None
@@ -221,8 +226,8 @@ class FlowControl(Part):
         return client in self._blocked
 
     def tell_when_sent(self, client: Client, then: Callable[[None], None]) -> None:
-        """Call ``then`` when no command of ``client`` waits any more, unless it leaves. Only for a client of which one
-        waits."""
+        """Call ``then`` when no command of ``client`` waits any more, unless the client disconnects. Only for a client
+        with a waiting command."""
         self._blocked[client].on_sent = then
 
     def rename(self, client: Client, transaction: str, other: str) -> None:
@@ -240,7 +245,7 @@ class FlowControl(Part):
                 client.send_receipt(held.command.receipt)
 
     def left(self, client: Client) -> None:
-        """Drop the waiting commands that a client sends again after the end of its connection; the rest stays."""
+        """Drop the waiting commands that a client sends again after its connection is lost; keep the others."""
         blocked = self._blocked.get(client)
         if blocked is None:
             return
@@ -314,8 +319,8 @@ class FlowControl(Part):
         return is_moving
 
     def _is_in_other_line(self, held: _Held, line: Line) -> bool:
-        """Return whether ``held`` moved to the end of another line: one of its destinations has its own line by now,
-        or an earlier command of its client waits in another. Messages of one destination stay in order."""
+        """Return whether ``held`` moved to the end of another line, because one of its destinations now has its own
+        line or an earlier command of its client waits there. So messages of one destination stay in order."""
         blocked = self._blocked[held.client]
         mine = self._mine_ahead(blocked, held.goes_to, held)
         if mine is not None and mine.reason.line != line:

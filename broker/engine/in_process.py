@@ -1,7 +1,7 @@
 """A client of the engine within the broker: commands go in, answers and deliveries come out, without a socket.
 
-Messages that the broker handles for a user take the way of every client: they are checked, stored, synced and charged
-as those of the user.
+Messages that the broker handles for a user are treated like those of a client: they are checked, stored, synced and
+charged to the user.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class InProcessClient:
     # ---- commands
 
     async def do(self, command: Command) -> None:
-        """Carry out a command. Return when it holds: it is durable, if it stores anything. The command has a receipt,
-        which is filled in."""
+        """Carry out a command. Return when it is complete, and durable if it stores anything. The receipt of the
+        command is set here."""
         _raise_of(await self.do_all([command]))
 
     async def enter(self, command: Connect) -> None:
@@ -130,8 +130,8 @@ class InProcessClient:
                 self._waiting.pop(command.receipt, None)  # type: ignore[attr-defined]
 
     async def browse(self, destination: Destination) -> AsyncGenerator[list[Message], None]:
-        """Yield the messages of a queue, BATCH_MAX at a time. They are not marked, and consumers get them all the same.
-        A caller that does not read to the end must close it."""
+        """Yield the messages of a queue, BATCH_MAX at a time. Consumers still get these messages. A caller that does
+        not read to the end must close the generator."""
         self._begin_batch()
         self._has_browsed = False
         browser = Subscribe(BROWSED, destination, AckMode.RANGE, prefetch=BATCH_MAX, is_browser=True)

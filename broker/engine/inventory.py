@@ -1,8 +1,8 @@
 """Lists for operators: destinations, subscriptions, connections, consumers, producers and transactions, a page at a
 time, in the order of their names.
 
-A page takes one pass over all names, in steps; an item that begins or ends meanwhile may be in it or not. A page wakes
-nothing: a queue that no client has named since the start is listed as the store has it.
+A page needs one pass over all names, in steps; an item that begins or ends in the meantime may be included or not.
+Listing loads no queue: a queue that no client has named since the start is listed with the figures of the store.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Inventory:
         return next((each for each in self.clients if each.connection.id == connection_id), None)
 
     def consumers(self, query: Query, of: Destination | None = None, only_slow: bool = False) -> Work[Found]:
-        """List consumers. ``of``: of that destination only. ``only_slow``: those that get nothing although some
+        """List consumers. ``of``: of that destination only. ``only_slow``: those that get no messages although some
         wait."""
         target = None if of is None else self.destinations.by_name.get(of)
         subscribers = set(target.subscribers) if isinstance(target, Topic) else set()

@@ -1,4 +1,5 @@
-"""Hold back connections that hold too much of the broker's memory until they give some back; list the largest holders.
+"""Stop deliveries to connections that hold too much of the broker's memory until they release some; list the largest
+holders.
 
 See broker.core.memory for the rule. A connection that is held back is checked every few milliseconds, and reported
 after a second: in the log once, in ``status`` as long as it lasts.
@@ -23,7 +24,7 @@ from tandemmq.broker.engine.advisories import name_of
 
 log = logging.getLogger(__name__)
 
-# Interval of the checks whether there is room for connections that are held back.
+# Interval of the checks whether a connection that is held back may receive messages again.
 LOOK_SECONDS = 0.05
 # Maximum number of connections, and of holders, that are named.
 NAMED_MAX = 20

@@ -22,9 +22,9 @@ def removal(
     *,
     kind: AckType | None = None,
 ) -> RemoveMessage:
-    """Return the operation that removes ``entry``, which is stored, from ``queue``. ``kind``: the reason, if no
-    consumer acknowledged it. The record contains it, as ActiveMQ's do: POISON, EXPIRED; nothing for UNMATCHED, which a
-    selector passed over; STANDARD without a consumer for all else."""
+    """Return the operation that removes the stored ``entry`` from ``queue``. ``kind``: the reason, if no consumer
+    acknowledged it. The record has the same type of acknowledgement as in ActiveMQ: POISON or EXPIRED; none for
+    UNMATCHED (no selector matched); STANDARD without a consumer for any other reason."""
     message_id = entry.message.message_id
     ack = None
     if kind is not None:
@@ -39,8 +39,8 @@ def removal(
 def unmatched_acks(
     message: Message, topic: Topic, owners: tuple[int, ...], transaction: TransactionId | None = None
 ) -> tuple[bytes, ...]:
-    """Return a Remove for each durable subscription that must not get the message: a replay of the journal gives it to
-    all. The acknowledgements are empty, as ActiveMQ writes them for what a selector passes over."""
+    """Return a Remove for each durable subscription that must not get the message: a replay of the journal would
+    deliver it to all. The acknowledgements are empty, as ActiveMQ writes them if a selector does not match."""
     if len(owners) == len(topic.owners):
         return ()
     return tuple(
@@ -49,7 +49,7 @@ def unmatched_acks(
 
 
 def encode_payload(message: Message, transaction: TransactionId | None = None) -> bytes:
-    """Return the record that stores ``message``. ClientError if OpenWire has no room for something in it."""
+    """Return the record that stores ``message``. ClientError if a part of it does not fit into the format."""
     try:
         return encode_stored(message, transaction)
     except Unencodable as error:

@@ -27,13 +27,14 @@ from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.frames import is_long_text, written
 from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 
-# While a long text is written for Java: it, what Java has of it, and the frame of that; 3 or, of characters that take 6
-# bytes there and 4 here, 4 times its length.
+# Memory for converting a long text for Java, as a multiple of its length: the text, its Java encoding, and the frame of
+# that. It is 3, or 4 if all characters take 6 bytes in Java's encoding and 4 in ours.
 WRITTEN_SIZES: Final = 3.5
 
 
 class _Preparation:
-    """A message that is prepared on a thread for ``client``. ``failed``: with what; raised on the loop."""
+    """A message that is prepared on a thread for ``client``. ``failed``: the error of the thread, to be raised on the
+    loop."""
 
     __slots__ = ("_client", "_prepare", "_size", "failed")
 
@@ -135,15 +136,15 @@ class Producing:
         return self.send(client, command)
 
     def _check_stored_bytes(self, stored: StoredBytes, client: Client, command: Send) -> None:
-        """Set the user that the message is charged to. ClientError if it is to be stored, and that user has no room
-        left. The end of a retained message always has room."""
+        """Set the user that the message is charged to. ClientError if it is to be stored, and exceeds the limit of that
+        user. The removal of a retained message is always allowed."""
         user = stored.note_sender(client, command)
         message = command.message
         if user is None or (message.destination == names.MQTT_RETAINED and not message.body):
             return
         try:
             size = message.size * names.count(message.destination)
-            limits = 2 if client.is_stand_in else 1  # wills: they are sent also when their clients have no room
+            limits = 2 if client.is_stand_in else 1  # wills: they are sent also when their clients reached the limit
             if not stored.has_room(user, size, limits) and self._sender.may_be_stored(client, message):
                 stored.check(user, size, limits)
         except ClientError as error:
@@ -155,13 +156,13 @@ class Producing:
             self._wait(client, command, reason)
 
     def _wait(self, client: Client, command: Send, reason: MustWait) -> None:
-        """Wait, or fail: then the transaction of the message can only be rolled back."""
+        """Let the command wait, or fail it: then the transaction of the message can only be rolled back."""
         if not self.flow.hold(client, command, reason):
             self._sender.refused += reason.count
             raise self._transactions.doomed(client, command.transaction, reason.error())
 
     def decide(self, client: Client, command: Commit | Prepare) -> Work[None]:
-        """Carry out COMMIT or PREPARE, which may have to wait for room for what it stores."""
+        """Carry out COMMIT or PREPARE, which may have to wait until there is space for its messages."""
         transaction = yield from self._transactions.make_ready(client, command)
         try:
             yield from self._decide(client, command)
@@ -190,8 +191,8 @@ class Producing:
         self._transactions.abort(client, command)
 
     def _carry_out_held(self, client: Client, command: Waits) -> Work[MustWait | None]:
-        """Carry out a command that waited, in steps; None: it is done. The end of a transaction is made ready first,
-        and is dropped if it does not wait any more then."""
+        """Carry out a command that waited, in steps; return None if it is done. The end of a transaction is prepared
+        first, and is dropped if it does not wait any more after that."""
         transactions = self._transactions
         if isinstance(command, Send):
             if command.transaction is not None:

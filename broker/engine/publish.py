@@ -1,4 +1,5 @@
-"""SEND: a message of a client is handed to the store, or shown at once; or it waits, if there is no room.
+"""SEND: a message of a client is handed to the store, or becomes visible at once; or it waits, because a limit is
+reached.
 
 Most messages go to one queue or topic: that takes one look-up in a dictionary of the client.
 """
@@ -46,7 +47,8 @@ PAUSED: Final = "pause"
 
 
 class Sender(Part):
-    """Has messages of clients stored, and shows at once those that are not. On the loop; raises ClientError."""
+    """Hands messages of clients to the store, and makes those visible at once that are not stored. On the loop; raises
+    ClientError."""
 
     def __init__(self, shared: Shared, router: Router, arrivals: Arrivals) -> None:
         super().__init__(shared)
@@ -63,8 +65,8 @@ class Sender(Part):
         """Send outside of a transaction. The receipt is sent when the message is durable, or visible if it is not
         stored.
 
-        None: it was accepted. If a work is returned, the caller must do its steps before the client's next command; it
-        has the same result. If there is no room, or ClientError is raised, nothing was done."""
+        None: the message was accepted. If a Work is returned, the caller must do its steps before the client's next
+        command; it has the same result. MustWait, or a ClientError: nothing was done."""
         message = command.message
         receipt = command.receipt
         target = client.targets.get(message.destination)
@@ -135,7 +137,7 @@ class Sender(Part):
     def commit(
         self, operations: Sequence[AddMessage | RemoveMessage], commitment: Commitment, pace: Pace
     ) -> Work[None]:
-        """Have ``operations`` done together; ``commitment`` is called then."""
+        """Hand ``operations`` to the store as one atomic operation; ``commitment`` is called when it is durable."""
         if operations:
             self._append(Atomic(operations, None, commitment))
         else:
@@ -164,8 +166,8 @@ class Sender(Part):
     # ---- later
 
     def scheduled(self, client: Client, message: Message) -> Message:
-        """Return the message to store in place of one that is to wait, and any other message itself. A scheduled
-        message does not wait again when it is sent."""
+        """Return the message to store for a scheduled message; any other message is returned itself. A scheduled
+        message is not scheduled again when it is sent at its due time."""
         if message.destination == PENDING:
             raise refusal(
                 f"{PENDING} is the broker's own",
@@ -250,8 +252,8 @@ class Sender(Part):
     def make(
         self, client: Client, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
     ) -> Work[Made]:
-        """Prepare messages for the store and memory, in steps; ``settle`` ends it. ClientError if one may not go to its
-        destination, or the copies of one take more memory than the client may hold."""
+        """Prepare messages for the store and memory, in steps; ``settle`` completes it. ClientError if one may not be
+        sent to its destination, or the copies of one take more memory than the client may hold."""
         made = Made(client.holder)
         try:
             for message in messages:
@@ -401,7 +403,7 @@ class Sender(Part):
     # ---- room
 
     def lines_of(self, client: Client, message: Message) -> set[Line]:
-        """Return the limits that ``message`` has to pass, each with its destination (None: the broker's)."""
+        """Return the limits that apply to ``message``, each with its destination (None: a limit of the broker)."""
         lines: set[Line] = set()
         for target in self.router.targets(client, message):
             if target.destination in self._destinations.closed_to_producers:
@@ -422,7 +424,8 @@ class Sender(Part):
         return None
 
     def _memory_full(self, message: Message, target: Target) -> MustWait | None:
-        """Return the reason why a message that is not stored has to wait, if any. ClientError: it never has room."""
+        """Return the reason why a message that is not stored must wait, if any. ClientError: it exceeds the limit
+        alone."""
         if isinstance(target, Topic) and not target.durables:
             return None
         memory = self._memory
@@ -446,7 +449,8 @@ class Sender(Part):
         return None
 
 
-# Destinations of which a client's rights are remembered; beyond it all are forgotten, and checked again.
+# Maximum number of destinations for which a client's rights are remembered; beyond it all are forgotten and checked
+# again.
 MAY_SEND_REMEMBERED: Final = 1000
 
 
@@ -484,8 +488,9 @@ def _add(
     transaction: TransactionId | None = None,
     unmatched: tuple[bytes, ...] | None = None,
 ) -> AddMessage:
-    """Return the operation that stores a message of a client. The client may send it again after a failover, if the id
-    is its own. The id of a message that is sent later was known when it came, and its sender does not send it again."""
+    """Return the operation that stores a message of a client. If the client made the id, it may send the message again
+    after a failover. The id of a message that the broker sends later was checked when the message arrived, and its
+    sender does not send it again."""
     payload = encode_payload(message, transaction)
     if client.is_acting:  # prove: what-is-moved-is-compared "client.is_acting" -> "False"
         add = AddMessage(message, owners, payload)
@@ -498,5 +503,5 @@ def _add(
 
 
 def store_full(reason: str, destination: Destination, count: int = 1) -> MustWait:
-    """Return the reason to wait of messages that the store cannot take now."""
+    """Return the reason to wait for messages that the store cannot take now."""
     return MustWait(reason, FULL_ADVICE, STORE_LIMIT, destination, count=count)

@@ -1,4 +1,4 @@
-"""Results of a command that cannot be carried out: an error for its client, or a wait for room."""
+"""Results of a command that cannot be carried out: an error for its client, or a reason to wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.store.records.message import Destination
 
-# A limit that a message has to pass, and the destination that it belongs to: None for the broker's.
+# A limit for a message, and the destination that the limit belongs to, or None for a limit of the broker.
 Line = tuple[str, Destination | None]
 
 
@@ -21,7 +21,7 @@ def may(access: PrivateAccess, principal: Principal, operation: Operation, desti
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """Reason to wait: there is no room now for what a client sent. Nothing was done; it waits, or fails by ``error``.
+    """Reason to wait: a command of a client exceeds a limit now. Nothing was done; it waits, or fails with ``error``.
 
     ``limit`` is the setting that is reached, ``of`` the destination that it belongs to (None: the broker), ``used``
     its usage. ``destination`` is where the message was sent; its policy says whether to wait. ``count``: number of

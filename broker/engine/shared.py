@@ -22,10 +22,10 @@ from tandemmq.broker.engine.stored_bytes import StoredBytes
 @dataclass(frozen=True, slots=True)
 class Loop:
     """Time, and functions for work that takes time. ``clock`` returns milliseconds since 1970; ``call_later(seconds,
-    function)`` is the loop's; ``start`` does long work in slices, ``start_first`` (None: ``start``) work for which all
-    clients wait; ``in_thread(work, then)`` does what takes too long for the loop, and calls ``then`` on it afterwards,
-    ``prepare_in_thread`` what takes very long; cron entries are meant in ``zone``; ``monotonic`` returns seconds, for
-    measurements."""
+    function)`` is the loop's. ``start`` does long work in slices; ``start_first`` (None: ``start``) does work for which
+    all clients wait. ``in_thread(work, then)`` does work that takes too long for the loop, and then calls ``then`` on
+    the loop; ``prepare_in_thread`` does work that takes very long. ``zone``: time zone of cron entries. ``monotonic``
+    returns seconds, for measurements."""
 
     clock: Callable[[], int]
     call_later: CallLater = lambda seconds, function: None
@@ -39,7 +39,8 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Arguments of each part of the engine. ``stored`` counts what is handed to the store; None: it is not limited."""
+    """Arguments of each part of the engine. ``stored`` counts the bytes of each user that are handed to the store;
+    None: they are not limited."""
 
     store: Store
     settings: EngineSettings

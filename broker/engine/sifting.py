@@ -1,9 +1,9 @@
-"""Evaluate the selectors of plain topic subscriptions that were put off when a message was published.
+"""Evaluate the selectors of plain topic subscriptions that were postponed when a message was published.
 
-A message is published within one step, whatever the selectors of its subscribers cost: what does not fit is put off
-(broker.core.topics.topic). The subscriptions of each client are then evaluated in slices, as one work: so the client
-that has expensive selectors waits for them, and neither the producer nor another subscriber does. If it does not keep
-up, it loses the oldest messages, as every slow subscriber of a topic.
+A message is published within one step, whatever the selectors of its subscribers cost: selectors that would take longer
+are postponed (broker.core.topics.topic). The selectors of each client are then evaluated in slices, as one work. So the
+client with expensive selectors waits for them, and neither the producer nor another subscriber does. If this client is
+too slow, it loses the oldest messages, like every slow subscriber of a topic.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Count the bytes in the store for each user, if ``user_stored_bytes_max`` limits them. On the loop.
 
-A message counts for its ``sender`` as long as the store needs its record: from the moment when it is handed over, and
-in a transaction from the moment when the client sent it. The store counts what it has, over failovers
-(store.state.user_bytes); this module counts what is on its way there. A client's message beyond the limit is refused.
-Later work of the broker for a user counts, too, and is not refused: the broker holds the message already.
+A message counts for its ``sender`` as long as the store needs its record: from the moment when the engine gives it to
+the store, or, in a transaction, from the moment when the client sent it. The store counts the messages that it has,
+also after a failover (store.state.user_bytes); this module counts those that are on their way to it. A message that
+exceeds the limit is refused. What the broker stores later for a user also counts, but is not refused: the broker
+already has the message.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ RECORD_HEADER_BYTES: Final = 5
 
 
 class StoredBytes:
-    """Counts for each user what is handed to ``store``. ``most``: the limit of one user, in bytes."""
+    """Counts for each user the bytes that are given to ``store``. ``most``: the limit of one user, in bytes."""
 
     def __init__(self, store: Store, most: int) -> None:
         self._store = store
@@ -69,8 +70,8 @@ class StoredBytes:
         return mine + self._store.user_balance(user)
 
     def note_sender(self, client: Client, command: Send) -> str | None:
-        """Set the user that the message is charged to, and return it: the user of ``client``, if its name is proved.
-        What the broker keeps for itself counts for no user."""
+        """Set the user that the message is charged to, and return it: the user of ``client``, if it was authenticated.
+        Messages that the broker stores for itself count for no user."""
         destination = command.message.destination
         user = client.principal.owner
         if client.owns(destination) or (names.is_private(destination) and destination != names.MQTT_RETAINED):

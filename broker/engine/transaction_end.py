@@ -1,4 +1,4 @@
-"""End a transaction: one operation of the store for all that was sent and acknowledged in it, or nothing of it."""
+"""End a transaction: one atomic operation of the store for all its messages and acknowledgements, or none."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class TransactionEnd(Part):
         return removals
 
     def forget_made(self, transaction: Transaction) -> None:
-        """Drop the result of ``make_ready`` once the end was carried out, or waits; it is then made anew."""
+        """Drop the result of ``make_ready`` when the end was carried out, or must wait: then it is prepared again
+        later."""
         transaction.removals = None
         made, transaction.made = transaction.made, None
         if made is not None:
@@ -68,7 +69,7 @@ class TransactionEnd(Part):
                 self._dispatcher.dispatch(queue)
 
     def commit(self, client: Client, transaction: Transaction, receipt: Receipt | None) -> Work[None] | None:
-        """Commit at once, and all in one piece; if that fails, roll back and raise ClientError.
+        """Commit at once and atomically; if that fails, roll back and raise ClientError.
 
         If work is returned, the caller must do its steps before the client's next command: nothing of it is stored, and
         the steps make it visible."""
@@ -113,7 +114,8 @@ class TransactionEnd(Part):
         assert removals is not None, "it was made ready"
         try:
             adds, volatile = sender.settle(client, made, identity)
-            # A transaction that only acknowledges is committed also then, with the state that a session keeps of it.
+            # A full store still commits a transaction that only acknowledges, and the state that a session keeps of
+            # that.
             if self._store.is_full and any(not client.owns(add.message.destination) for add in adds):
                 reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"
                 sender.refused += len(adds)

@@ -106,8 +106,8 @@ class Transactions(Part):
         transaction.rollback_reason = transaction.rollback_reason or reason
 
     def doomed(self, client: Client, name: str | None, error: ClientError) -> ClientError:
-        """Return the error of a refused command for its client; its transaction, if any, can only be rolled back from
-        now on."""
+        """Return the error of a refused command for its client. From now on its transaction, if any, can only be rolled
+        back."""
         if name is not None:
             self.mark_rollback_only(client, name, error.message)
             error.message = f"Transaction {name!r} can only be aborted: {error.message}"
@@ -168,16 +168,16 @@ class Transactions(Part):
         return transaction
 
     def put_aside(self, client: Client, name: str) -> str:
-        """Set a local transaction aside whose end has to wait: its name is free for another one. Return its name until
-        then, which no client can use."""
+        """Rename a local transaction whose end must wait, so that its name is free for another one. Return the new
+        name, which no client can use."""
         self._put_aside += 1
         other = f"{name}\0{self._put_aside}"
         client.transactions[other] = client.transactions.pop(name)
         return other
 
     def must_wait(self, client: Client, name: str) -> MustWait | None:
-        """Return the reason why the messages of a transaction cannot be taken now: exactly, once it was made ready;
-        before, as far as it is known at once (``Router.targets``)."""
+        """Return the reason why the messages of a transaction cannot be taken now. The result is exact after
+        ``make_ready``; before, expensive selectors are not evaluated (``Router.targets``)."""
         if not (self._store.is_full or self._destinations.closed_to_producers):
             return None
         messages = self._to_be_stored(client, name)
@@ -226,8 +226,8 @@ class Transactions(Part):
         return 0 if found is None else found.held
 
     def _needs_room(self, client: Client, message: Message) -> bool:
-        """Return whether the message waits while the store is full. The state that a session keeps of its deliveries is
-        like an acknowledgement: without it no message leaves."""
+        """Return whether the message waits while the store is full. The state that a session stores for its deliveries
+        does not wait, like an acknowledgement: without it no message could be consumed."""
         return not client.owns(message.destination) and self._sender.is_stored(client, message)
 
     def _to_be_stored(self, client: Client, name: str) -> list[Message]:
@@ -239,8 +239,8 @@ class Transactions(Part):
         return [] if transaction.rollback_reason is not None else transaction.messages
 
     def left(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
-        """Roll back what was not prepared when the connection is over. ``left`` gets the queues to which messages went
-        back, and that are to be dispatched afterwards."""
+        """Roll back what is not prepared, after the end of a connection. The queues to which messages return are added
+        to ``left``; the caller must dispatch them."""
         client.holder.add(Kind.TRANSACTIONS, -sum(map(_bytes_of, client.transactions.values())))
         transactions = [*client.transactions.values(), *self.branches.left(client)]
         client.transactions = {}

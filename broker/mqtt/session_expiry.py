@@ -4,15 +4,15 @@ A will is published when its delay is over or its session ends, whichever comes 
 that session before. A session ends when its time is over, or its client begins a new one; its durable subscriptions
 and its queue end with it. A session that is not stored ends with its connection.
 
-Both times are in the session's record, and so a new master knows them, too: it reads the queues of all sessions while
-it serves. A client that was connected to the former master has at least ``GRACE_SECONDS`` to come back. The time when
-a client was cut off is written if it has not come back within that time, so that the next master does not count from
-zero; a client that leaves and returns costs no record. The will and a record without it are one transaction: either of
-the two masters publishes it, and only once, unless the broker dies in between. State that is not stored ends with the
-broker: the living broker publishes the wills of such sessions.
+Both times are in the session's record, so a new master has them, too: it reads the queues of all sessions while it
+serves. A client that was connected to the former master has at least ``GRACE_SECONDS`` to come back. The time at which
+a connection was lost is written only if the client does not come back within that time. So the next master does not
+start the interval again, and a client that leaves and returns costs no record. The will and a record without it are one
+transaction: either of the two masters publishes it, and only once, unless the broker dies in between. State that is not
+stored ends with the broker: the living broker publishes the wills of such sessions.
 
-The memory for this counts in the broker's (broker.core.memory). The broker does all this as the client itself would do
-it, and gives its place up when the client comes. ``wills`` publishes the wills.
+The memory for this counts in the broker's budget (broker.core.memory). The broker acts under the client id, as the
+client would, and stops when the client connects. ``wills`` publishes the wills.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ GRACE_SECONDS: Final = 10.0
 AGAIN_SECONDS: Final = 10.0
 #: Delay while the user of a will is not known yet.
 SOON_SECONDS: Final = 0.2
-#: Number of jobs that are under way at the same time.
+#: Maximum number of jobs at the same time.
 WORKERS: Final = 16
 #: Memory of a client that is away, with its timers and without its will.
 AWAY_BYTES: Final = 1_500
@@ -71,7 +71,7 @@ AWAY_BYTES: Final = 1_500
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Away:
-    """A session whose client is away, and its record as it should be: with the will that is still to be published.
+    """A session whose client is away, and the wanted state of its record, with the will that is not published yet.
     ``will_bytes``: memory of the will until it is published or dropped; ``is_publishing``: it is being published.
     ``state``: the queue with the record, if that must be kept up to date. ``is_noted``: the record says that the client
     is away; ``is_over``: its time is over."""
@@ -224,7 +224,8 @@ class SessionExpiry:
         self._wait()
 
     def _forget_times(self) -> None:
-        """Remove the timers of clients that came back: they may do so again and again, years before their time."""
+        """Remove the timers of clients that came back. A client can leave and return many times before its first timer
+        ends."""
         self._due = [each for each in self._due if each[2].is_publishing or self._is_awaited(each[2])]
         heapify(self._due)
         self._due_max = 2 * len(self._due) + ITEMS
@@ -240,7 +241,7 @@ class SessionExpiry:
             self._timer = self._loop.call_at(self._due[0][0], self._look)
 
     def _look(self) -> None:
-        # Only entries that are due now: what follows from them has a turn of its own.
+        # Only the entries that are due now. Entries that they add are handled in a later turn.
         now = self._loop.time()
         due = []
         while self._due and self._due[0][0] <= now:
@@ -265,7 +266,7 @@ class SessionExpiry:
             self._jobs.put_nowait(lambda: self._note(away))
 
     def _may_note(self, away: _Away) -> bool:
-        """Return whether its record is to be written, and no other write is on its way."""
+        """Return whether the record must be written and no other write is in progress."""
         return self._is_awaited(away) and not (away.is_noted or away.is_publishing or away.is_over)
 
     def _end_soon(self, away: _Away) -> None:

@@ -71,10 +71,10 @@ def make_connector(
     mqtt: tuple[MqttSettings, Hooks] | None = None,
     websocket: WebSocketSettings | None = None,
 ) -> Connector:
-    """Make the connector of these settings. ``clock`` gives milliseconds since 1970, ``sequences`` the numbers that
-    this broker gives to messages, ``told`` the addresses of all brokers; None: as ``broker`` says. ``hostname``: as
-    ``hostname_of``. ``mqtt``: the limits of MQTT's clients, and what their sessions have in common; None: MQTT is not
-    served. ``websocket``: None: the defaults."""
+    """Make the connector of these settings. ``clock`` returns milliseconds since 1970, ``sequences`` the numbers that
+    this broker gives to messages. ``told``: the advertised addresses of all brokers; None: those in ``broker``.
+    ``hostname``: as ``hostname_of``. ``mqtt``: the limits of MQTT clients, and the part that their sessions share;
+    None: MQTT is not served. ``websocket`` None: the defaults."""
     options = settings.options
     make_session: Callable[[str], Session]
     told = told or ToldAddresses(broker.failover_uris)

@@ -1,8 +1,9 @@
-"""Frames that have begun and are not whole: the connections of a server hold no more of them together than what is left
-of the memory (broker.core.memory).
+"""Limit of unfinished frames: those of all connections of a server together have at most the free part of the memory
+budget (broker.core.memory).
 
-Beyond that only the connection that began first is read, for a while; the others wait until its frame is whole or it is
-disconnected. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
+At the limit, only the connection whose frame began first is read, for a limited time. The others wait until its frame
+is complete or it is disconnected. So the frames never take more than the limit and one frame of full length, and each
+frame gets its turn.
 
 A connection that has less than LONG_BYTES_MIN of a frame is still read, until all frames together exceed what is left
 by 1 / LITTLE_PART of the memory. Most frames are short: a peer that stops within a long frame must not delay them.
@@ -16,9 +17,9 @@ from typing import Protocol
 
 from tandemmq.broker.core.memory import Holder, Kind, Memory
 
-#: Less of a frame is not counted.
+#: A smaller part of a frame is not counted.
 COUNTED_BYTES_MIN = 4 * 1024
-#: Less is a little: a socket gives as much at once.
+#: A smaller part of a frame is short: one read of a socket can return as much.
 LONG_BYTES_MIN = 64 * 1024
 LITTLE_PART = 8
 #: Longest time for which other connections wait for one frame.
@@ -35,7 +36,8 @@ class Reader(Protocol):
         """Read no more, or read on. Called again with the same, it changes nothing."""
 
     def end_input(self) -> None:
-        """Hang up: other connections waited long enough for this one. That calls ``UnfinishedInput.forget``."""
+        """Close the connection, because other connections waited long enough for it. This calls
+        ``UnfinishedInput.forget``."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

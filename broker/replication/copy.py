@@ -37,12 +37,12 @@ from tandemmq.store.recovery.header_reader import HeaderReader
 from tandemmq.store.threads import Threads
 
 QUARANTINE = "quarantine"
-# A file before the common point has another name until it is complete: a part of it is never taken for the whole.
+# Suffix of a file before the common point until it is complete, so that an incomplete file is never used.
 PART_SUFFIX = ".part"
-# Number of bytes read at once of what is cut off.
+# Number of bytes that are read at once when cut-off bytes are copied.
 CHUNK_BYTES = 1 << 20
-# A file that comes in pieces is synced in parts of this size while later pieces are written: a sync of the whole file
-# would delay other syncs on this disk.
+# A file that arrives in pieces is synced in parts of this size while later pieces are written, because one sync of the
+# whole file would delay other syncs on this disk.
 UNSYNCED_BYTES_MAX = 4 << 20
 # Owner of the next, prepared file. Masters prepare files under the names of brokers.
 PREPARER = "replica"
@@ -50,7 +50,7 @@ BULK_PREPARER = "replica-bulk"
 
 
 class Forked(Exception):
-    """The master's journal differs from ours before the point that we know as final: a node broke the rules."""
+    """The master's journal differs from ours before a point that is final: a node violated the rules."""
 
 
 class Gap(Exception):
@@ -112,8 +112,8 @@ class JournalCopy:
         self.lacking.clear()
         self._files.sync_directory()  # prove: own-names-are-synced-before-they-count
         self._headers = reader = HeaderReader(self._files)
-        # Files whose end no header names are synced, then read from the disk: after a sync that failed the kernel shows
-        # more than is there, and a later sync succeeds.
+        # Files whose end is in no header are synced, and then read from the disk: after a failed sync the kernel shows
+        # more than is on the disk, and a later sync succeeds.
         # prove: own-tail-is-synced-before-it-is-claimed "refresh_from_disk" -> "refresh"
         reader.refresh_from_disk()
         history = reader.epoch_history
@@ -139,7 +139,7 @@ class JournalCopy:
         return self.standing
 
     def _damage_behind(self, file: int) -> JournalCorrupt | None:
-        """Return the damage of a later file whose first batch is bad but which has good batches: that is no torn
+        """Return the damage of a later file whose first batch is bad but which has good batches, so it is not a torn
         write."""
         for later in (each for each in self._files.list() if each > file):
             damages: list[JournalCorrupt] = []
@@ -208,7 +208,7 @@ class JournalCopy:
         return headers[max(headers)].set if headers else None
 
     def _set_aside(self, files: Sequence[int], common: tuple[int, int]) -> None:
-        """Copy what is cut off, for the operator: it was never confirmed to a client."""
+        """Copy the bytes that are cut off, for the operator. They were never confirmed to a client."""
         disk = self._files.disk
         directory = os.path.join(self._files.directory, QUARANTINE)
         disk.makedirs(directory, exist_ok=True)
@@ -246,8 +246,8 @@ class JournalCopy:
     # ---- bytes
 
     def write(self, file: int, offset: int, data: Bytes, end: int, length: int) -> None:
-        """Write what the master wrote there; durable by ``sync``. ``end``: where its batch ends, 0 within a batch;
-        ``length``: length of the master's file. Raises Gap for bytes that do not follow those before."""
+        """Write the master's bytes at the same place; durable after ``sync``. ``end``: where its batch ends, 0 within a
+        batch; ``length``: length of the master's file. Raises Gap for bytes that do not follow those before."""
         is_next = offset <= self._filled[1] if file == self._filled[0] else offset == 0
         if not is_next and not (file == self._began[0] and offset <= self._began[1]):
             raise Gap(f"db-{file}.log from {offset} on")  # prove: no-gap-is-written
@@ -315,8 +315,8 @@ class JournalCopy:
             raise _replaced(self._path)
 
     def sealed(self, file: int, end: int | None) -> None:
-        """Seal ``file``, which was written up to ``end``; None: the master gave it up meanwhile, and its bytes here are
-        removed. Raises Gap if its last bytes did not come."""
+        """Seal ``file``, which was written up to ``end``; None: the master gave it up, and its bytes here are removed.
+        Raises Gap if its last bytes are missing."""
         if end is None:
             self._remove_skipped(file)
         elif file == self._file:
@@ -386,7 +386,7 @@ class JournalCopy:
         return own.fd
 
     def _prepare_next(self, length: int) -> None:
-        """Prepare the next file ahead of need: writing a whole file of zeros takes time."""
+        """Prepare the next file in advance, because writing a whole file of zeros takes time."""
         if self._prepared is None and length:
             self._length = length
             self._prepared = self._background.submit(self._files.prepare, PREPARER, length)

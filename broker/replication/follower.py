@@ -1,6 +1,6 @@
-"""Follow a master: find it, accept its BEGIN, write what it sends at the same place, and report what this node has.
+"""Follow a master: find it, accept its BEGIN, write its bytes at the same place, and report the position of this node.
 
-All runs on the replica's thread (docs/formats/replication.md, rules 6 and 7).
+Everything runs on the replica's thread (docs/formats/replication.md, rules 6 and 7).
 """
 
 # proofs: replication-rules
@@ -42,7 +42,7 @@ class Master:
 
 
 class Follower:
-    """Follower part of a node. ``final``: the place up to which all is final and on the own disk. ``free_bytes``
+    """Follower part of a node. ``final``: the place up to which everything is final and on the own disk. ``free_bytes``
     returns the free bytes to report to the master."""
 
     def __init__(self, state: NodeState, links: Links, free_bytes: Callable[[], int]) -> None:
@@ -96,7 +96,8 @@ class Follower:
         if message.epoch < promise.epoch:
             link.close("a later epoch is promised")
             return
-        # A FOLLOW may be long under way: a BEGIN for an old one would cut off what came since and was acknowledged.
+        # A FOLLOW may arrive late: a BEGIN for an old FOLLOW would cut off bytes that arrived and were acknowledged
+        # since.
         if message.follow < self._said_since or self._here() != self._said_here:  # prove: begin-answers-what-is-here
             return
         refusal = self._refusal(message)
@@ -146,8 +147,8 @@ class Follower:
         return None
 
     def leave(self, reason: str, *, ends_link: bool = True) -> None:
-        """Stop following the master. Close its link when the same epoch may be followed again: messages under way on
-        the link would be taken for those of the next BEGIN."""
+        """Stop following the master. Close its link if the same epoch may be followed again: otherwise messages that
+        are still on the link would be taken for those of the next BEGIN."""
         master = self._let_go()
         if master is None:
             return
@@ -194,7 +195,7 @@ class Follower:
             if copy.lacking:  # its files count for nothing yet
                 link.send(Have(message.epoch, *NOWHERE, "memory", self._free_bytes()))
             elif was_lacking:
-                self._have("disk")  # these may be all files for a long time: no other message need come
+                self._have("disk")  # these may be all files for a long time, and no other message may follow
 
     def final_told(self, link: Link, message: FinalUpTo) -> None:
         if self._is_of_master(link, message.epoch):
@@ -203,8 +204,8 @@ class Follower:
     def _see_final(self, place: Place) -> None:
         """Advance ``final``. It never moves back, and never beyond what is on this disk.
 
-        A node that is far behind first receives all of the journal: the work of its standby would delay that, and a
-        copy on one more disk is worth more than an index."""
+        A node that is far behind first receives the whole journal. The work of its standby would delay that, and one
+        more copy on a disk is more important than an index."""
         self._told_final = place
         copy, master = self._copy, self.master
         known = min(place, copy.synced)  # prove: final-is-on-this-disk "min(place, copy.synced)" -> "place"
@@ -214,8 +215,8 @@ class Follower:
     # ---- report
 
     def tell_what_is_here(self) -> None:
-        """Report what this burst brought. Report nothing if no batch ended, so a file that comes in pieces is synced
-        once."""
+        """Report the bytes received in this burst. Report nothing if no batch ended, so that a file that arrives in
+        pieces is synced once."""
         master, copy = self.master, self._copy
         if master is None:
             return

@@ -47,7 +47,7 @@ class Leader:
         self._counted_loss_of = 0  # an epoch
         self._heir: str | None = None
         self._weighed_at = 0.0
-        # Voters that ask to follow but promised a later epoch: since when.
+        # Voters that want to follow but promised a later epoch, and the time of their first request.
         self._promised_elsewhere: dict[str, float] = {}
 
     # ---- the lock thread
@@ -89,7 +89,7 @@ class Leader:
     # ---- operator requests; any thread
 
     def propose(self, *, add: str | None = None, remove: str | None = None) -> Voters:
-        """Propose the voters for the header of the next journal file, and return them. The caller makes the file begin.
+        """Propose the voters for the header of the next journal file, and return them. The caller begins that file.
         Raises ChangeRefused.
 
         ``add`` and ``remove`` are store ids, or the names of nodes that are unique among those known.
@@ -104,8 +104,8 @@ class Leader:
         return changed
 
     def choose_successor(self, node: str) -> None:
-        """Choose the node, by name or store id, that stands first when this node releases the mastership. Raises
-        ChangeRefused; then nothing has changed."""
+        """Choose the node, by name or store id, that becomes a candidate first when this node releases the mastership.
+        Raises ChangeRefused; then nothing has changed."""
         self._heir = next_leader(self._led_term(), node, self._known)
 
     def give_up_change(self) -> None:
@@ -156,8 +156,8 @@ class Leader:
             link.send(NotLeading(state.promise.epoch))
             return
         if term.marks.first is None:  # prove: followers-come-after-the-header
-            # Reading the present content may take long: the voters that granted the epoch wait as long as this node is
-            # alive.
+            # The term may not have its header yet, because reading the present content takes long. ALIVE makes the
+            # voters that granted the epoch wait.
             link.send(term.alive(state.settings.timeout_milliseconds))
             return
         if message.epoch > term.epoch:
@@ -250,8 +250,8 @@ class Leader:
         state.timer.rest_after_leading(0.0 if is_alone else 2 * self._timeout)
 
     def _successor(self, term: Term) -> str | None:
-        """Return the voter to stand at once: one voter that has most among those that follow, so no two stand at the
-        same time. None: no voter follows."""
+        """Return the voter that should become a candidate at once: of those that follow, one that has the most. Only
+        one is chosen, so two voters do not compete. None: no voter follows."""
         weights = {each.store: each.weight for each in self._links.entries()}
         places = term.marks.received()
         there = [store for store in term.streams if store in term.marks.voters and store in self._links.ours]

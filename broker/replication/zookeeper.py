@@ -5,7 +5,8 @@
     /default/orders/nodes/<store id>   JSON of an Entry and a nonce; goes with the session of the node that made it
 
 One thread watches: it lists all entries, writes our own if it is missing or old, and waits for the next watch. Each
-turn is complete in itself, so it finds whatever a lost session or a server restored to an older state hid.
+turn reads everything. So it also finds changes of which no watch informed it, because a session was lost or a server
+was restored to an older state.
 
 A node of our store id that we did not make is either from our former process, which has ended, or from a copy of our
 store directory, which runs. It is replaced once; if it comes back, its owner is alive, and that is reported as a
@@ -37,7 +38,8 @@ END_SECONDS_MAX: Final = 4.0
 RETRY_SECONDS: Final = 0.2
 #: All entries are listed at least at this interval, even without an event.
 LIST_SECONDS_MAX: Final = 10.0
-#: A session without contact for its own length is replaced by a new one; the next one after twice as long, up to this.
+#: A session without contact for its own length is replaced by a new one. For each further session the time doubles, up
+#: to this.
 PATIENCE_SECONDS_MAX: Final = 60.0
 #: A directory with more members, or with a larger entry, is not ours.
 ENTRIES_MAX: Final = 64

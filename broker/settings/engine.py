@@ -50,5 +50,5 @@ def engine_settings(settings: Settings) -> EngineSettings:
 
 
 def memory_limit(settings: Settings) -> int:
-    """Return the bytes that clients may have the broker hold."""
+    """Return the limit, in bytes, of the memory that the broker holds for clients."""
     return settings.broker.memory_limit or memory_bytes() * MEMORY_PERCENT // 100

@@ -43,7 +43,7 @@ def why(
     """Show why each journal file in DIRECTORY, or one FILE (db-87.log, db-87 or 87), is kept.
 
     Shows what keeps it, since when, and the cheapest way to free it; then whether the journal is within its bound, and
-    all other files. Reads only. Beside a running broker the latest writes may be missing; --admin URL asks the broker.
+    all other files. Reads only. If a broker is running, its latest writes may be missing; use --admin URL instead.
     """
     if file is None and directory is not None and (admin is not None or _is_file_name(directory)):
         directory, file = None, directory

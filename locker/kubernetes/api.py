@@ -27,7 +27,8 @@ BODY_BYTES_MAX: Final = 1 << 20
 API_VERSION: Final = "coordination.k8s.io/v1"
 HOLDER_ANNOTATION: Final = "tandemmq/holder"
 
-#: Answers that time does not mend: a missing or wrong token, missing rights, an object that the server does not accept.
+#: Errors that a retry does not solve: a missing or wrong token, missing rights, an object that the server does not
+#: accept.
 _REFUSALS: Final = frozenset({400, 401, 403, 405, 415, 422})
 # The other side closed an idle connection: it did not read the request, or it did, and the version shows that when the
 # request is sent again.
@@ -182,8 +183,8 @@ class LeaseApi:
     def _exchange_once(
         self, connection: http.client.HTTPSConnection, verb: str, path: str, lease: Lease | None, deadline: float
     ) -> tuple[int, bytes]:
-        # Tokens are replaced every hour or so, by rewriting the file. It may be empty meanwhile; the server would
-        # refuse an empty token for good, and the former token stays valid.
+        # Tokens are replaced every hour or so, by rewriting the file. Meanwhile it may be empty. Use the former token
+        # then, which stays valid: an empty one would count as a refusal.
         with open(self._token_file, encoding="ascii") as file:
             self._token = file.read().strip() or self._token
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}

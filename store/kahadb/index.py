@@ -1,8 +1,8 @@
 """ActiveMQ's index db.data, read: its knowledge of a journal at the last checkpoint (MessageDatabase; kahadb.md 4).
 
-For stores that ActiveMQ wrote the index knows things that the journal alone does not: deletions, unsubscribes and
-updates whose records were collected, and the version of OpenWire in which bodies are stored. All index versions
-from 1 (ActiveMQ 5.3) to 7 are read:
+In a store of ActiveMQ, the index has facts that the journal alone does not have: deletions, unsubscribes and updates
+whose records were removed, and the version of OpenWire of the bodies. All index versions from 1 (ActiveMQ 5.3) to 7 are
+read:
 
     2   order indexes by priority             5   subscription locations, ack map, OpenWire version
     3   pending messages in a tree            6   sizes in locations
@@ -52,8 +52,8 @@ class KahaEntry(NamedTuple):
 class KahaSubscription:
     """A durable subscription: its command as stored (``payload``, with the command's number) and decoded.
 
-    ``location`` is the place of that record in the journal, None before version 5. ``pending`` are the sequences that
-    wait for it; it may hold one number more, that of the message to come.
+    ``location`` is the place of that record in the journal, None before version 5. ``pending`` are the sequences of its
+    pending messages; it may contain one more number, that of the next message.
     """
 
     key: str
@@ -236,8 +236,8 @@ class KahaIndex:
 def read_index(directory: str, disk: Disk = os) -> KahaIndex | None:
     """Open the index in ``directory``; None if there is no db.data.
 
-    Raises KahaIndexDamaged if it does not parse; so do the iterators, which read while they yield. OSError as the
-    volume gives it.
+    Raises KahaIndexDamaged if it does not parse; so do the iterators, which read while they yield. Raises the OSError
+    of the volume.
     """
     try:
         pages = PageFile(directory, disk)

@@ -1,8 +1,8 @@
 """Write records that correct, message by message, the differences between ActiveMQ's view and ours.
 
-Messages that came back from the dead are removed; messages that ActiveMQ would not find, or could not read, are copied;
-subscriptions and prepared transactions that it would know differently are repeated. The order is corrected elsewhere
-(store.migration.reordering).
+Messages that were removed and would return are removed again. Messages that ActiveMQ would not find, or could not read,
+are copied. Subscriptions and prepared transactions that differ in ActiveMQ's view are written again. The order is
+corrected elsewhere (store.migration.reordering).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Corrections:
             self._epoch.flush()
 
     def _remove_extra(self, there: OwnerState) -> None:
-        """Remove messages, or a whole subscription, that came back from the dead."""
+        """Remove messages, or a whole subscription, that were removed and would return."""
         mine = counterpart(there, self._contents)
         if mine is None and there.subscription_name is not None:
             self._say([encode(Subscription(there.destination, there.key))])
@@ -79,8 +79,7 @@ class Corrections:
         self._settle()
 
     def _repeat_subscription(self, owner: OwnerState) -> None:
-        """Repeat a subscription that ActiveMQ would know differently, or whose record is of another OpenWire
-        version."""
+        """Write a subscription again that differs in ActiveMQ's view, or whose record has another OpenWire version."""
         command = self._contents.subscription(owner)
         there = self._rehearsal.owner(owner)
         is_known = there is not None and self._rehearsal.contents.subscription(there).info == command.info
@@ -147,7 +146,8 @@ class Corrections:
     # ---- transactions
 
     def _transactions(self) -> None:
-        """Write prepared transactions again as a whole; end those again that were ended long ago."""
+        """Write prepared transactions again completely. End transactions again that have ended but are still open in
+        ActiveMQ's view."""
         mine = self._contents.state.transactions
         for key, transaction in self._rehearsal.contents.state.transactions.items():
             if transaction.is_prepared and key not in mine:

@@ -5,7 +5,7 @@
     03  name, UTF-8                                  this durable subscription belongs to the user of that name
     04  length u16, name, UTF-8                      the bytes of this Add or Update are charged to this user
 
-The last one is before the others, and ``store.records.commands`` reads and writes it: it is a part of the command.
+Hint 04 comes before the others. ``store.records.commands`` reads and writes it, as a part of the command.
 
 Hints count only in files that begin with a header of ours (store.records.headers). A replay without them, ActiveMQ's,
 finds the same messages; only their order may differ.
@@ -25,14 +25,14 @@ _OPERATION_BYTES = 9
 
 
 class CopyHint(NamedTuple):
-    """The message took effect at ``order_key``, and its record stood at ``old_location``."""
+    """The message took effect at ``order_key``, and its record was at ``old_location``."""
 
     order_key: int
     old_location: int
 
 
 class OperationHint(NamedTuple):
-    """The operation of a prepared transaction stood at ``old_location``."""
+    """The operation of a prepared transaction was at ``old_location``."""
 
     old_location: int
 

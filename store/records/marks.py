@@ -6,8 +6,8 @@ reclaimed file always differs from a lost one (safety.md 4).
 `TANDEMMQ-SETTLED {"subscription": key, "topic": name}` ends the move of a durable subscription: all that it
 holds is after its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
 
-`TANDEMMQ-CONNECTIONS [[connection id, user], ...]` names the users of connection ids (store.records.connection_owners):
-of a new id; of all known ids, before files are removed.
+`TANDEMMQ-CONNECTIONS [[connection id, user], ...]` names the users of connection ids (store.records.connection_owners).
+It is written for each new id, and for all known ids before files are removed.
 
 `TANDEMMQ-CLOCK <milliseconds since 1970>` is the time of the master's clock when the batch was made: for people who
 read journals, because records carry no time; no decision depends on it.

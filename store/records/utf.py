@@ -81,7 +81,8 @@ def is_utf8(body: bytes) -> bool:
 
 
 def modified_of_utf8(body: bytes) -> bytes:
-    """Return a text body for Java. Bytes that are no UTF-8 become lone surrogates (PEP 383), so that they come back."""
+    """Return a text body for Java. Bytes that are not UTF-8 become lone surrogates (PEP 383), so that they can be
+    restored."""
     if body.isascii() and _NUL not in body:
         return body
     if is_quickly_written(body):  # on the loop, too, which must not pause: working threads would block it

@@ -1,7 +1,8 @@
 """The lag of a standby behind the visible journal. Pure.
 
-A master's last batch cannot be settled before a later one covers it, so a standby that is at the end is behind by that
-batch. Only a read to the end of a live file tells how much of it counts: before the first read, its length is used.
+A standby may use a batch of the master only when a later batch exists. So a standby at the end is always behind by one
+batch. Only a read to the end of a growing file shows how much of it counts: before the first read, the length of the
+file is used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Lag(NamedTuple):
 
     @property
     def has_caught_up(self) -> bool:
-        """True if all of the journal that was settled a moment ago was read."""
+        """True if the standby has read everything that the journal contained a moment ago and that counts."""
         return self.seconds <= CAUGHT_UP_SECONDS
 
     def figures(self) -> dict[str, object]:

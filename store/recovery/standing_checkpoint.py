@@ -1,7 +1,7 @@
 """A checkpoint that a follower writes a piece at a time, between two reads of the journal.
 
-A promotion does not wait for one that is under way: its unwritten part stays the frozen tail of the state, and
-the new master's first checkpoint writes it (``abandon``).
+A promotion does not wait for an unfinished checkpoint: the unwritten part stays the frozen tail of the state, and the
+new master's first checkpoint writes it (``abandon``).
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class StandingCheckpoint:
         return self._frozen is not None
 
     def begin(self, first_of_epoch: Callable[[int], bool]) -> None:
-        """Begin a checkpoint of the current state; none may be under way. Reclaims nothing: only a master may."""
+        """Begin a checkpoint of the current state; no other one may be in progress. Reclaims nothing: only a master
+        may."""
         self._frozen = frozen = self._state.freeze(first_of_epoch, 0)
         self._replay.freeze_ids()
         self._steps = self._index.checkpoint(changes(frozen), frozen.meta)
 
     def work(self, may_go_on: Callable[[], bool]) -> None:
-        """Continue while ``may_go_on``, called before each step of about a millisecond; durable when none is under way
-        any more. Raises what the index raises."""
+        """Continue the checkpoint while ``may_go_on`` returns True; it is called before each step of about a
+        millisecond. The checkpoint is durable when it is not in progress any more. Raises what the index raises."""
         started = self._clock()
         while self._frozen is not None and may_go_on():
             if next(self._steps, self) is self:
@@ -55,11 +56,12 @@ class StandingCheckpoint:
         self.seconds += self._clock() - started
 
     def finish(self) -> None:
-        """Write the checkpoint to its end, if one is under way."""
+        """Complete the checkpoint, if one is in progress."""
         self.work(lambda: True)
 
     def abandon(self) -> Frozen | None:
-        """Stop, with the index as it was; return what the next checkpoint must write first, if one was under way."""
+        """Stop the checkpoint that is in progress, if any; the index stays unchanged. Return what the next checkpoint
+        must write first."""
         frozen, self._frozen = self._frozen, None
         self._steps = iter(())  # an abandoned checkpoint leaves the index as it was
         return frozen

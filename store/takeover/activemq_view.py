@@ -1,9 +1,9 @@
-"""The messages that ActiveMQ would deliver from a directory of its own: its index, and the journal after it.
+"""The messages that ActiveMQ would deliver from its directory, according to its index and the journal after it.
 
-ActiveMQ itself starts so (kahadb.md 4.8): db.data has the state up to its last update, and the journal is applied from
-there on. Facts of db.data about later records are ignored; operations of transactions that were open at that point are
-collected from the start of the first one. The result is a state in a temporary index, in which messages have keys of
-their own: only the order of these keys is meaningful.
+ActiveMQ starts in the same way (kahadb.md 4.8): db.data has the state up to its last update, and the journal is applied
+from there on. Facts of db.data about later records are ignored; operations of transactions that were open at that point
+are collected from the start of the first one. The result is a state in a temporary index, in which messages have keys
+of their own: only the order of these keys is meaningful.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ranks:
     def __init__(self) -> None:
         self._told: dict[tuple[Destination, str], int] = {}
         self._ordered: set[Destination] = set()
-        # The places where messages took effect that a half-written take-over has moved since
+        # The original places of messages that an incomplete take-over has moved
         self._origins: dict[tuple[Destination, str], int] = {}
         self._pending: dict[str, list[tuple[Destination, str] | None]] = {}
 
@@ -70,8 +70,7 @@ class Ranks:
                     self._origins.setdefault(known, location << 32 | number)
 
     def origin(self, destination: Destination, message_id: str, key: int) -> int:
-        """Return the order key that the message had before a half-written take-over moved it; ``key`` for all
-        others."""
+        """Return the order key that the message had before an incomplete take-over moved it; ``key`` for all others."""
         return self._origins.get((destination, message_id), key)
 
     def tell(self, destination: Destination, message_id: str, rank: int) -> None:
@@ -153,7 +152,7 @@ class ActiveMQView:
         queue = () if destination.is_topic else (state.queue(destination),)
         classes = ((HIGH, kaha.high()), (DEFAULT, kaha.default()), (LOW, kaha.low()))
         key = 0
-        # In the order in which they came: an Update may yet move a message into another class.
+        # In order of arrival, because a later Update can move a message to another class.
         for entry, rank in merge(*(zip(entries, repeat(rank)) for rank, entries in classes)):
             if entry.location > last_update:
                 continue
@@ -192,7 +191,7 @@ class ActiveMQView:
     # ---- the journal after it
 
     def _follow(self, first: Location, last_update: Location, on_corrupt: OnCorrupt | None) -> None:
-        is_skipping = False  # the records of a take-over that did not come to its end
+        is_skipping = False  # the records of an incomplete take-over
         is_behind = False
         for file in self._files.list():
             if file < file_of(first):
@@ -235,7 +234,7 @@ class ActiveMQView:
                 raise
 
     def _collect(self, place: Location, payload: bytes) -> None:
-        """Keep, of a record that db.data knows, only its part in transactions that are still open."""
+        """Of a record that db.data already contains, keep only the part that belongs to open transactions."""
         kind = payload[0]
         if kind in (commands.ADD, commands.REMOVE):
             command = commands.decode(payload)

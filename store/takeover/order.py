@@ -17,9 +17,9 @@ HEADROOM = 1 << 48
 def ordered_keys(present: Sequence[int | None], taken: Set[int]) -> list[int]:
     """Return a key for each message, ascending.
 
-    ``present`` are their present keys, in the order in which they should stand; None: not there yet. As many as
-    possible stay. A new key is none of those ``taken``, by these messages or others that are there now: each message
-    may be moved by itself, in this order.
+    ``present`` are their present keys, in the wanted order; None: the message has no key yet. As many keys as possible
+    stay. A new key is none of those ``taken``, by these messages or others that are there now: each message may be
+    moved by itself, in this order.
     """
     keeps = _longest_increasing(present)
     first = next((key for key, stays in zip(present, keeps, strict=True) if stays), None)

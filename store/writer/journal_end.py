@@ -36,10 +36,10 @@ class NoProof(Exception):
 
 
 class JournalEnd:
-    """Appends to the journal. Every failure of the disk is final: the writer latches, and raises at each later call.
+    """Appends to the journal. Every failure of the disk is final: after it the writer raises at each call.
 
-    ``has_proof``: is the locker's last proof of ownership young enough? ``background`` makes the next file.
-    ``authority`` is notified by the writer of each write; while a batch waits for it, ``alive`` is called now and then,
+    ``has_proof`` returns whether the locker's last proof of ownership is recent enough. ``background`` makes the next
+    file. The writer notifies ``authority`` of each write; while a batch waits for it, ``alive`` is called at intervals,
     and an error of ``alive`` ends the wait.
     """
 
@@ -80,8 +80,8 @@ class JournalEnd:
         self._mark_due = self._first_mark = -math.inf if settings.clock_mark_interval < math.inf else math.inf
 
     def write(self, payloads: list[bytes], size: int, *, must_sync: bool = False, is_upkeep: bool = False) -> list[int]:
-        """Write a batch of ``size`` bytes; return the locations of its records. On return the fence was checked, and
-        the batch is durable as far as the sync strategy goes, and confirmed by the authority.
+        """Write a batch of ``size`` bytes; return the locations of its records. On return the fence was checked, the
+        authority has confirmed the batch, and it is as durable as the sync strategy says.
 
         Unless ``is_upkeep``, a record with the time is written before them when ``clock_mark_interval`` is over.
         """
@@ -205,7 +205,7 @@ class JournalEnd:
         self._is_next_ready = False
         if self.is_unsynced:
             self.sync()
-        # After steps that may take long: a broker that lost the lock meanwhile makes no file.
+        # The steps before may take long: a broker that lost the lock meanwhile must not make a file.
         self.check_fence()  # prove: rotation-needs-proof
         file, end = writer.position
         header = Header(
@@ -221,7 +221,7 @@ class JournalEnd:
         authority.sealed(file, end)  # prove: followers-learn-the-end
         # prove: end-marker-where-it-may-be " if authority.leaves_end_markers else None"
         writer.rotate(encode_header(header), encode_next(file + 1) if authority.leaves_end_markers else None)
-        # Separately: if it were torn and the next batch whole, that would look like damage in the middle.
+        # Synced separately: a torn header before a complete batch would look like damage in the middle.
         self.sync()  # prove: rotation-header-sync
         self._state.know_file(writer.file)
         self._state.position = Position(writer.file, writer.offset, 0, writer.checksum)

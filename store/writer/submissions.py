@@ -1,12 +1,11 @@
-"""Turns that the event loop has written without a turn of the storage thread between: it submits their payloads to the
-journal's CommitQueue and is woken when they are durable, while the storage thread waits and works inside the queue
-without the interpreter's lock. The storage thread applies their effects to the state afterwards, several at a time.
+"""Turns that the event loop submits directly to the journal's CommitQueue. The storage thread writes and syncs inside
+the queue, without the interpreter's lock, and the queue wakes the loop when the turns are durable. Later the storage
+thread applies their effects to the state, several turns at a time.
 
-Only messages that are added and removed without a look-up in the state go this way (``is_plain``, or new as far as the
-loop knows: store.writer.new_messages), alone or together in an atomic operation, which is whole within a batch; the
-rest goes through the storage thread's inbox. In either direction all stays in order: items in the inbox close the queue
-until they are done (StorageThread.put), and the thread's reports contain the number of batches of the queue that come
-before.
+Only additions and removals that need no look-up in the state use this path (``is_plain``, or known to be new:
+store.writer.new_messages), alone or in an atomic operation, which is completely in one batch. All others go through the
+inbox of the storage thread. The order is kept in both directions: an item in the inbox closes the queue until it is
+processed (StorageThread.put), and each report of the thread has the number of batches of the queue that come before it.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 
 Turn = Sequence[Operation | NewQueue]
 
-# Maximum of operations that happen together, in the queue. Placing more of them would take the loop long.
+# Maximum number of parts of an atomic operation in the queue. Placing more would take the loop too long.
 TOGETHER_MAX = 200
 
 
 class Submissions:
-    """``submit`` and ``completed`` are the loop's, ``written`` and ``report`` the storage thread's. All operations that
-    are handed over goes through ``submit`` first."""
+    """The submitted turns. The loop calls ``submit`` and ``completed``, the storage thread ``written`` and ``report``.
+    Every operation that is handed over is passed to ``submit`` first."""
 
     __slots__ = ("_awaited", "_completed", "_new_messages", "_reports", "_unapplied", "_written", "queue")
 
@@ -44,8 +43,8 @@ class Submissions:
         self._reports: deque[tuple[int, list[Operation]]] = deque()
 
     def submit(self, turn: Turn) -> bool:
-        """Submit ``turn``; return whether it is on its way. Then its messages have their places; they count when
-        ``completed`` has them."""
+        """Submit ``turn``; return whether it was submitted. Then its messages have their places; they are durable when
+        ``completed`` returns them."""
         payloads: list[bytes] = []
         is_taken = True
         for operation in turn:  # to the end: every message must be noted
@@ -94,8 +93,8 @@ class Submissions:
         return is_taken
 
     def completed(self) -> tuple[list[Operation], float]:
-        """Return what came back since the last call, in order, submitted or reported, and the start of the last fence
-        check that covers the submitted part; 0.0: nothing was submitted."""
+        """Return the operations that became durable since the last call, in order, submitted or reported; and the start
+        of the last fence check that covers the submitted ones, 0.0 if there are none."""
         batches, checked_at = self.queue.completed()
         operations: list[Operation] = []
         reports = self._reports

@@ -1,7 +1,8 @@
 """Operations on many messages: browse, move, copy, delete, purge, and retry dead letters.
 
 A moved message is added at its target and removed here in one operation of the store. Messages that other consumers
-have are not touched. Messages that were taken and not decided when a task ends go back, and do not count as delivered.
+have are not changed. If a task ends before it has processed all messages that it took, the others return to the queue,
+and do not count as delivered.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.state.state import State
 from tandemmq.store.store import Store
 
-#: Limit of a browse; its answer is what it found by then.
+#: Longest time of a browse; the answer has the messages that were found until then.
 BROWSE_SECONDS_MAX: Final = 10.0
 #: Limit of the messages named in one request.
 IDS_MAX: Final = 100
@@ -246,7 +247,7 @@ class MessageWork:
     # ---- dead letters
 
     async def would_retry(self, queue: Destination, choice: Choice, task: Task) -> None:
-        """Count what ``retry`` would do, by the destination where the letters died."""
+        """Count what ``retry`` would do, by the destination where the messages became dead letters."""
         left = choice.limit
         async for _, message in self._seen(queue, choice, 0):
             if message is None:
@@ -261,8 +262,9 @@ class MessageWork:
     async def retry(
         self, queue: Destination, choice: Choice, task: Task, *, rate: float | None, is_tried: bool, wait_seconds: float
     ) -> None:
-        """Return letters to the destinations where they died. ``is_tried``: first one, then ten; all others only when
-        those were consumed and none of them died again. ``rate``: messages a second."""
+        """Return dead letters to the destinations where they became dead letters. ``is_tried``: first one, then ten;
+        all others only when these were consumed and none of them became a dead letter again. ``rate``: messages a
+        second."""
         steps: list[int | None] = [*TRIAL, None] if is_tried else [None]
         left = choice.limit
         for step in steps:
@@ -319,7 +321,8 @@ class MessageWork:
                 task.note("the outcome of a trial is unknown: its messages are not stored, or in several stores")
                 return None
             if not waiting:
-                # Its removal and its letter are one operation: a message that is gone and did not die was consumed.
+                # The removal of a message and its dead letter are one operation. So a message that was removed without
+                # a dead letter was consumed.
                 if not any(died[id] for id in ids):
                     return None
                 continue
@@ -341,13 +344,13 @@ class MessageWork:
 
 
 def origin_of(letter: Message) -> Destination | None:
-    """Return the destination where a dead letter died; None: unknown."""
+    """Return the destination where the message became a dead letter; None: unknown."""
     origin = letter.original_destination
     return None if origin == letter.destination else origin
 
 
 def retried(letter: Message) -> Message:
-    """Return a dead letter as it was before it died."""
+    """Return the message as it was before it became a dead letter."""
     properties = letter.properties or {}
     return altered(
         letter,

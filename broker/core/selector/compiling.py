@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 SELECTOR_CHARACTERS_MAX = 64 * 1024
 CONVERTING_PREFIX = "convert_string_expressions:"
 
-# Cached selectors count for no client: 64 selectors of this length, with their compiled form, take at most 13 MB.
+# Limits of the cache, which counts for no client: 64 selectors of this length, with their compiled form, take at most
+# 13 MB.
 _REMEMBERED = 64
 _REMEMBERED_CHARACTERS_MAX = 1024
 
@@ -48,9 +49,9 @@ class Selector:
         self.is_cheap = built.effort is None and built.conditions <= _CHEAP_MAX
 
     def matches(self, message: Message) -> bool:
-        """Return whether the condition is true; "unknown" is not. Never raises, as other messages wait in the same
-        queue. A message whose properties are damaged, or too many (``Message.quick_properties``), or whose texts are
-        too long for one evaluation (effort.py), never matches."""
+        """Return whether the condition is true; "unknown" does not match. Never raises, because other messages wait in
+        the same queue. A message whose properties are damaged, or too many (``Message.quick_properties``), or whose
+        texts are too long for one evaluation (effort.py), never matches."""
         effort = self._effort
         if effort is not None:
             effort.begin()

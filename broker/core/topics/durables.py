@@ -1,10 +1,11 @@
 """Durable subscriber: the subscription of one client id under one name, to one topic, to several, or to all that match
 a pattern.
 
-The store knows it topic by topic, as KahaDB does (Topic.activate): for each topic that it has met there is a record
-with the whole subscription, and a queue of its own. A pattern that had met none when it began has such a record for the
-topic ``names.PATTERNS``, to which no message is ever sent: from it the next master knows the pattern, and collects from
-topics that begin before the client is back. ActiveMQ, which has no such record, forgets the pattern.
+The store has it topic by topic, as KahaDB does (Topic.activate): for each matching topic there is a record with the
+whole subscription, and a separate queue. If a pattern matched no topic when the subscription began, there is a record
+for the topic ``names.PATTERNS``, to which no message is ever sent. From this record the next master gets the pattern,
+and collects messages of topics that begin before the client returns. ActiveMQ has no such record, and forgets the
+pattern.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class DurableSubscriber:
         self._may_read = may_read
 
     def may_read(self, topic: Destination) -> bool:
-        """Return whether the topic is open to the consumer. Without one it collects; a later consumer may not be
-        allowed to read that."""
+        """Return whether the consumer may read the topic. Without a consumer, True: messages are collected, even if a
+        later consumer may not read them."""
         return self.consumer is None or self._may_read(topic)
 
     def check_unused(self) -> None:

@@ -39,7 +39,8 @@ _number = attrgetter("number")
 class Audience:
     """Subscriptions that take part in a topic by their patterns. ``topics``: number of topics that have this audience:
     all topics with the same subscriptions share it. So a pair of subscription and topic takes no memory: 600
-    subscriptions in 6,000 topics are one tuple. 0: it is for one message, because there is no memory to keep it."""
+    subscriptions in 6,000 topics are one tuple. 0: the audience is used for one message only, because there is no
+    memory to keep it."""
 
     __slots__ = ("expensive", "members", "number", "topics")
 
@@ -58,8 +59,8 @@ NO_AUDIENCE = Audience(())
 
 
 class _Places:
-    """The numbers of the audiences that one subscription is in, and of some that ended. ``count``: those that have not
-    ended. A number takes eight bytes: a dictionary would take ten times as much for each pair."""
+    """Numbers of the audiences that contain one subscription, and of some that ended. ``count``: number of those that
+    have not ended. A number takes eight bytes; a dictionary would take ten times as much for each pair."""
 
     __slots__ = ("count", "numbers")
 
@@ -100,8 +101,8 @@ class Watching:
 
     def audience(self, topic: Destination, former: Audience, named: Collection[Subscription]) -> Audience:
         """Return the subscriptions of patterns that match ``topic`` now, without those in ``named``, which take part by
-        their name. ``former`` is the last result: its members may read ``topic``, and are not checked again. ``topic``
-        gives ``former`` up, unless there is no memory to keep the new result."""
+        their name. ``former`` is the last result: its members may read ``topic``, and are not checked again. The topic
+        leaves ``former``, unless there is no memory to keep the new result."""
         members = dict.fromkeys(each for each in former.members if each.is_open)
         stayed = len(members)
         for watch in self.of(topic.name):
@@ -134,8 +135,8 @@ class Watching:
                 self._end(audience)
 
     def forget(self, subscription: Subscription) -> Work[None]:
-        """Remove the closed ``subscription``, which has no pattern, from all audiences, in steps; with it all other
-        closed ones in these: a client ends many subscriptions at once."""
+        """Remove the closed ``subscription``, which has no pattern any more, from all audiences, in steps. Other closed
+        subscriptions in these audiences are removed, too, because a client often ends many at once."""
         places = self._places.get(subscription)
         if places is None:
             return

@@ -1,11 +1,11 @@
 """Subscription that consumers of any connections share: each message goes to one of them (MQTT 5.0, 4.8.2). Pure.
 
-In the store it is a durable subscription like any other, of the client id ``$share``, by the name GROUP/FILTER, topic
-by topic. It exists while a consumer takes from it, and while a client id holds it, connected or not. For each holder
-the store has a record: a durable subscription of that client id, under the name that it gave, to the topic
-``names.MQTT_SHARES``, to which no message is ever sent; the record's subscribed destination is GROUP/FILTER. So the
-journal alone shows the holders. A holder's record is written before the first topic's, and removed before the last
-one's: topics without a holder are the rest of an interrupted removal.
+In the store it is an ordinary durable subscription of the client id ``$share`` with the name GROUP/FILTER, topic by
+topic. It exists while a consumer uses it, or a client id holds it, connected or not. For each holder the store has a
+record: a durable subscription of that client id, with the client's name for it, to the topic ``names.MQTT_SHARES``, to
+which no message is ever sent. The subscribed destination in this record is GROUP/FILTER. So the journal alone shows the
+holders. A holder's record is written before the first topic's, and removed before the last one's: topics without a
+holder are the rest of an interrupted removal.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def name_of(group: str, topics: Destination) -> str:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SharedSubscriber(DurableSubscriber):
-    """Group of one filter. ``users`` take from it, or are about to, each with the test of its readable topics;
-    ``served`` are those that take from it now."""
+    """Group of one filter. ``users``: consumers that use it or begin to, each with the test of its readable topics;
+    ``served``: those that receive messages now."""
 
     users: dict[Subscription, Callable[[Destination], bool]] = field(default_factory=dict, init=False)
     served: dict[Subscription, None] = field(default_factory=dict, init=False)
 
     def may_read(self, topic: Destination) -> bool:
-        """Return whether the topic is open to one of its users. Without users it collects."""
+        """Return whether one of its users may read the topic. Without users, True: messages are collected."""
         return not self.users or any(may_read(topic) for may_read in self.users.values())
 
     def begin(self, subscription: Subscription) -> list[DurableSubscription]:
-        """Serve ``subscription`` from now on, and return the parts that it takes from."""
+        """Serve ``subscription`` from now on, and return the parts from which it receives messages."""
         may_read = self.users.get(subscription)
         if may_read is None:
             return []  # it left

@@ -31,7 +31,7 @@ from tandemmq.store.records.message import Message
 
 
 class Connecting:
-    """``is_waiting``: CONNECT came, and CONNACK was not sent."""
+    """Begin and end of one session. ``is_waiting``: CONNECT was received, and CONNACK is not sent yet."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Connecting:
 
     @property
     def keep_alive_ms(self) -> int:
-        """Interval within which the client promises to send something; 0: it may be silent."""
+        """Longest silence that the client promises; 0: no limit."""
         assert self._packet is not None, "after CONNECT"
         return (self._packet.keep_alive or self._conversation.limits.default_keep_alive) * 1000
 
@@ -89,7 +89,7 @@ class Connecting:
             self._delivering.begin(0)
         self._expiry = self._within_limit(expiry)
         if 0 < conversation.packet_bytes_max < len(self._connack(is_present=True)):
-            # Before its session is searched: nothing but CONNACK may come first, and there is no room for that.
+            # Checked before the session is read: CONNACK must be the first packet, and it is too long for this client.
             raise MqttError(Reason.PACKET_TOO_LARGE, "CONNACK is longer than the Maximum Packet Size")
         try:
             passcode = None if packet.password is None else packet.password.decode()
@@ -112,7 +112,7 @@ class Connecting:
         """Return the client id that it has from now on."""
         client_id = packet.client_id
         if not client_id:
-            # As unguessable as the ids of connections: no other client is to use this one.
+            # As hard to guess as the ids of connections, so that no other client uses it.
             prefix = self._conversation.message_id_prefix.partition(":-1:")[0]
             self._is_assigned = True
             return f"auto-{prefix.replace(':', '-')}"
@@ -158,7 +158,7 @@ class Connecting:
             self._greet(is_present=False)
 
     def _begin_session(self) -> None:
-        """Store the first record of a new session. A client of ActiveMQ has none, and has its session all the same."""
+        """Store the first record of a new session. A session from ActiveMQ has no record and is resumed, too."""
         assert self._packet is not None, "after CONNECT"
         subscribing, conversation = self._subscribing, self._conversation
         adopted: list[Command] = []
@@ -204,13 +204,13 @@ class Connecting:
             self._stored.resume(self._expiry, self._will, Waiting(lambda: self._greet(is_present=True), self._refuse))
 
     def _is_over(self, former: SessionRecord) -> bool:
-        """Return whether the session's time is up, though it was not ended yet (MQTT-3.1.2-23)."""
+        """Return whether the session has expired, even if it was not ended yet (MQTT-3.1.2-23)."""
         if not former.left_at or former.expiry == NEVER:
             return False
         return self._conversation.clock() >= former.left_at + former.expiry * 1000
 
     def _start_anew(self) -> None:
-        """End the stored session, and with it all subscriptions that gather for it."""
+        """End the stored session, and all subscriptions that collect messages for it."""
         queue = self._stored.queue
         assert queue is not None, "it was found"
         self._publishing.forget()
@@ -299,8 +299,8 @@ class Connecting:
             self._conversation.hooks.give_will_back(self._conversation.principal, self._will_bytes)
 
     def tell_end(self, error: ClientError, version: Version | None) -> None:
-        """Write why the connection ends: by DISCONNECT, in 5.0, or by CONNACK where that did not come yet. ``version``
-        is that of CONNECT; None: it is not known."""
+        """Write the reason for the end of the connection: in DISCONNECT (MQTT 5.0), or in CONNACK if it was not sent
+        yet. ``version``: of CONNECT; None: unknown."""
         conversation, reason = self._conversation, reason_of(error)
         if conversation.is_connected:
             if conversation.version is Version.V5:

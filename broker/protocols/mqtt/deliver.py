@@ -1,14 +1,14 @@
 """Messages for the client: PUBLISH, and the client's packets. Pure.
 
-A message of QoS 1 is acknowledged to the broker when PUBACK comes, one of QoS 2 when PUBREC does. Of QoS 2 a stored
-session keeps a record of the packet id before PUBLISH is written, so that the message has the same one when the client
-comes back; with PUBREC the message, that record and a new one that says "released" change in one transaction, and then
-PUBREL is written. So a client that has seen PUBREL is never sent the message again, and one that has not is never sent
-it with another packet id, which it would take for another message.
+A message of QoS 1 is acknowledged to the broker when PUBACK arrives, a message of QoS 2 when PUBREC arrives. With QoS
+2, a stored session stores a record of the packet id before PUBLISH is sent, so that the message has the same id when
+the client comes back. After PUBREC, one transaction removes the message and this record and adds a record "released";
+then PUBREL is sent. So a client that received PUBREL never gets the message again, and a client that did not never gets
+it with another packet id, which would look like another message.
 
-A message of a shared subscription is sent with QoS 2 to one of its members alone, also when the connection to that one
-breaks (MQTT 5.0, 4.8.2). So in a stored session its record holds the message itself, which is taken from the
-subscription in the same transaction.
+A message of a shared subscription with QoS 2 is sent to only one member, also if the connection of that member breaks
+(MQTT 5.0, 4.8.2). So in a stored session its record contains the message itself, which is removed from the subscription
+in the same transaction.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSessio
 from tandemmq.broker.protocols.mqtt.topics import topic_if_any
 from tandemmq.store.records.message import Message
 
-# A payload from this on is written as it is, shared by all clients that get it, and not copied into a packet.
+# A payload of this length or longer is not copied into a packet: all clients that get it share it.
 SHARED_PAYLOAD_BYTES_MIN: Final = 16 * 1024
-# Destinations whose topics are remembered, of one client.
+# Maximum number of destinations of one client whose topics are remembered.
 NAMES_REMEMBERED_MAX: Final = 1_000
-# A longer payload is not stored a second time as its client's own. Like an acknowledgement that waits for no room.
+# Longest payload that is stored a second time, as a message of kind OWN. Like an acknowledgement, it does not wait for
+# free space.
 OWN_BYTES_MAX: Final = 64 * 1024
-# An advisory topic, which a wildcard at the beginning does not mean either.
+# Prefix of advisory topics: like topics with $, a filter with a wildcard at the beginning does not match them.
 ADVISORIES: Final = "ActiveMQ/Advisory/"
-# A member of an enumeration is found slowly, and these are needed for each message.
+# Constants, because looking up a member of an enumeration is slow, and each message needs one.
 _V5: Final = Version.V5
 _PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC
@@ -70,16 +71,16 @@ class Delivering:
         self._payloads = Payloads()
 
     def begin(self, aliases_max: int) -> None:
-        """Set the number of aliases that the client takes."""
+        """Set the maximum number of aliases that the client accepts."""
         self.outgoing.limit = self._conversation.outgoing_max
         self._aliases_max = aliases_max
 
     # ---- a session that is resumed
 
     def resume(self, subscriptions: dict[str, Subscription]) -> None:
-        """Go on with the session: all is found, and CONNACK is written. ``subscriptions``, by filter: those whose
-        messages may come. The packet id of a message that does not come again is released: the client may have seen the
-        message, and would take the next one of that id for it."""
+        """Resume the session after all records were read and CONNACK was written. ``subscriptions``, by filter: those
+        whose messages can arrive. The packet id of a message that will not arrive again is released: the client may
+        have received the message, and would take the next one with that id for a repetition."""
         conversation = self._conversation
         given = self.outgoing.given
         now = conversation.clock()
@@ -100,7 +101,8 @@ class Delivering:
             self._deliver_own(topic_filter, subscriptions.get(topic_filter), message)
 
     def _deliver_own(self, topic_filter: str, live: Subscription | None, message: Message) -> None:
-        """Send it again, also if its subscription is over (MQTT-3.10.4-3) or its time (MQTT-4.3.3-7)."""
+        """Send a message of kind OWN again, even if its subscription has ended (MQTT-3.10.4-3) or it has expired
+        (MQTT-4.3.3-7)."""
         filter = Filter(topic_filter, 2, False, False, 0)
         subscription = Subscription("", filter, None, None, None if live is None else live.subscription_id, False)
         payload = payload_of(message, OWN_BYTES_MAX, is_quick=False)
@@ -120,8 +122,8 @@ class Delivering:
         redeliveries: int,
         position: Position | None = None,
     ) -> Callable[[], None] | None:
-        """Deliver the message, as Session.deliver: write it at once, or later, when as many are on their way as the
-        client takes. ``position``: of a retained one."""
+        """Deliver the message, as Session.deliver does: write it at once, or later if the client already has its
+        maximum number of messages. ``position``: of a retained message."""
         acknowledges = position is not None or not subscription.is_auto
         original = message.original_destination  # of a retained one
         name = (message.destination if original is None else original).name
@@ -156,7 +158,7 @@ class Delivering:
         )
         if self.outgoing.given and (begun := self.outgoing.begun(delivery.name)) is not None:
             # prove: qos-as-it-was-begun
-            delivery.qos = begun.qos  # as it was begun, whatever the QoS of its subscription is now (MQTT-4.3.3-1)
+            delivery.qos = begun.qos  # also if its subscription has another QoS now (MQTT-4.3.3-1)
         self._begin(delivery)
         return None
 
@@ -172,7 +174,7 @@ class Delivering:
         return left > 0 and qos == 1
 
     def _begin(self, delivery: Delivery) -> None:
-        """Send it, or let it wait for room. Retained ones do not overtake each other."""
+        """Send a message, or let it wait until the client can take it. Retained messages stay in order."""
         # prove: retained-in-their-order " or delivery.position is not None"
         if (delivery.qos or delivery.position is not None) and (self._waiting or not self.outgoing.has_room):
             if self._waiting is None:
@@ -199,8 +201,8 @@ class Delivering:
     # ---- and is sent
 
     def _send(self, delivery: Delivery) -> None:
-        """Give the message a packet id, if it needs one, and write it; if the id is to be stored, after that. One that
-        is too long for the client counts as sent (MQTT-3.1.2-25)."""
+        """Give the message a packet id, if it needs one, and write it; if the id must be stored, it is written after
+        that. A message that is too long for the client counts as sent (MQTT-3.1.2-25)."""
         qos = delivery.qos
         outgoing = self.outgoing
         if qos == 2 or outgoing.given or delivery.position is not None:
@@ -213,7 +215,7 @@ class Delivering:
             self._settle_later(delivery)
 
     def _send_named(self, delivery: Delivery) -> None:
-        """Send a message that may have its packet id already, or whose packet id is to be kept."""
+        """Send a message that may already have a packet id, or whose packet id must be stored."""
         qos = delivery.qos
         name = delivery.name
         if self._conversation.packet_bytes_max and self._is_too_long(self._head(delivery, 1), delivery.payload):
@@ -261,15 +263,16 @@ class Delivering:
             self._retained.passed(delivery)
 
     def _publish_stored(self, delivery: Delivery, packet_id: int, flight: Flight) -> None:
-        """Publish a message whose packet id is kept. It may have become too long meanwhile: by another subscription
-        identifier."""
+        """Publish a message whose packet id is stored. It may have become too long in the meantime, because the
+        subscription identifier changed."""
         if not self._publish(delivery, packet_id):
             commands: list[Command] = []
             self._over(packet_id, flight, commands)
             self._conversation.later(*commands)
 
     def _take_as_own(self, delivery: Delivery, flight: Flight, kept: bytes) -> Message:
-        """Return the record of a message that is this client's from now on, and in no shared subscription any more."""
+        """Return the record of a message that belongs to this client from now on, and is removed from the shared
+        subscription."""
         conversation, message = self._conversation, delivery.message
         queue = self._stored.queue
         assert queue is not None, "only of a session that is stored"
@@ -283,8 +286,7 @@ class Delivering:
         return own
 
     def _lose(self, name: tuple[str, str]) -> int | None:
-        """Forget a message that does not come again; return the packet id that is to be released, if it had one with
-        QoS 2."""
+        """Forget a message that will not arrive again; return the packet id to release, if it had one with QoS 2."""
         lost = self.outgoing.take(name)
         if lost is None or lost.record is None:
             return None
@@ -345,7 +347,7 @@ class Delivering:
         return properties
 
     def _aliased(self, topic: str, properties: Properties) -> tuple[str, Properties]:
-        """Give an alias to the topics that come first (MQTT 5.0, 3.3.2.3.4)."""
+        """Give an alias to the first topics that are used (MQTT 5.0, 3.3.2.3.4)."""
         alias = self._aliases.get(topic)
         if alias is not None:
             return "", replace(properties, topic_alias=alias)

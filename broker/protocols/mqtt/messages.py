@@ -1,9 +1,9 @@
-"""A PUBLISH as a message of the broker, and a message as a PUBLISH. Pure.
+"""Conversion of a PUBLISH to a message of the broker, and back. Pure.
 
-As ActiveMQ's MQTTProtocolConverter maps them, so that JMS and STOMP clients see what they see there; what MQTT 5.0 adds
-travels in the fields and properties that JMS and STOMP have for it (docs/mqtt.md). One defect of ActiveMQ's is not
-repeated: a persistent message of a JMS client comes with QoS 1, one that is not persistent with QoS 0. A payload that
-takes long to make is made off the loop.
+The mapping is that of ActiveMQ's MQTTProtocolConverter, so JMS and STOMP clients see the same as there. The additional
+fields of MQTT 5.0 are mapped to the fields and properties that JMS and STOMP have for them (docs/mqtt.md). One defect
+of ActiveMQ is corrected: a persistent message of a JMS client gets QoS 1, a non-persistent one QoS 0. A payload that
+takes long to convert is converted off the loop.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from tandemmq.store.records.message import BodyKind, Destination, Message, Prope
 from tandemmq.store.records.properties import decode_properties
 
 QOS: Final = "ActiveMQ.MQTT.QoS"
-#: The name of the bridge that a message came by. It is not sent to MQTT clients.
+#: Name of the bridge that received the message. It is not sent to MQTT clients.
 BRIDGE: Final = "MQTT.Bridge"
 RETAIN: Final = "ActiveMQ.Retain"
-#: Of a message that is its client's own (OWN of session_records): how it was sent. It is sent to no client.
+#: In a message of kind OWN (session_records): the delivery with which it was sent. It is not sent to clients.
 DELIVERY: Final = "MQTT.Delivery"
 #: Same name as the header of STOMP.
 CONTENT_TYPE: Final = "content-type"
 CORRELATION_DATA: Final = "MQTT.CorrelationData"
-#: User properties as they came, where names occur twice, or are too long for Java: a message's properties have each
-#: name once.
+#: All User Properties, if a name occurs twice or is too long for Java: in a message's properties, each name occurs
+#: once.
 USER_PROPERTIES: Final = "MQTT.UserProperties"
-#: A message with more properties, which only a JMS client sends, is sent without: clients take a thousand or some.
+#: A message with more properties, which only a JMS client can send, is sent without User Properties: MQTT clients
+#: accept about a thousand.
 _USER_SENT_MAX: Final = 2_000
 #: Memory of a will beside its texts, and of each of its user properties.
 _WILL_BYTES: Final = 1_000
@@ -54,7 +55,7 @@ _OURS: Final = frozenset(
 )
 #: Longest body that is inflated on the loop.
 QUICK_BYTES_MAX: Final = 128 * 1024
-#: Longest map that is written there.
+#: Longest map that is converted on the loop.
 QUICK_MAP_BYTES_MAX: Final = 16 * 1024
 
 
@@ -88,8 +89,8 @@ def bytes_of(will: Will) -> int:
 
 
 def to_retain(publish: Publish | Will, topic: Destination, message_id: str, now: int, number: int) -> Message:
-    """Return the message for the queue of retained messages: it replaces the one that ``topic`` has, or, with an empty
-    payload, ends it. ``number``: as ``Hooks.may_retain`` gave it."""
+    """Return the message for the queue of retained messages: it replaces the retained message of ``topic`` or, with an
+    empty payload, removes it. ``number``: the result of ``Hooks.may_retain``."""
     kept = message_of(publish, MQTT_RETAINED, message_id, now)
     kept.persistent = True
     kept.broker_sequence = number
@@ -100,8 +101,8 @@ def to_retain(publish: Publish | Will, topic: Destination, message_id: str, now:
 def to_own(
     publish: Publish, expiration: int, delivery: bytes, queue: Destination, message_id: str, now: int
 ) -> Message:
-    """Return the message for a session's ``queue`` when ``publish``, of QoS 2, is to be sent to that client and to no
-    other; ``delivery`` is carried with it (``delivery_of``). It can be published again, as if it were the original."""
+    """Return the message for a session's ``queue`` if ``publish``, of QoS 2, is sent only to this client; it contains
+    ``delivery`` (see ``delivery_of``). It can be published again like the original."""
     kept = message_of(publish, queue, message_id, now)
     kept.original_destination = destination_of(publish.topic)
     kept.expiration = expiration
@@ -110,14 +111,14 @@ def to_own(
 
 
 def delivery_of(message: Message) -> bytes:
-    """Return the ``delivery`` of ``to_own``. b"": the message was not made so."""
+    """Return the ``delivery`` of ``to_own``; b"": the message was not made by ``to_own``."""
     found = None if message.properties is None else message.properties.get(DELIVERY)
     return found if isinstance(found, bytes) else b""
 
 
 def _apply(message: Message, carried: Properties, properties: dict[str, PropertyValue], now: int) -> None:
-    """Write ``carried`` into the message. Strings that are too long for Java stay bytes, which MQTT clients get; a
-    response topic so long is left out: no message can be sent there."""
+    """Write the properties ``carried`` into the message. Strings that are too long for Java are stored as bytes, which
+    only MQTT clients get. A response topic that is too long is omitted, because no message can be sent to it."""
     if carried.user:
         names = {name for name, _ in carried.user}
         own = {name for name in names if name and name not in _OURS and has_room_for(name)}
@@ -146,7 +147,8 @@ def _apply(message: Message, carried: Properties, properties: dict[str, Property
 
 
 def qos_of(message: Message) -> int:
-    """Return the QoS with which it was published, or, by a client of another protocol, that of its persistence."""
+    """Return the QoS with which the message was published; for a message of another protocol, 1 if it is persistent,
+    otherwise 0."""
     properties = _quick(message)
     qos = None if properties is None else properties.get(QOS)
     if isinstance(qos, int) and 0 <= qos <= 2:
@@ -195,7 +197,7 @@ def properties_of(message: Message, now: int) -> Properties:
         payload_format=1 if is_utf8 else None,
         message_expiry=max(0, -(-(message.expiration - now) // 1000)) if message.expiration else None,
         content_type=None if content_type is None else property_text(content_type),
-        # Of another protocol, perhaps, whose topics may have names that MQTT has not.
+        # A topic of another protocol may have a name that MQTT cannot express.
         response_topic=topic_if_any(reply_to.name) or None if reply_to is not None and reply_to.is_topic else None,
         correlation_data=correlation,
         user=user,

@@ -1,8 +1,8 @@
-"""Bytes into packets of a client, however they were cut on their way. Pure.
+"""Parser of a client's bytes: it returns packets, whatever the pieces are in which the bytes arrive. Pure.
 
-Promises: the kept part of an unfinished packet stays under the limit; values that no packet may have are refused
-by MqttError, with the reason code that MQTT 5.0 has for it. Knows no state of the conversation but that CONNECT is the
-first packet, and sets the version of all others.
+Promises: the kept part of an unfinished packet stays under the limit; values that no packet may have are refused by
+MqttError, with the reason code that MQTT 5.0 has for it. Knows no state of the conversation, except that CONNECT is the
+first packet and sets the version of all others.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from tandemmq.broker.protocols.mqtt.topics import check_filter, check_topic, sha
 
 T = TypeVar("T")
 
-# Topics that are remembered, of one client, and how long they may be.
+# Maximum number of topics of one client that are remembered, and their maximum length.
 TOPICS_REMEMBERED_MAX: Final = 1_000
 TOPIC_BYTES_REMEMBERED_MAX: Final = 256
-# A member of an enumeration is found slowly, and these are needed for each packet.
+# Constants, because looking up a member of an enumeration is slow, and each packet needs one.
 _V5: Final = Version.V5
 _SUCCESS: Final = Reason.SUCCESS
 _PUBREL: Final = PacketType.PUBREL
@@ -87,9 +87,9 @@ class PacketParser:
     ``is_reading`` is false.
 
     ``next_packet`` raises MqttError when the peer breaks the protocol or a limit; the parser is of no use after that.
-    ``version`` is None before CONNECT. It is there also when something else in CONNECT was wrong, for that is
-    then answered in this version. ``packet_bytes_max`` may be changed between two packets. ``offset``: bytes of what
-    waits that were used for packets.
+    ``version`` is None before CONNECT. It is also set if another part of CONNECT was wrong, because the answer needs
+    it. ``packet_bytes_max`` may be changed between two packets. ``offset``: number of the waiting bytes that are
+    already parsed.
     """
 
     __slots__ = ("_data", "_filters", "_partial", "_topics", "_wanted", "offset", "packet_bytes_max", "version")

@@ -1,7 +1,8 @@
 """Messages of a client: PUBLISH, and PUBREL of QoS 2. Pure.
 
-A message of QoS 2 is stored when it comes, together with a record of its packet id, and then PUBREC is sent; as long as
-the record is there the same packet id brings no other message. PUBCOMP is sent when the record is gone.
+A message of QoS 2 is stored when it arrives, together with a record of its packet id, and then PUBREC is sent. While
+the record exists, a PUBLISH with the same packet id stores no other message. PUBCOMP is sent when the record is
+removed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.topics import check_topic, destination_of
 from tandemmq.store.records.message import Destination, Message
 
-# Topics whose destinations are remembered, of one client; longer ones are no destinations.
+# Maximum number of topics of one client whose destinations are remembered, and their maximum length: a longer topic is
+# not a destination.
 TOPICS_REMEMBERED_MAX = 1_000
-# Memory of a packet id of QoS 2 until PUBREL, beside its record; beyond the first ones so many are counted
-# at a time.
+# Memory of a packet id of QoS 2 until PUBREL, without its record. After the first ids, they are counted in groups of
+# the second number.
 EXCHANGE_BYTES = 130
 EXCHANGES_COUNTED = 64
 
@@ -81,7 +83,7 @@ class Publishing:
         beside: list[Message] = []
         if packet.retain:
             number = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
-            # One that has no room is only sent, and the one that it should replace is removed.
+            # Above the limit the message is only sent, and the retained message that it should replace is removed.
             kept_packet = packet if number else replace(packet, payload=b"")
             beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now, number))
         receipt: Waiting | int | None = None
@@ -139,8 +141,8 @@ class Publishing:
         return destination
 
     def _swallow(self, qos: int, packet_id: int) -> None:
-        """Drop a message to a topic that begins with $, and confirm it, as ActiveMQ does: these topics are the
-        broker's."""
+        """Drop a message to a topic that begins with $, and confirm it, as ActiveMQ does: these topics belong to the
+        broker."""
         if qos == 1:
             self.stored(packet_id)
         elif qos:
@@ -150,12 +152,12 @@ class Publishing:
     # ---- what became of it
 
     def stored(self, packet_id: int) -> None:
-        """Confirm a message of QoS 1, which is the broker's."""
+        """Confirm a message of QoS 1, which is durable."""
         self._unanswered -= 1
         self._conversation.confirm(packet_id)
 
     def _is_stored(self, packet_id: int) -> None:
-        """Confirm a message of QoS 2, which is stored, with its packet id if its session is stored."""
+        """Confirm a message of QoS 2, which is durable; its packet id is durable, too, if the session is stored."""
         self._exchanges[packet_id].is_stored = True
         self._conversation.answer(PacketType.PUBREC, packet_id)
 

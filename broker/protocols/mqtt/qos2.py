@@ -7,7 +7,8 @@
                        PUBREL is sent                RELEASED     RELEASED
     either             PUBCOMP                       none         none
 
-``publish`` and ``deliver`` take the steps. Packet ids of QoS 1 to the client are here, too: they are of one kind.
+``publish`` and ``deliver`` make the steps. Packet ids of QoS 1 to the client are here, too, because both QoS share one
+set of ids.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ PACKET_ID_MAX: Final = 0xFFFF
 
 @dataclass(slots=True, eq=False, repr=False)
 class OutgoingRecord:
-    """Record of a message that is sent as ``packet_id``: it has the same one when its client comes back. The message is
-    ``message_id`` of the subscription ``topic_filter``. ``expiration``: milliseconds since 1970; 0: never. ``topic``:
-    of a retained message, which is the one that its topic has, or is gone. ``message``: the message itself, if it is
-    the client's own (Kind.OWN). ``record``: None: it has QoS 1, and nothing is kept."""
+    """Record of a message that is sent with ``packet_id``; it has the same id when its client comes back. The message
+    is ``message_id`` of the subscription ``topic_filter``. ``expiration``: milliseconds since 1970; 0: never.
+    ``topic``: of a retained message; the message is sent again only if it is still the retained message of that topic.
+    ``message``: the message itself, if its kind is OWN. ``record`` None: the QoS is 1, and there is no record."""
 
     packet_id: int
     topic_filter: str
@@ -49,12 +50,12 @@ class OutgoingRecord:
         return self.topic_filter, self.message_id
 
     def encode(self) -> bytes:
-        """Return the body. Former versions read only the body, and know a retained message by an empty id."""
+        """Return the body. Former versions read only the body, and identify a retained message by an empty id."""
         message_id = self.message_id if self.topic is None else ""
         return json_body([self.packet_id, self.topic_filter, message_id, self.expiration])
 
     def put_retained(self, kept: Message) -> None:
-        """Write into ``kept`` which retained message it is, beside the body."""
+        """Write into the record ``kept``, beside the body, which retained message it is for."""
         assert self.topic is not None, "of a retained message"
         kept.original_destination = destination_of(self.topic)
         kept.correlation_id = self.message_id
@@ -104,8 +105,8 @@ class Exchange:
 
 class Delivery:
     """Message for the client, as it will be written. ``tag``: of its delivery by the engine; 0: there is nothing to
-    acknowledge. ``position``: of a retained one, for a subscription that began; it moves
-    when the message is sent."""
+    acknowledge. ``position``: of a retained message; the position of the subscription, which moves when the message is
+    sent."""
 
     __slots__ = (
         "is_dup",
@@ -169,7 +170,7 @@ class Flight:
 
 
 class Outgoing:
-    """Packet ids of one connection, from 1 to ``last``. ``limit``: so many may be in use, the client's Receive Maximum.
+    """Packet ids of one connection, from 1 to ``last``. ``limit``: maximum number in use, the client's Receive Maximum.
     ``kept`` has their records."""
 
     def __init__(self, kept: KeptRecords, limit: int = 1, last: int = PACKET_ID_MAX) -> None:
@@ -199,8 +200,8 @@ class Outgoing:
                 return number
 
     def reserve(self, given: OutgoingRecord) -> OutgoingRecord | None:
-        """Reserve the packet id that the message had. Return the one that is reserved for the same message already, and
-        so counts no more."""
+        """Reserve the packet id that the message had. If another one was reserved for the same message, return that
+        one, which is now obsolete."""
         former = self.given.get(given.name)
         if former is not None:
             self._reserved.discard(former.packet_id)

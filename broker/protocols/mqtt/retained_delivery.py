@@ -1,10 +1,11 @@
-"""Retained messages on their way to a client whose subscription began. Pure.
+"""Delivery of retained messages to a client after its subscription begins. Pure.
 
-For each a message without content goes through a temporary queue of the connection, a few ahead of what the client
-takes: so they are given out and acknowledged as all messages are. In a stored session the subscription's record says
-that they are owed until all of them were acknowledged, and which: a position (stored_session.Position), which moves in
-the transaction that keeps the packet ids of those that it passes. So the record does not grow with their number. When
-the client is back, those that have a packet id are sent again, and then those after the position.
+For each retained message, a message without content goes through a temporary queue of the connection, a few more than
+the client takes. So retained messages are delivered and acknowledged like all others. In a stored session, the record
+of the subscription states which retained messages the client must still get, until all are acknowledged. It contains
+only a position (stored_session.Position), which moves in the transaction that stores the packet ids of the messages
+before it, so the record does not grow. When the client returns, messages with a packet id are sent again, and then
+those after the position.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 
 #: The id of the subscription to the temporary queue.
 INBOX: Final = "inbox"
-# So many are in the queue, at most, and were not given to the session.
+# Maximum number of messages in the queue that are not delivered to the session yet.
 AHEAD_MAX: Final = 100
 
 
 class RetainedDelivery:
-    """Retained messages for one connection, one subscription after the other. ``on_gone`` gets the name (Outgoing) of
-    one that was sent and is not the retained message of its topic any more."""
+    """Retained messages for one connection, one subscription after the other. ``on_gone`` is called with the name
+    (Outgoing) of a message that was sent and is no longer the retained message of its topic."""
 
     on_gone: Callable[[tuple[str, str]], None]
 
@@ -38,7 +39,8 @@ class RetainedDelivery:
         self._stored = stored
         self._inbox = Destination(DestinationKind.TEMP_QUEUE, conversation.inbox_name)
         self._has_inbox = False
-        # By id of the message in the queue: its subscription, the message, and the position that moves when it is sent.
+        # By id of the message in the queue: the subscription, the retained message, and the position that moves when it
+        # is sent.
         self._owed: dict[str, tuple[Subscription, Message, Position]] = {}
         # Topics and names of messages that were sent before the client came back.
         self._begun: deque[tuple[Subscription, str, tuple[str, str]]] = deque()
@@ -62,7 +64,7 @@ class RetainedDelivery:
         """Begin to send the retained messages that the subscription's filter matches, or those after ``position``."""
         subscription.position = position = position or Position()
         if position.until is None:
-            # It gathers already, so newer messages come to it in any case.
+            # It already collects messages, so it gets newer ones as ordinary messages.
             position.until = self._conversation.hooks.newest
         if subscription not in self._waiting:
             self._waiting.append(subscription)
@@ -102,7 +104,7 @@ class RetainedDelivery:
         self._begun = deque(each for each in self._begun if each[0] is not subscription)
 
     def give(self, commands: list[Command]) -> None:
-        """Give the next ones, as many as may be."""
+        """Add the commands for the next messages, up to the limit."""
         conversation = self._conversation
         if (self._waiting or self._begun) and not conversation.hooks.is_loaded:
             if not self._awaits_loading:
@@ -154,7 +156,7 @@ class RetainedDelivery:
         return self._owed.get(token.message_id)
 
     def arrived(self, token: Message) -> None:
-        """Note that the message is on its way to the client, or was left out."""
+        """Note that the message was sent to the client, or omitted."""
         self._owed.pop(token.message_id, None)
         if self._waiting or self._begun:
             self._conversation.later()
@@ -165,7 +167,8 @@ class RetainedDelivery:
         return subscription.owes_retained and subscription.position is delivery.position is not None
 
     def passed(self, delivery: Delivery) -> None:
-        """Note a message that is sent once the gathered commands hold: then those after it are owed."""
+        """Note a message that is sent when the collected commands are durable. From then on, only the messages after it
+        must still be sent."""
         if self.is_kept(delivery):
             assert delivery.position is not None, "as asked"
             delivery.position.after = delivery.topic

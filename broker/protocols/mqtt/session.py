@@ -1,11 +1,11 @@
 """Conversation of one MQTT client (3.1, 3.1.1 and 5.0): bytes in, commands out; the broker's replies in, bytes out.
 Pure.
 
-A session that outlives its connection is kept in a queue of its own, which this connection alone reads and writes, with
-the same commands as clients have for theirs. A record is in the journal before the packet that promises it is
-written: PUBACK, PUBREC and PUBCOMP are receipts, and so are SUBACK and UNSUBACK.
+A session that outlives its connection is stored in its own queue. Only this connection reads and writes that queue,
+with the same commands that clients use for other queues. A record is in the journal before the packet that confirms it
+is sent: PUBACK, PUBREC, PUBCOMP, SUBACK and UNSUBACK are receipts.
 
-    conversation       the client's identity, and the ways to it and to the broker; all of the following use it
+    conversation       the client's identity, and the interfaces to the client and the broker; used by all others
     stored_session     the session's queue
     qos2               state of QoS 2, and its records
     publish            PUBLISH and PUBREL from the client
@@ -53,13 +53,13 @@ __all__ = ["MqttLimits", "MqttSession"]
 
 _PUBREL: Final = PacketType.PUBREL
 _OF_FILTERS: Final = (packets.Subscribe, packets.Unsubscribe)
-# Limit of a CONNECT: a peer gets no more before it sent one. A will's payload may have 64 KiB, and names as much.
+# Limit of a CONNECT, and of all input before it. A will's payload may have 64 KiB, and each name, too.
 CONNECT_BYTES_MAX: Final = 256 * 1024
 
 
 class MqttSession(Conversation):
-    """Conversation with one client over one connection. Its parts know it; it forgets them at its ``end``, so that
-    reference counts free it and the messages on their way to the client."""
+    """Conversation with one client over one connection. It and its parts refer to each other; ``end`` removes the
+    references, so that the session and the messages that it holds are freed at once."""
 
     __deletable__ = ("_connecting", "_subscribing", "_delivering", "_retained", "_publishing", "_stored")
 
@@ -97,7 +97,7 @@ class MqttSession(Conversation):
     # ---- what the client says
 
     def receive(self, data: bytes) -> Sequence[Command]:
-        """Return commands, as Session.receive; the session's own ones come first."""
+        """Return commands, as Session.receive does; the session's own commands come first."""
         commands: list[Command] = []
         is_stopped = False
         try:
@@ -121,15 +121,15 @@ class MqttSession(Conversation):
         return commands
 
     def _give(self, commands: list[Command]) -> None:
-        """Append the session's own commands, as far as there is room in this turn."""
+        """Append the session's own commands, up to the limit of this turn."""
         self.queued.extend(self._stored.gathered())
         while self.queued and len(commands) < COMMANDS_MAX:
             commands.append(self.queued.popleft())
 
     def _understand(self, commands: list[Command]) -> bool:
-        """Parse packets; return whether this stopped before the last whole one: for the number of packets and filters,
-        since many, such as PINGREQ, give no command, within a packet with many filters, or for the session's own
-        commands, which go first."""
+        """Parse packets; return whether parsing stopped before the last complete one. It stops at a number of packets
+        and filters, because many packets, such as PINGREQ, give no command; within a packet with many filters; and if
+        the session has commands itself, because they come first."""
         connecting, parser = self._connecting, self._parser
         now = taken = 0
         ends = parser.offset + RECEIVED_BYTES_MAX
@@ -209,7 +209,7 @@ class MqttSession(Conversation):
     # ---- what the broker says
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
-        """Go on after the login."""
+        """Continue after the login."""
         if self.has_ended:
             return
         self.receive_interval_ms = self._connecting.keep_alive_ms

@@ -1,9 +1,10 @@
 """Records that outlive a connection of MQTT: those of a session (docs/formats/mqtt-sessions.md) or a bridge. Pure.
 
-A record is a message of a queue of its owner's. Its kind is the message's type; its body is JSON, for the two that come
-with each message of QoS 2 (``qos2``) a packet id and no more than is needed. The owner subscribes to the queue as
-clients do to theirs; the end of a record is an acknowledgement. The owner sends a mark: when that comes back, it has
-all former records. A record that it sends comes back, too, and can be ended from then on.
+A record is a message in the queue of its owner, a session or bridge. Its kind is the message's type. Its body is JSON;
+the two kinds that each message of QoS 2 needs (``qos2``) have only a packet id and the necessary fields. The owner
+subscribes to its queue like a client; an acknowledgement removes a record. The owner sends a mark: when the mark is
+delivered, the owner has all former records. A record that the owner sends is delivered to it, too, and can be removed
+from then on.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEVER: Final = 0xFFFFFFFF
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 #: The id of the subscription to the queue.
 STATE: Final = "state"
-# So many records are given at once; for each record that came another one may come.
+# Maximum number of records that are delivered at once; each record that arrives allows another one.
 _PREFETCH: Final = 1_000
 _WIDENED: Final = 250
 
@@ -41,7 +42,7 @@ class Kind(StrEnum):
     SUBSCRIPTION = "sub"
     INCOMING = "in"  # the packet id of a message of QoS 2 that was stored, and whose PUBREL has not come
     OUTGOING = "out"  # the packet id with which a message of QoS 2 is sent
-    OWN = "own"  # likewise, and the message itself: of a shared subscription, whose other members do not get it
+    OWN = "own"  # as OUTGOING, with the message itself, of a shared subscription: other members do not get it
     SUBSCRIBED = "subscribed"  # of a bridge: what it has begun (broker.bridges.flow)
     RELEASED = "rel"  # the packet id of one for which PUBREL was sent, and no PUBCOMP came
 
@@ -63,8 +64,8 @@ def client_id_of(queue: str) -> str:
 @dataclass(slots=True, eq=False, repr=False)
 class SessionRecord:
     """Record of a session, one for each. ``expiry``: seconds after its client left, NEVER: forever. ``user`` and
-    ``groups``: its owner. ``left_at``: milliseconds since 1970 at which its client left; 0: it is there, or was so a
-    moment ago."""
+    ``groups``: its owner. ``left_at``: milliseconds since 1970 at which its client left; 0: the client is connected, or
+    was a moment ago."""
 
     expiry: int
     user: str | None
@@ -116,9 +117,9 @@ class SessionRecord:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SubscriptionRecord:
-    """Record of a subscription, one for each topic filter. ``durable_name``: of the durable subscription that gathers
-    for it; None: of QoS 0, it has none. ``owes_retained``: retained messages were to be sent, and not all were
-    acknowledged; ``after`` and ``until``: which ones (stored_session.Position)."""
+    """Record of a subscription, one for each topic filter. ``durable_name``: of the durable subscription that collects
+    for it; None: it has none, because its QoS is 0. ``owes_retained``: not all retained messages are sent and
+    acknowledged yet; ``after`` and ``until``: which ones (stored_session.Position)."""
 
     filter: Filter
     durable_name: str | None
@@ -185,7 +186,7 @@ class Record:
 
 
 class Ways(Protocol):
-    """Ways of the owner to the broker."""
+    """Interface of the owner to the broker."""
 
     @property
     def clock(self) -> Callable[[], int]: ...
@@ -199,7 +200,7 @@ class Ways(Protocol):
 
 
 class KeptRecords:
-    """Records that come and go. ``queue`` None: nothing is kept."""
+    """Records of one owner. ``queue`` None: no records are stored."""
 
     def __init__(self, ways: Ways) -> None:
         self._ways = ways
@@ -224,7 +225,7 @@ class KeptRecords:
         on_all: Callable[[], None],
         failed: Callable[[ClientError], None],
     ) -> None:
-        """Call ``on_found`` with tag and record of all that is there, then ``on_all``."""
+        """Call ``on_found`` with tag and message of each existing record, and then ``on_all``."""
         self._on_found, self._on_all = on_found, on_all
         mark = self._message(Kind.MARK, b"")
         self._mark_id = mark.message_id
@@ -252,18 +253,18 @@ class KeptRecords:
             self._ways.later(Ack(STATE, tag))
 
     def cut(self) -> None:
-        """End it: the owner is gone, and waits for no record to come back."""
+        """End the records of this connection: the owner has ended, and waits for no record."""
         for kept in self._sent.values():
             kept.then = None
         self._sent.clear()
         self._on_found = self._on_all = None
 
     def is_stale(self, tag: int) -> None:
-        """Mark a record that was found as one that counts no more."""
+        """Mark a record that was read as obsolete."""
         self._stale.append(tag)
 
     def sweep(self, transaction: str | None = None) -> list[Command]:
-        """Return the commands that end the records that count no more, and the mark, when all is found."""
+        """Return the commands that remove the obsolete records and the mark, after all records were read."""
         tags, self._stale = [*self._stale, self._mark_tag], []
         return [Ack(STATE, tag, transaction) for tag in tags]
 
@@ -284,8 +285,8 @@ class KeptRecords:
         self._sent.pop(message.message_id, None)
 
     def send(self, message: Message, receipt: Waiting) -> list[Command]:
-        """Return the commands that store the message, by a transaction, which does not wait for room: what is kept of
-        deliveries lets messages out."""
+        """Return the commands that store the message in a transaction. A transaction does not wait for space, because
+        the records of deliveries let consumers empty the store."""
         name = self._ways.next_transaction()
         return [Begin(name), Send(message, name), Commit(name, receipt)]
 
@@ -295,8 +296,8 @@ class KeptRecords:
         return record(self.queue, ways.next_message_id(), kind, body, ways.clock())
 
     def drop(self, kept: Record, receipt: Waiting | None = None) -> list[Command]:
-        """Return the commands that end a record; ``receipt``: once that holds. One that has not come back yet ends when
-        it does."""
+        """Return the commands that remove a record; ``receipt`` is called when this is durable. A record that was not
+        delivered yet is removed when it is."""
         tag = kept.tag
         if tag:
             return [Ack(STATE, tag, receipt=receipt)]

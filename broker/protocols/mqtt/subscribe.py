@@ -1,7 +1,8 @@
 """Subscriptions of a client: SUBSCRIBE and UNSUBSCRIBE. Pure.
 
-In a stored session a subscription is a record, and of QoS 1 and 2 a durable subscription, which gathers messages while
-the client is away. The record comes first and goes last, so that none gathers that no session knows of.
+In a stored session a subscription is a record and, with QoS 1 or 2, a durable subscription, which collects messages
+while the client is away. The record is written first and removed last, so that no durable subscription collects
+messages without a session.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSessio
 from tandemmq.broker.protocols.mqtt.topics import destination_of, durable_name, gathering, share_of
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 
-#: Of one client, as of all (subscriptions_max of the engine).
+#: Maximum number of subscriptions of a client, the same as in other protocols (subscriptions_max of the engine).
 SUBSCRIPTIONS_MAX: Final = 1_000
 
 
 class _Answer:
-    """Answer to SUBSCRIBE or UNSUBSCRIBE: a code for each filter, and how many are not known yet."""
+    """Answer to SUBSCRIBE or UNSUBSCRIBE: a code for each filter, and the number of codes that are not known yet."""
 
     __slots__ = ("codes", "encode", "packet_id", "unknown")
 
@@ -62,7 +63,7 @@ class Subscribing:
         return self._by_id.get(id)
 
     def cut(self) -> None:
-        """End it: the connection is over."""
+        """End the subscriptions after the end of the connection."""
         self._asking.clear()
         self._under_way = None
 
@@ -83,8 +84,8 @@ class Subscribing:
         self._by_filter[text] = subscription
 
     def adopt(self, names: Iterable[str]) -> list[Command]:
-        """Take durable subscriptions of these names into the session, also where it has no record of them: ActiveMQ
-        made them, and keeps no other record (AbstractMQTTSubscriptionStrategy.restoreDurableSubs)."""
+        """Add durable subscriptions of these names to the session if it has no record of them. ActiveMQ created them,
+        and stores no other record (AbstractMQTTSubscriptionStrategy.restoreDurableSubs)."""
         known = {each.durable_name for each in self._by_filter.values()}
         commands: list[Command] = []
         for text, (name, qos) in gathering(names).items():
@@ -95,8 +96,8 @@ class Subscribing:
         return commands
 
     def resume(self, *, is_sure: bool) -> dict[str, Subscription]:
-        """Go on with the session: all is found, and CONNACK is written. Return the subscriptions that gather messages,
-        by filter. ``is_sure``: messages sent before and not acknowledged are known."""
+        """Resume the session after all records were read and CONNACK was written. Return the subscriptions that collect
+        messages, by filter. ``is_sure``: the messages that were sent before and not acknowledged are known."""
         self._is_unsure = not is_sure
         commands: list[Command] = []
         for subscription in self._by_filter.values():
@@ -109,7 +110,7 @@ class Subscribing:
             self._retained.begin(subscription, subscription.position)
 
     def forget(self, names: Iterable[str]) -> list[Command]:
-        """Forget all that was found; return the commands that end durable subscriptions of these names."""
+        """Forget all records that were read; return the commands that end durable subscriptions of these names."""
         known = [each.durable_name for each in self._by_filter.values() if each.durable_name is not None]
         adopted = [name for name, _ in gathering(names).values()]
         commands: list[Command] = [
@@ -123,8 +124,8 @@ class Subscribing:
     # ---- SUBSCRIBE
 
     def subscribe(self, packet: packets.Subscribe, commands: list[Command]) -> None:
-        """Carry out SUBSCRIBE, or the beginning of one that has very many filters: ``go_on`` is to be called for the
-        rest."""
+        """Carry out SUBSCRIBE. If it has very many filters, only the first ones are handled; call ``go_on`` for the
+        others."""
         self._under_way = packet, _Answer(packet.packet_id, len(packet.filters), packets.suback), 0
         self.go_on(commands)
 
@@ -134,7 +135,7 @@ class Subscribing:
         return self._under_way is not None
 
     def go_on(self, commands: list[Command]) -> None:
-        """Handle COMMANDS_MAX filters more of the SUBSCRIBE that is under way."""
+        """Handle the next COMMANDS_MAX filters of the unfinished SUBSCRIBE."""
         assert self._under_way is not None, "the caller checks first whether one is"
         packet, answer, first = self._under_way
         ids = packet.properties.subscription_ids
@@ -186,7 +187,8 @@ class Subscribing:
         granted = partial(self._granted, answer, subscription, sends_retained)
         self._begin(subscription, Waiting(granted, partial(self._refused, answer, number)), commands)
         if former is not None and former is not subscription:
-            # After the new one: a message that is published meanwhile comes twice, and is not lost (MQTT-3.8.4-4).
+            # The new one begins before: a message that is published in between arrives twice, but is not lost
+            # (MQTT-3.8.4-4).
             commands += self._leave(former, None)
 
     def _granted(self, answer: _Answer, subscription: Subscription, sends_retained: bool) -> None:
@@ -199,8 +201,8 @@ class Subscribing:
         self._know(answer)
 
     def _goes_on(self, former: Subscription, asked: Filter) -> bool:
-        """Return whether ``former`` needs no other subscription of the engine. A subscription that gathers messages
-        continues to do so with QoS 0: its messages are not to be lost."""
+        """Return whether ``former`` needs no other subscription of the engine. A subscription that collects messages
+        continues to do so with QoS 0, so that its messages are not lost."""
         return former.durable_name is not None or (
             former.is_auto == (asked.qos == 0) and (asked.qos == 0 or self._stored.queue is None)
         )
@@ -214,7 +216,7 @@ class Subscribing:
         return subscription
 
     def _begin(self, subscription: Subscription, waiting: Waiting, commands: list[Command]) -> None:
-        """Let messages come, if they do not yet; ``waiting`` learns whether they do."""
+        """Begin deliveries, unless they have begun; ``waiting`` gets the result."""
         asking = self._asking.get(subscription.id)
         if asking is not None:
             asking.append(waiting)
@@ -244,15 +246,16 @@ class Subscribing:
     def _has_begun(self, subscription: Subscription, held: dict[str, int]) -> None:
         subscription.is_begun = True
         if self._is_unsure:
-            # A former master may have sent as many of each topic as may be on their way at once: the first ones.
+            # A former master may have sent the first messages of each topic, up to the limit of unacknowledged
+            # messages.
             limit = self._conversation.limits.receive_maximum
             subscription.unsure = {name: min(count, limit) for name, count in held.items()}
         for each in self._asking.pop(subscription.id, ()):
             each.done()
 
     def _failed(self, subscription: Subscription, error: ClientError) -> None:
-        """Handle a refusal. A subscription of a session that is resumed stays, with what gathered for it: the client
-        may have its rights again when it comes back."""
+        """Handle a refusal. A subscription of a resumed session stays, with the messages that it collected: the client
+        may have the right again when it returns."""
         waiting = self._asking.pop(subscription.id, [])
         # One that was left meanwhile has ended, and a command may wait for the end of its record.
         # prove: who-left-does-not-end-twice "not subscription.is_left and "
@@ -302,8 +305,7 @@ class Subscribing:
         return [Unsubscribe(id, durable_name=subscription.durable_name, receipt=waiting)]
 
     def _forget(self, subscription: Subscription) -> None:
-        """Forget a subscription that is over. Its messages on their way to the client continue as far as the client is
-        concerned."""
+        """Forget a subscription that has ended. Messages that were sent to the client before are still completed."""
         subscription.is_left = True
         self._by_id.pop(subscription.id, None)
         text = subscription.filter.topic_filter

@@ -1,9 +1,10 @@
 """Acknowledgements of OpenWire (MessageAck; openwire.md 10.4) as commands of the broker. Pure.
 
-Ranges are in the order of dispatch to one consumer. One that cannot be matched is refused and the connection stays.
-If its consumer was there before a failover, or got no dispatch on this connection yet, or is gone, it is an
-AckOfNothing: it is for a message of another connection (a thread of the client may be that late), which comes again.
-In a transaction the broker refuses that (AbstractRegion.acknowledge, PrefetchSubscription).
+A range of an acknowledgement is in the order of dispatch to one consumer. If it matches no delivery, it is refused and
+the connection stays. Exception: the consumer existed before a failover, got no dispatch on this connection yet, or has
+ended. Then the acknowledgement is for a message of another connection (a thread of the client can be so late), and it
+becomes an AckOfNothing; the message is redelivered. In a transaction the broker refuses it (AbstractRegion.acknowledge,
+PrefetchSubscription).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from tandemmq.store.records.acknowledgements import AckType
 def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> Command | None:
     """Return the command for ``ack``; None: there is none. Raises ClientError for an ack that cannot be matched.
 
-    ``consumer`` still remembers what is acknowledged: the caller lets it forget when that is certain.
+    ``consumer`` is not changed: the caller removes the acknowledged deliveries from it when the acknowledgement is
+    certain.
     """
     type = ack.ack_type
     if ack.message_count < 0:
@@ -41,7 +43,7 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
         if consumer.is_lenient:
             return Ack(consumer.id, last, _transaction(ack), receipt, first=first)
         count = consumer.count(first, last)
-        # In a transaction there may be more: deliveries that it acknowledged before are still in the list.
+        # In a transaction there may be more, because deliveries that were acknowledged before are still in the list.
         if count < ack.message_count or (count > ack.message_count and ack.transaction_id is None):
             if consumer.is_restored:
                 return of_nothing(ack, receipt, consumer)
@@ -54,7 +56,7 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
         return Ack(consumer.id, tag, _transaction(ack), receipt)
     if type == AckType.DELIVERED:
         if consumer.is_lenient or _range(ack, consumer, from_oldest=True) is not None:
-            # Never more than there are: it raises the number that the consumer may hold.
+            # At most the number of deliveries that exist, because it raises the number that the consumer may hold.
             return Delivered(consumer.id, min(ack.message_count, len(consumer)), receipt)
         return None
     if type in (AckType.POISON, AckType.EXPIRED):
@@ -69,7 +71,8 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
             cause = "Message expired by its consumer's clock" if is_expired else "Poison acknowledgement"
         return GiveUp(consumer.id, *found, cause, is_expired=is_expired, receipt=receipt)
     if type == AckType.REDELIVERED:
-        # The client delivers again what it holds, and says so from the second time on (ActiveMQMessageConsumer).
+        # The client redelivers the messages that it holds, and reports it from the second time on
+        # (ActiveMQMessageConsumer).
         tag = _tag(ack, consumer)
         if tag is None:
             return None
@@ -89,7 +92,7 @@ def of_nothing(ack: MessageAck, receipt: Receipt | None, consumer: Consumer | No
 
 
 def _range(ack: MessageAck, consumer: Consumer, *, from_oldest: bool = False) -> tuple[int, int] | None:
-    """Return the first and the last delivery that ``ack`` names; None when it is to be passed over."""
+    """Return the first and the last delivery that ``ack`` names; None: ignore it."""
     last = _tag(ack, consumer)
     first_id = None if from_oldest else ack.first_message_id
     if first_id is None:

@@ -1,7 +1,7 @@
 """Consumer as its connection knows it: deliveries that are not acknowledged yet, and their tags.
 
 A client acknowledges by message id, in the order of dispatch; the broker counts deliveries by tag. This module converts
-one into the other. The number of deliveries is bounded by its prefetch, as the engine gives it no more.
+one into the other. The prefetch bounds the number of deliveries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tandemmq.store.records.message import BodyKind, Destination, Message
 # RemoveInfo.LAST_DELIVERED_UNKNOWN: it is unknown which messages the application saw.
 LAST_DELIVERED_UNKNOWN: Final = -2
 
-# Groups of a consumer that are remembered; a group that was forgotten gets a second first message.
+# Maximum number of groups of a consumer that are remembered. After a group is forgotten, its next message counts as its
+# first one again.
 GROUPS_MAX = 10_000
 
 # MessageDispatch: data type, command id 0, no response wanted.
@@ -28,11 +29,11 @@ _DISPATCH: Final = bytes((21, 0, 0, 0, 0, 0))
 class Consumer:
     """A consumer's deliveries that are not acknowledged yet, by tag and by message id.
 
-    ``is_lenient``: a topic's plain subscriber or a browser, whose acknowledgements only count (TopicSubscription,
-    QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups. ``is_restored``:
-    its client had it before a failover, and may acknowledge deliveries of another connection. ``dispatched`` counts all
-    deliveries ever. ``pull_ms`` is how long its last MessagePull waits; None: there was none. ``wire_id`` is its id as
-    a client writes it, as object of the loose encoding.
+    ``is_lenient``: a plain subscriber of a topic or a browser; only the number of its acknowledgements matters
+    (TopicSubscription, QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups.
+    ``is_restored``: its client had it before a failover, and may acknowledge deliveries of another connection.
+    ``dispatched`` counts all deliveries ever. ``pull_ms`` is how long its last MessagePull waits; None: there was none.
+    ``wire_id`` is its id in the loose encoding, as a client writes it.
     """
 
     consumer_id: ConsumerId
@@ -49,7 +50,7 @@ class Consumer:
     _destination: Destination | None = field(default=None, init=False)
     _head: bytes = field(default=b"", init=False)
     _unacked: dict[int, Message] = field(default_factory=dict, init=False)  # tags only grow: in order
-    # Of two deliveries of one message (composites, wildcards) the older.
+    # Of two deliveries of one message (composites, wildcards), the older one.
     _tags: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +99,7 @@ class Consumer:
         if message_id is None:
             return None
         if message_id not in self._tags:
-            # An id that no Java client made travels with a producer made up for it (loose.producer_key).
+            # An id that was not made by a Java client has an invented producer on the wire (loose.producer_key).
             message_id = message_id.removesuffix(_FOREIGN)
         tag = self._tags.get(message_id)
         if tag is None or not self._has_twins or self._unacked[tag].destination == destination:
@@ -132,7 +133,7 @@ class Consumer:
         return tags[-1] if tags else 0
 
     def forget(self, first: int, last: int) -> None:
-        """Forget deliveries that are acknowledged for good."""
+        """Forget deliveries whose acknowledgement is final."""
         if first == last:
             self._forget(last)
             return

@@ -2,9 +2,9 @@
 
     u4 size, size bytes        (openwire.md 1)
 
-Promises: however the bytes were cut on their way, the same frames come out; a size is judged as soon as its four
-bytes are there, before anything is kept for it; of an unfinished frame the bytes that came are kept, and of one that
-is too long its head. Bytes are copied once, into their frame.
+Promises: the result does not depend on the pieces in which the bytes arrive. A size is checked as soon as its four
+bytes are there, before memory is used for the frame. The received bytes of an incomplete frame are kept; of a frame
+that is too long, only its head. Bytes are copied once, into their frame.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Final
 
 from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 
-# A WireFormatInfo is a few hundred bytes; before one came, no peer is trusted with more.
+# Limit of a frame before the WireFormatInfo, which has a few hundred bytes.
 HANDSHAKE_BYTES_MAX: Final = 0xFFFF
 # Head of a frame that is too long: a message's producer, destination and transaction take less.
 HEAD_BYTES_MAX: Final = 8 * 1024
 
-# A shorter frame is given as bytes, however it came.
+# A frame that is shorter is always returned as bytes.
 GATHERED_BYTES_MIN: Final = 64 * 1024
 _SIZE: Final = struct.Struct(">i")
 _PREFIX = _SIZE.size
 
 
 class FrameCutter:
-    """Takes bytes as they come, gives whole frames with their sizes. A long frame that came in pieces is given as the
-    buffer that has them: it can be changed without a copy.
+    """Takes bytes as they arrive, and returns complete frames with their sizes. A long frame that arrived in pieces is
+    returned as the buffer with these pieces: it can be changed without a copy.
 
     ``frame_bytes_max`` limits the value of a size, which does not count itself; it may be changed between frames.
-    ``chunk``: the bytes that were fed last; empty once it was used up. ``passes_over``: a frame beyond the limit is
-    refused alone, and those after it come out.
+    ``chunk``: the bytes that were fed last; empty once it was used up. ``passes_over``: only the frame beyond the limit
+    is refused, and the following frames are returned.
     """
 
     __slots__ = ("_frame", "_gathered", "_left", "_position", "_wanted", "chunk", "frame_bytes_max", "passes_over")
@@ -45,13 +45,13 @@ class FrameCutter:
         # The beginning of the frame under way, before chunk. It grows in place, and becomes bytes without a copy.
         self._frame: BytesIO | None = None
         self._gathered = 0  # its length
-        # Length to gather: a size, a whole frame, or the head of one that is too long. 0: that was given.
+        # Length to gather: a size, a whole frame, or the head of a frame that is too long. 0: the head was reported.
         self._wanted = _PREFIX
-        self._left = -1  # of a frame that is too long, how many bytes follow its head; -1: it is not too long
+        self._left = -1  # number of bytes after the head of a frame that is too long; -1: the frame is not too long
 
     @property
     def pending_bytes(self) -> int:
-        """Number of bytes that were fed and not yet given out."""
+        """Number of bytes that were fed and not yet returned."""
         return self._gathered + len(self.chunk) - self._position
 
     def feed(self, data: bytes) -> None:
@@ -61,8 +61,8 @@ class FrameCutter:
         self._position = 0
 
     def next_frame(self) -> bytes | BytesIO | None:
-        """Return the next whole frame; None until more is fed. Raises FrameTooLong for one that is passed over, and
-        WireError for a size that breaks the limit: the end."""
+        """Return the next complete frame; None: more bytes are needed. Raises FrameTooLong for a frame that is passed
+        over, and WireError for a size above the limit, after which the connection must end."""
         if self._frame is not None:
             return self._finish(self._frame)
         chunk, position = self.chunk, self._position
@@ -139,7 +139,7 @@ class FrameCutter:
         return self.next_frame()
 
     def _let_go(self) -> None:
-        """Drop the chunk, which is used up. It may be much longer than what is kept of it, and all that is counted."""
+        """Drop the chunk, which is used up: it may be much longer than the bytes that are kept and counted."""
         self.chunk = b""
         self._position = 0
 

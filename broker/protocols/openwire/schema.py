@@ -1,8 +1,8 @@
 """OpenWire's commands: the table that the codec interprets (org.apache.activemq.command; openwire.md section 6).
 
-A class is a row of the table, its annotations the columns: see types.py. Defaults are the values of a Java field
-that is not set. Types of the journal alone (50 to 54) never travel, and are not known here; nor
-are the parts of commands that only datagrams need (60, 61).
+A class is a row of the table, its annotations the columns: see types.py. Defaults are the values of a Java field that
+is not set. Types that exist only in the journal (50 to 54), and parts of commands for datagrams (60, 61), are not
+defined here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAGIC = b"ActiveMQ"
 
 @dataclass(slots=True)
 class Command:
-    """Structure that travels by itself. Each peer numbers its commands; a response's ``correlation_id`` repeats the
+    """Structure that is sent as a frame. Each peer numbers its commands; a response's ``correlation_id`` repeats the
     number."""
 
     command_id: Int = 0
@@ -258,9 +258,9 @@ class ReplayCommand(Command):
 
 @dataclass(slots=True)
 class WireMessage(Command):
-    """A message as it travels, its body and properties still in bytes.
+    """A message as it is in a frame, with body and properties as bytes.
 
-    For messages that come or go in another form than the store's: those in the store's form pass as they are.
+    Used only for messages in another form than the store's; a message in the store's form is passed on unchanged.
     """
 
     producer_id: Cached[ProducerId] = None

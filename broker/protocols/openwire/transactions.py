@@ -40,7 +40,8 @@ def command_of(info: TransactionInfo, receipt: Receipt | None) -> Begin | Prepar
             raise _xa_error(XAER_PROTO, f"Transaction {id.key} is local, and only a branch of XA can be prepared")
         return Prepare(id.key, xa, receipt)
     if type == TransactionType.FORGET:
-        # Only what was decided without the transaction manager can be forgotten, and we decide nothing without it.
+        # FORGET is for branches that the broker decided without the transaction manager, and this broker never does
+        # that.
         raise _xa_error(XAER_NOTA, f"Nothing was decided heuristically about {id.key}")
     raise refusal(f"TransactionInfo of the unknown type {type}")
 

@@ -2,7 +2,7 @@
 
     /queue/a  /topic/a                          a, and a name without such a prefix is the queue of that whole name,
                                                 slashes and all
-    /temp-queue/a  /temp-topic/a                this connection's own: made at its first use, gone with the connection
+    /temp-queue/a  /temp-topic/a                of this connection: created at first use, deleted with it
     /remote-temp-queue/x  /remote-temp-topic/x  of any connection, by the name that the broker gave it: for a reply-to
     /queue/a,/topic/b                           a composite
     /queue/a.*  /topic/a.>                      a wildcard
@@ -19,7 +19,7 @@ from tandemmq.broker.core.commands import ErrorKind, refusal
 from tandemmq.broker.core.names import SCHEMES
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# Names that one connection has understood; all but its temporary ones are forgotten at once when it names more.
+# Maximum number of names of one connection that are remembered; beyond it, all except its temporary ones are forgotten.
 NAMES_MAX = 1024
 # Temporary destinations that one connection may have.
 TEMPORARY_MAX = 1000
@@ -35,10 +35,11 @@ _WRITTEN = {kind: prefix for prefix, kind in _PREFIXES.items()}
 
 
 class DestinationNames:
-    """Names of one connection and their destinations. ``own``: its temporary ones, which others call by another name;
-    ``created``: those that it named since that was emptied; ``known``: what ``read`` need not parse again.
+    """Names of one connection and their destinations. ``own``: its temporary destinations, for which other connections
+    use another name; ``created``: those that it used since this list was emptied; ``known``: names that ``read`` need
+    not parse again.
 
-    ``secret`` makes names that cannot be guessed: a client knows the name of a temporary one only if it got it."""
+    ``secret`` returns random text, so that a client cannot guess the name of a temporary destination."""
 
     __slots__ = ("_connection_id", "_secret", "_temporary", "created", "known", "own")
 

@@ -1,8 +1,8 @@
 """Conversation of one STOMP client: bytes in, commands out; the broker's replies in, bytes out. Pure.
 
-Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is
-understood. Frames that the broker writes are in ``take`` in the order of the calls. The session
-refuses to know what a queue is: it knows how this client names things, and that is all it keeps.
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is understood.
+Frames that the broker writes are in ``take`` in the order of the calls. The session knows only the names that this
+client uses; it contains no logic of queues.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from tandemmq.store.records.utf import QUICK_BYTES_MAX, is_utf8
 DEFAULT_LIMITS: Final = Limits()
 # Shortest interval of the broker's heart-beats, whatever the client wants (Artemis has the same minimum).
 HEART_BEAT_MS_MIN: Final = 500
-# Limit of a CONNECT: a peer gets no more before it sent one.
+# Limit of a CONNECT, and of all input before it.
 CONNECT_BYTES_MAX: Final = 64 * 1024
 CONNECT_HEADERS_MAX: Final = 100
-# A body from this on is written as it is, shared by all clients that get it, and not copied into a frame.
+# A body of this length or longer is not copied into a frame: all clients that get it share it.
 SHARED_BODY_BYTES_MIN: Final = 16 * 1024
 HEART_BEAT_MS_MAX: Final = 24 * 60 * 60 * 1000
 SERVER: Final = "TandemMQ"
-# Headers of CONNECT in which blanks count, but for STOMP 1.0.
+# Headers of CONNECT in which blanks count, except in STOMP 1.0.
 _KEPT: Final = ("login", "passcode")
 # Members of an enumeration are looked up slowly.
 _TEXT, _BYTES, _AUTO = BodyKind.TEXT, BodyKind.BYTES, AckMode.AUTO
@@ -81,9 +81,9 @@ class StompSession(Output):
     _dialect: Dialect = field(default=V10, init=False)
     _handlers: dict[str, Handler] = field(init=False)
     _is_over: bool = field(default=False, init=False)
-    # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may come.
-    # So does a CONNECT: what follows it may depend on the client's identity. And a SUBSCRIBE with a selector: to
-    # compile it may take a millisecond or some, so others may have their turn before the next one.
+    # Three commands end the list: UNSUBSCRIBE, because deliveries can arrive until the engine has carried it out;
+    # CONNECT, because the next commands may depend on the client's identity; and SUBSCRIBE with a selector, because
+    # compiling can take some milliseconds, and other clients must get their turn.
     _is_pausing: bool = field(default=False, init=False)
     _leaving: StompSubscription | None = field(default=None, init=False)
     has_more: bool = field(default=False, init=False)
@@ -99,7 +99,7 @@ class StompSession(Output):
     # STOMP 1.0 and 1.1: which acknowledgements each open transaction holds (see _acknowledge_by_message_id).
     _transaction_acks: dict[str, set[tuple[StompSubscription, str]]] = field(default_factory=dict, init=False)
     _connected_headers: str = field(default="", init=False)
-    # The message that is delivered next, as it was encoded beside the loop.
+    # The message that is delivered next, and its frame, which was encoded on a thread.
     _prepared: tuple[Message, tuple[bytes, bytes] | Undeliverable] | None = field(default=None, init=False)
     is_connected: bool = field(default=False, init=False)
     # Heart-beats (STOMP 1.2, Heart-beating), 0: none. Known once the client's CONNECT was read.
@@ -205,14 +205,15 @@ class StompSession(Output):
         return commands
 
     def _resume(self) -> None:
-        """Go on after the commands given so far were carried out: the subscription that was to be closed is."""
+        """Continue after the commands returned so far were carried out: a subscription that had to be closed is
+        closed."""
         self._is_pausing = self.has_more = False
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             self._forget(leaving.id)
 
     def _forget(self, id: str) -> None:
-        """Free the id of a subscription that is over, or that never was."""
+        """Free the id of a subscription that ended or was refused."""
         subscription = self._subscriptions.pop(id, None)
         if subscription is not None:
             del self._ordinals[subscription.ordinal]
@@ -267,8 +268,8 @@ class StompSession(Output):
         return Connect(headers.get("client-id"), headers.get("login"), headers.get("passcode"))
 
     def _negotiate_heart_beats(self, header: str) -> None:
-        """Set the intervals as ActiveMQ does: the client's offer is expected of it, and its wish is fulfilled, if it is
-        not too frequent."""
+        """Set the intervals as ActiveMQ does: the client must send at the interval that it offers, and gets heart-beats
+        at the interval that it requests, but not more often than HEART_BEAT_MS_MIN."""
         found = _HEART_BEAT.fullmatch(header)
         if found is None or max(can_send := int(found[1]), wants := int(found[2])) > HEART_BEAT_MS_MAX:
             raise ClientError(
@@ -321,7 +322,7 @@ class StompSession(Output):
         command = read_subscribe(headers, self._dialect, self._names)
         if command.id in self._subscriptions:
             raise refusal(f"Subscription {command.id[:200]!r} exists already", "Each needs its own id.")
-        # Never given twice: a late ACK must not mean another subscription.
+        # An ordinal is never reused: a late ACK must not match another subscription.
         self._last_ordinal += 1
         ordinal = str(self._last_ordinal)
         subscription = StompSubscription(command.id, ordinal, "id" in headers, self._dialect)
@@ -597,7 +598,7 @@ def _translate(message: Message, become_map: Callable[[], None]) -> None:
 
 
 def _keep_undecodable(message: Message) -> None:
-    """Keep a text that is not UTF-8 whole, as bytes, rather than mangle it."""
+    """Change a text that is not UTF-8 to bytes, so that it is not damaged."""
     try:
         message.body.decode()
     except UnicodeDecodeError:

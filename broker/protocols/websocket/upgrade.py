@@ -1,7 +1,7 @@
 """HTTP request by which a client opens a WebSocket (RFC 6455, 4), and the answers to it. Pure.
 
-Any other request gets an answer of HTTP that says so, and then the connection ends: nothing else is spoken
-here. No extension is ever agreed upon, so nothing is compressed.
+Any other request gets an HTTP response with the reason, and the connection ends. No extension is ever accepted, so
+nothing is compressed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ONCE: Final = frozenset(("host", "origin", "sec-websocket-key", "sec-websocket-
 
 
 class Refusal(Exception):
-    """Refusal of a WebSocket: ``answer`` is all that the peer gets."""
+    """Refusal of a WebSocket. ``answer``: the HTTP response."""
 
     def __init__(self, status: HTTPStatus, reason: str, headers: str = "") -> None:
         super().__init__(status, reason)
@@ -65,7 +65,7 @@ class Request(NamedTuple):
 
 
 class RequestParser:
-    """Parser of the request: ``feed`` gives it once it is whole, and ``rest`` then has the bytes after it."""
+    """Parser of the request: ``feed`` returns it when it is complete; then ``rest`` has the bytes after it."""
 
     __slots__ = ("_data", "rest")
 
@@ -79,7 +79,8 @@ class RequestParser:
         return len(self._data)
 
     def feed(self, data: bytes) -> Request | None:
-        """Return the request once it is whole; None: more is needed. Raises Refusal, and is of no use after that."""
+        """Return the request when it is complete; None: more bytes are needed. Raises Refusal; after that the parser
+        must not be used."""
         searched = max(0, len(self._data) - len(_END) + 1)
         self._data += data[: REQUEST_BYTES_MAX + 1]
         if not _METHOD.startswith(bytes(self._data[: len(_METHOD)])):
