@@ -1,4 +1,9 @@
-"""Do the steps of long work (broker.core.slices) on the event loop: each turn uses a part of its time only."""
+"""Do the steps of long work (broker.core.slices) on the event loop: each turn uses a part of its time only.
+
+A step may take 2 ms (a selector), and a receipt needs four iterations of the loop: its command is read, handed to the
+store, reported, written. So after a long turn the next one comes four iterations later: a receipt waits for one of
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,9 @@ T = TypeVar("T")
 #: Time of each turn for all work of a loop together, and for one work while others wait; and one step more at most.
 TURN_SECONDS = 0.0005
 SLICE_SECONDS = 0.0005
+#: After a turn that took this long, because of a step that cannot be interrupted, others have these iterations.
+OVERLONG_SECONDS = 0.001
+GIVEN_ITERATIONS = 3
 #: Work that took this long is long work, and has its turn after all that is not.
 LONG_SECONDS = 0.01
 
@@ -60,14 +68,27 @@ class _Line:
 
     def _turn(self) -> None:
         self._is_called = False
+        began = self._clock()
         shorten()
         try:
-            self._make(self._clock() + TURN_SECONDS)
+            self._make(began + TURN_SECONDS)
         finally:
             restore()
         left = self._first or self._short or self._long
-        if left:
-            self._call(left[0].of.loop)
+        if not left or self._is_called:
+            return
+        loop = left[0].of.loop
+        if self._clock() - began < OVERLONG_SECONDS:
+            self._call(loop)
+        else:
+            self._is_called = True
+            loop.call_soon(self._give_way, loop, GIVEN_ITERATIONS)
+
+    def _give_way(self, loop: asyncio.AbstractEventLoop, iterations: int) -> None:
+        if iterations:
+            loop.call_soon(self._give_way, loop, iterations - 1)
+        else:
+            self._turn()
 
     def _make(self, ends: float) -> None:
         if self._first:

@@ -9,7 +9,14 @@ import pytest
 
 from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, at_once, pieces
 from tandemmq.broker.engine import slicing
-from tandemmq.broker.engine.slicing import LONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Slices
+from tandemmq.broker.engine.slicing import (
+    GIVEN_ITERATIONS,
+    LONG_SECONDS,
+    OVERLONG_SECONDS,
+    SLICE_SECONDS,
+    TURN_SECONDS,
+    Slices,
+)
 
 STEP_SECONDS = 2**-13  # sums of it are exact
 
@@ -50,6 +57,28 @@ async def test_each_turn_has_a_bound_and_each_work_its_slice() -> None:
     assert "".join(map("".join, made)).startswith("".join(name * steps for name in "abcd"))
     assert max(map(len, made)) <= turn + 1
     assert sorted("".join(name for each in made for name in each)) == sorted("a" * 20 + "b" * 8 + "c" * 20 + "d" * 20)
+
+
+@pytest.mark.parametrize(("step", "iterations"), [(OVERLONG_SECONDS, 1 + GIVEN_ITERATIONS), (TURN_SECONDS, 1)])
+async def test_after_a_long_step_others_have_some_iterations_of_the_loop(step: float, iterations: int) -> None:
+    clock = Clock()
+    slices = Slices(asyncio.get_running_loop(), clock)
+    made = 0
+
+    def work() -> Work[None]:
+        nonlocal made
+        while True:
+            clock.now += step
+            made += 1
+            yield
+
+    slices.start(work())
+    await asyncio.sleep(0)
+    before = made
+    for _ in range(3 * iterations):
+        await asyncio.sleep(0)
+    assert made == before + 3
+    slices.is_over = True
 
 
 async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_ever() -> None:
