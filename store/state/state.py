@@ -782,10 +782,8 @@ class State:
         found = next(self.index.scan(key, prefix[:-1] + b"\1"), None)
         if found is not None:
             return found[1] if found[0] == key else None
-        if len(self._beyond_index) >= PRODUCERS_NOTED_MAX:
-            self._beyond_index.clear()
-        # prove: nothing-beyond-the-index "= sequence" -> "= 0"
-        self._beyond_index[owner, producer] = sequence
+        # prove: nothing-beyond-the-index ", sequence)" -> ", 0)"
+        self._note_beyond(owner, producer, sequence)
         return None
 
     def is_newest(self, owner: int, message_id: str) -> bool:
@@ -801,8 +799,20 @@ class State:
             return False
         if producer in self.open.producers:  # prove: newest-of-the-prepared
             return False
+        if sequence + 1 >= self._beyond_index.get((owner, producer), _NO_NUMBER):
+            return True
         later = self.index.scan(prefix + (sequence + 1).to_bytes(8, "big"), prefix[:-1] + b"\1")
-        return next(later, None) is None  # prove: newest-of-the-index
+        if next(later, None) is not None:  # prove: newest-of-the-index
+            return False
+        self._note_beyond(owner, producer, sequence + 1)
+        return True
+
+    def _note_beyond(self, owner: int, producer: str, sequence: int) -> None:
+        """Note that the index has no id of ``producer`` with this number or a higher one: a scan reads and checks a
+        page."""
+        if len(self._beyond_index) >= PRODUCERS_NOTED_MAX:
+            self._beyond_index.clear()
+        self._beyond_index[owner, producer] = sequence
 
     # ---- transactions (documented in store.state.open_transactions)
 
