@@ -331,7 +331,7 @@ class Queue(Window):
 
     def forget(self, entry: Entry) -> None:
         """Remove ``entry``, which is neither ready nor in flight."""
-        self.in_flight += 1
+        self.in_flight += 1  # because ``settle`` subtracts it
         self.settle(entry)
 
     def give_back(self, entry: Entry, *, is_seen: bool = True) -> None:

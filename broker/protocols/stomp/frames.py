@@ -21,7 +21,6 @@ try:
 except ImportError:  # not compiled
     native = None  # type: ignore[assignment]
 
-LF: Final = 0x0A
 CR: Final = 0x0D
 
 
