@@ -111,9 +111,7 @@ PAUSE_SECONDS = 2.0
 
 def test_several_wait_and_are_given_one_after_the_other_as_it_reads(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", "a")
-    openwire = free_port()
-    broker.leaves_stomp_to_settings = True
-    broker.options = ("--stomp", f"127.0.0.1:{broker.stomp}", "--openwire", f"127.0.0.1:{openwire}")
+    openwire = broker.openwire = free_port()
     with serving(broker):
         sender = OpenWire(openwire).connect()
         body = BODY_BYTES.to_bytes(4, "big") + zlib.compress(b"\1" * BODY_BYTES)
@@ -137,9 +135,7 @@ LOSSES = 12  # more than any message may come back from lost consumers
 @pytest.mark.parametrize("how", ["reset", "unsubscribe"])
 async def test_a_client_that_leaves_before_its_message_is_inflated_has_not_seen_it(tmp_path: Path, how: str) -> None:
     broker = BrokerProcess(tmp_path / "data", "a")
-    openwire = free_port()
-    broker.leaves_stomp_to_settings = True
-    broker.options = ("--stomp", f"127.0.0.1:{broker.stomp}", "--openwire", f"127.0.0.1:{openwire}")
+    openwire = broker.openwire = free_port()
     with serving(broker):
         sender = OpenWire(openwire).connect()
         text = zlib.compress(BODY_BYTES.to_bytes(4, "big") + b"x" * BODY_BYTES)

@@ -3,9 +3,23 @@ then."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from tandemmq.store.operations import Operation, Owner, RemoveOwner
+from tests.support.prove import IS_PROOF, SEED
+
+
+def crashes(operations_max: int, again_max: int, sample: int) -> list[tuple[int, int, bool]]:
+    """Return the operation at which the first master dies, the one at which the second dies, and whether stored
+    operations were reported: all such values in a proof, otherwise ``sample`` of them."""
+    every = [
+        (first, second, is_told)
+        for first in range(operations_max)
+        for second in range(again_max)
+        for is_told in (False, True)
+    ]
+    return every if IS_PROOF else random.Random(SEED).sample(every, sample)
 
 
 class Mortal:

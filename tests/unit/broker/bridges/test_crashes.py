@@ -6,15 +6,12 @@ has QoS 2 is there once.
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tandemmq.broker.bridges.link import Topic
 from tests.support.broker.bridge_world import World
-from tests.support.broker.mortal_store import Mortal
+from tests.support.broker.mortal_store import Mortal, crashes
 from tests.support.broker.other_broker import OtherBroker, check, prepare
-from tests.support.prove import IS_PROOF, SEED
 
 pytestmark = pytest.mark.promise("bridges")
 
@@ -50,20 +47,9 @@ async def test_a_life_without_crashes_is_shorter_than_the_last_crash() -> None:
     world.flow.end()
 
 
-def crashes() -> list[tuple[int, int, bool]]:
-    """Where the first master dies, where the second one does, and whether what was stored was told."""
-    every = [
-        (first, second, is_told)
-        for first in range(OPERATIONS_MAX)
-        for second in range(AGAIN_MAX)
-        for is_told in (False, True)
-    ]
-    return every if IS_PROOF else random.Random(SEED).sample(every, 60)
-
-
 @pytest.mark.timeout(600)
 async def test_what_is_promised_holds_wherever_the_broker_dies() -> None:
-    for first, second, is_told in crashes():
+    for first, second, is_told in crashes(OPERATIONS_MAX, AGAIN_MAX, 60):
         world, other = await prepared(), OtherBroker()
         for left in (first, second):
             mortal = Mortal(world, left, is_told=is_told)

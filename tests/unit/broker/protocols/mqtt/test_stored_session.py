@@ -10,15 +10,12 @@ exactly once.
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tandemmq.broker.core.slices import at_once
-from tests.support.broker.mortal_store import Mortal
+from tests.support.broker.mortal_store import Mortal, crashes
 from tests.support.broker.mqtt_device import TOPIC, Device
 from tests.support.broker.mqtt_wire import MqttWire, NotedHooks
-from tests.support.prove import IS_PROOF, SEED
 from tests.unit.broker.protocols.mqtt.test_subscribe import retained
 
 FILTERS = pytest.mark.parametrize("topic_filter", [TOPIC, f"$share/g/{TOPIC}", f"{TOPIC}/#"])
@@ -27,17 +24,6 @@ MESSAGES = [("a", 2), ("b", 1), ("c", 2), ("d", 2)]
 # Of a life without crashes; a little more, so that the last crash is behind its end.
 OPERATIONS_MAX = 60
 AGAIN_MAX = 14
-
-
-def crashes() -> list[tuple[int, int, bool]]:
-    """Where the first master dies, where the second one does, and whether what was stored was told."""
-    every = [
-        (first, second, is_told)
-        for first in range(OPERATIONS_MAX)
-        for second in range(AGAIN_MAX)
-        for is_told in (False, True)
-    ]
-    return every if IS_PROOF else random.Random(SEED).sample(every, 120)
 
 
 def hooks() -> NotedHooks:
@@ -70,7 +56,7 @@ def test_a_life_without_crashes_is_shorter_than_the_last_crash(harness, topic_fi
 
 @FILTERS
 def test_what_was_promised_holds_wherever_the_broker_dies(make_harness, topic_filter):
-    for first, second, is_told in crashes():
+    for first, second, is_told in crashes(OPERATIONS_MAX, AGAIN_MAX, 120):
         harness = make_harness()
         noted = hooks()
         device = Device(
