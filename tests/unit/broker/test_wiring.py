@@ -1,4 +1,5 @@
-"""What the parts do together. While a body is prepared, others wait for the interpreter for a short time only."""
+"""The parts of a broker together: while a thread prepares a body, other threads wait only shortly for the
+interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the modules that mypyc compiles must not have."""
+"""Rules for the modules that mypyc compiles."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ def login_against_a_former_self(world: World) -> None:
 
 
 def end_of_a_session(world: World) -> None:
-    """As broker.mqtt.session_expiry does it: the broker acts for a client that is away."""
+    """The broker ends the session of a client that is away, like broker.mqtt.session_expiry."""
     durable_subscription(world)
     world.settle()
     world.me.send("kept", STATE)

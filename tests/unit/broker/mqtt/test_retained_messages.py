@@ -92,7 +92,7 @@ async def test_what_replaces_another_is_found_by_the_next_term_alone(terms: Term
 
 
 async def test_what_was_replaced_ends_before_what_ends_its_topic(terms: Terms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would come back alone after a crash in between."""
+    """Otherwise the former message would come back alone after a crash between the two."""
     monkeypatch.setattr(Retaining, "_acknowledge", lambda self: None)
     await terms.retain("a", b"1")
     await terms.retain("a", b"")

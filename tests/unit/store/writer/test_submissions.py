@@ -82,7 +82,7 @@ class Work:
             self._append(Atomic([removal(self._term, self._held.pop())]))
 
     def _commit(self) -> None:
-        """What is sent and acknowledged happens together, in a transaction or without; it may be nothing."""
+        """Commit sends and acknowledgements together, in a transaction or without one; there may be none."""
         self._transactions += 1
         local = LocalTransactionId("ID:c", self._transactions) if self._chance.random() < 0.7 else None
         parts: list[AddMessage | RemoveMessage] = []
@@ -300,7 +300,7 @@ def test_what_comes_between_the_inbox_and_the_queue_is_done_before_the_queue_ope
 
 
 def test_an_interrupt_is_over_when_its_item_was_taken(late: tuple[QueuedTerm, LateInbox]) -> None:
-    """It came while the thread was not in the queue: the thread goes there without another round."""
+    """The interrupt came while the thread was not in the queue. The thread enters the queue without another round."""
     term, inbox = late
     before = inbox.empties
     term.store.ask(lambda state: term.store.ask(lambda state: None)).result(30.0).result(30.0)
@@ -323,7 +323,7 @@ class Tampered(list[AddMessage | RemoveMessage]):
 
 
 def test_a_turn_that_cannot_be_handed_over_ends_the_store(directory: str) -> None:
-    """It is in no queue and no inbox then: what follows it must not be confirmed."""
+    """The turn is neither in the queue nor in the inbox, so no later turn may be confirmed."""
     term = QueuedTerm.opened(directory)
     before = len(term.durable_operations)
     path = Path(JournalFiles(directory).path(1))

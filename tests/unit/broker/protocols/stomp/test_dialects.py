@@ -13,7 +13,7 @@ from tandemmq.broker.protocols.stomp.dialects import V10, V11, V12, Dialect
 
 
 def one_by_one(dialect: Dialect, text: str) -> str | None:
-    """What is escaped, as the specification says it; None: a sequence is undefined."""
+    """Return ``text`` without escapes, by the rules of the specification; None: a sequence is undefined."""
     known = {"\\": "\\", "n": "\n", "c": ":"} | ({"r": "\r"} if dialect is V12 else {})
     found = ""
     signs = iter(text)
