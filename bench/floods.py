@@ -19,6 +19,7 @@ from typing import Any, Final
 from tandemmq.bench.driver.stomp import command_frame
 from tandemmq.bench.mqtt_load import packet, text
 from tandemmq.bench.peers.server import HOST
+from tandemmq.broker.net.tls_handshake import HELLO_BYTES_MAX
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED
 from tandemmq.broker.protocols.openwire.types import ConnectionId, MessageId, ProducerId, SessionId
@@ -146,10 +147,10 @@ def _short(turn: int) -> bytes:
 
 
 @cache
-def _hello() -> bytes:
-    """All but the end of the longest ClientHello that OpenSSL reads, in records of 16 KiB."""
-    hello = b"\1" + (131_396).to_bytes(3) + b"\3\3" + bytes(120_000)
-    pieces = [hello[at : at + (1 << 14)] for at in range(0, len(hello), 1 << 14)]
+def _hello(length: int) -> bytes:
+    """All but the end of a ClientHello of ``length`` bytes, in records of 8 KiB. OpenSSL reads up to 131,396."""
+    hello = b"\1" + length.to_bytes(3) + b"\3\3" + bytes(length - 1_000)
+    pieces = [hello[at : at + (1 << 13)] for at in range(0, len(hello), 1 << 13)]
     return b"".join([b"\x16\3\1" + len(piece).to_bytes(2) + piece for piece in pieces])
 
 
@@ -192,7 +193,8 @@ FLOODS: Final[Mapping[str, Flood]] = {
         "openwire", 1, lambda turn: _message(turn, schema.ActiveMQBytesMessage, content=bytes(90_000_000)), _openwire
     ),
     "partial": Flood("stomp", 1_000, _partial, _connect, is_held=True),
-    "hellos": Flood("tls", 400, lambda turn: _hello(), chunk=4_096, is_held=True),
+    "hellos": Flood("tls", 400, lambda turn: _hello(HELLO_BYTES_MAX), chunk=4_096, is_held=True),
+    "hellos-long": Flood("tls", 400, lambda turn: _hello(131_396), chunk=4_096, is_held=True),
     "senders": Flood("stomp", 200, _short, _connect),
 }
 

@@ -24,7 +24,7 @@ from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.hung_threads import hung_threads
 from tandemmq.broker.ha.service import AnyStore
 from tandemmq.broker.ha.states import Phase, Role, Trouble, classify
-from tandemmq.broker.process.allocator import give_back_long_blocks
+from tandemmq.broker.process.allocator import FreeMemory, give_back_long_blocks
 from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.security.logins import Logins
@@ -266,6 +266,7 @@ class Broker:
         """Give the loop's sign of life, and the engine's clock for expiry."""
         last_tick = time.monotonic()
         lag = self._report.loop_lag
+        free_memory = FreeMemory()
         while True:
             await asyncio.sleep(LIFE_SECONDS)
             now = time.monotonic()
@@ -283,6 +284,7 @@ class Broker:
                     self._engine.tick(milliseconds())
             if self._engine is not None:
                 self._long_lived.look(self._engine.memory.used)
+            free_memory.look(0 if self._engine is None else self._engine.memory.used)
 
     def _note_firsts(self, confirmed: int) -> None:
         """Record when the first client is back and when it has its first answer: then the outage is over for

@@ -150,7 +150,7 @@ class AdminServer:
         details: Callable[[], Work[Status]] = _nothing_more,
         check: Middleware | None = None,
         tls: ssl.SSLContext | None = None,
-        tls_handshake_seconds_max: float | None = None,
+        tls_handshake_seconds_max: float = 60.0,
         destinations: DestinationMetrics | None = None,
         answers: Answers | None = None,
         connections: Connections | None = None,

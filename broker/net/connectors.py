@@ -112,7 +112,7 @@ def make_connector(
         limits,
         options.maximum_connections,
         None if tls is None else tls.context,
-        None if tls is None else handshake_seconds_max,
+        handshake_seconds_max,
         subject,
         by_websocket,
         _told(settings, hostname or socket.gethostname()),

@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -63,7 +63,7 @@ class Connector(NamedTuple):
     limits: TransportLimits = DEFAULT_LIMITS
     connections_max: int = 10_000
     tls: ssl.SSLContext | None = None
-    tls_handshake_seconds_max: float | None = None
+    tls_handshake_seconds_max: float = 60.0
     subject: Callable[[Any], str | None] = lambda certificate: None
     websocket: WebSocketOptions | None = None  # its sessions are by WebSocket
     told: Address | None = None  # its address for others, with port 0 for the one that is bound; None: as it is bound
@@ -149,7 +149,7 @@ class Server:
         self._counts: Counter[Connector] = Counter()  # of connections
         self._handshakes: set[WebSocket] = set()  # of HTTP, that are under way
         # Connections that have not logged in yet, the oldest first, and some that have.
-        self._newcomers: deque[Newcomer] = deque()
+        self._newcomers: dict[Connection, Newcomer] = {}  # the oldest first
         self._outbox: Outbox | None = None
         self._turns: Turns | None = None
         self._overlong_before = 0  # in former terms
@@ -264,9 +264,9 @@ class Server:
                             self._forget,
                         )
                         self._handshakes.add(websocket)
-                        self._newcomers.append(Newcomer(websocket, connector, loop.time()))
+                        self._newcomers[connection] = Newcomer(websocket, connector, loop.time())
                         return websocket
-                    self._newcomers.append(Newcomer(connection, connector, loop.time()))
+                    self._newcomers[connection] = Newcomer(connection, connector, loop.time())
                     return cast("asyncio.Protocol", connection)  # it has all of its methods
 
                 if connector.tls is None:
@@ -297,8 +297,8 @@ class Server:
         """Return why no more connections are taken; None: one more is. Where there is no room, a newcomer that has been
         silent since it came is cut off: that would happen soon anyway."""
         newcomers = self._newcomers
-        while newcomers and newcomers[0].is_over:
-            newcomers.popleft()
+        while newcomers and next(iter(newcomers.values())).is_over:
+            del newcomers[next(iter(newcomers))]
         is_connector_full = self._counts[connector] >= connector.connections_max
         if is_connector_full:
             reason = f"maximumConnections of this connector is {connector.connections_max}."
@@ -307,7 +307,7 @@ class Server:
         else:
             return None
         now = asyncio.get_running_loop().time()
-        for newcomer in islice(newcomers, LOOKED_AT_MAX):
+        for newcomer in islice(newcomers.values(), LOOKED_AT_MAX):
             # In a TLS handshake, which has its own time, there is no socket of ours yet.
             is_there = not newcomer.is_over and newcomer.connection.descriptor >= 0
             is_fit = is_there and (newcomer.connector is connector or not is_connector_full)
@@ -429,6 +429,8 @@ class Server:
         if isinstance(connection, WebSocket):
             self._handshakes.discard(connection)
             connection = connection.connection
+        # prove: failed-handshake-leaves-nothing
+        self._newcomers.pop(cast("Connection", connection), None)
         connector = self._connections.pop(cast("Connection", connection), None)
         if connector is not None:
             self._counts[connector] -= 1

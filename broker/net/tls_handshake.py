@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from tandemmq import log_events
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
@@ -35,10 +35,20 @@ log = logging.getLogger(__name__)
 # In one turn of the loop, so that connections that are open have their time: the objects for each take 0.3 ms.
 _ACCEPTED_MAX = 8
 LOOKED_AT_MAX = 64
-# So much of a handshake is read at once: all that a peer sends of an ordinary one.
+# Maximum number of bytes that one read of a handshake returns.
 READ_BYTES_MAX = 16 * 1024
+# A ClientHello has 300 to 2,000 bytes. OpenSSL takes up to 131,396, and allocates all of them when it has the length.
+HELLO_BYTES_MAX: Final = 16 * 1024
+# What OpenSSL may allocate for any later message: 4/3 of the longest.
+LATER_MESSAGE_BYTES: Final = 175_200
+# Header of the record (RFC 8446, section 5.1), and the header of the message that begins in it (section 4).
+_HEAD_BYTES: Final = 9
+# change_cipher_spec, alert and application_data: OpenSSL would wait for a ClientHello behind some of them.
+_NOT_FIRST: Final = (20, 21, 23)
+_HANDSHAKE: Final = 22
 # After there was no room for another socket (EMFILE and its kin): the time that asyncio takes, too.
 _REST_SECONDS = 1.0
+_STEP_SECONDS_MIN: Final = 0.001
 
 
 @dataclass(eq=False, repr=False)
@@ -47,14 +57,14 @@ class TlsServer:
     one is dropped for each new one: of the LOOKED_AT_MAX oldest, the first of the address that has the most under way.
 
     ``make_protocol`` makes, at the beginning of a handshake, the protocol that is called when it is done; ``forget``
-    gets back the one that will never be called. ``seconds_max`` None: the loop's default. ``count`` gets the bytes that
+    gets back the one that will never be called. ``seconds_max``: of a handshake. ``count`` gets the bytes that
     a handshake takes when it begins and as it grows, and their sum, negative, when it is over.
     """
 
     _name: str
     _listener: socket.socket
     _tls: ssl.SSLContext
-    _seconds_max: float | None
+    _seconds_max: float
     _handshakes_max: int
     _make_protocol: Callable[[], asyncio.Protocol]
     _forget: Callable[[asyncio.Protocol], object]
@@ -125,21 +135,24 @@ class TlsServer:
         self._loop.add_reader(self._listener, self._accept)
 
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
+        ends = self._loop.time() + self._seconds_max
         protocol = self._make_protocol()
         handshake = Handshake(self._turns, self._loop, self._count)
-        self._count(HANDSHAKE_BYTES)
         try:
             plain, _ = await self._loop.connect_accepted_socket(lambda: handshake, accepted)
-            if plain.is_closing():
-                raise ConnectionResetError("the peer hung up")
+            async with asyncio.timeout_at(ends):
+                lost = await handshake.hello
+            if lost:
+                raise ConnectionResetError(lost)
             secured = Secured(plain, protocol, self._loop)
             handshake.begin()
             tls = await self._loop.start_tls(
                 plain, cast("asyncio.Protocol", secured), self._tls, server_side=True,
-                ssl_handshake_timeout=self._seconds_max,
+                ssl_handshake_timeout=max(ends - self._loop.time(), _STEP_SECONDS_MIN),
             )  # fmt: skip
-            if tls is None:
-                raise ConnectionResetError("the peer hung up")
+            # uvloop may return a transport also if the socket was closed meanwhile.
+            if tls is None or handshake.refusal:  # prove: refused-handshake-is-forgotten " or handshake.refusal"
+                raise ConnectionResetError(handshake.refusal or "the peer hung up")
             handshake.end()
             secured.begin(tls)  # and not before: ``end`` reads the socket, which the protocol may not want
         except OSError as error:  # SSLError is one, and the end of the time
@@ -147,20 +160,23 @@ class TlsServer:
             reason = reason or type(error).__name__
             text = f"connector {self._name}: no TLS with {peer}: {reason}"
             self._limited.warning(self._name, reason, text, log_events.TLS_FAILED)
+            handshake.abort()
             self._forget(protocol)
         except BaseException:
             handshake.abort()
             self._forget(protocol)
             raise
         finally:
-            self._count(-HANDSHAKE_BYTES - handshake.kept_bytes)
+            self._count(-handshake.counted_bytes)
 
 
 class Handshake(asyncio.BufferedProtocol):
     """Handshake that is under way: bytes of its peer wait for their turn, and the rest in the kernel. On the loop.
 
-    ``begin`` before the loop's ``start_tls`` with this socket, ``end`` after it. ``kept_bytes``: what OpenSSL may keep
-    of a message that is not whole, of up to 128 KiB; ``count`` gets them as they come.
+    Until the ClientHello is whole, only its bytes are kept: the objects of TLS take much more time and memory.
+    ``hello`` is done then, with "", or with the reason why it does not come. ``begin`` before the loop's ``start_tls``
+    with this socket, ``end`` after it. ``counted_bytes``: what this object and OpenSSL hold; ``count`` gets each
+    change. ``refusal``: why this object closed the socket, in words that the peer did not choose; "" if it did not.
     """
 
     def __init__(
@@ -169,7 +185,11 @@ class Handshake(asyncio.BufferedProtocol):
         self._turns = turns
         self._loop = loop
         self._count = count
-        self.kept_bytes = 0
+        self.counted_bytes = 0
+        self.hello: asyncio.Future[str] = loop.create_future()  # an error would refer to itself by its traceback
+        self.refusal = ""
+        self._hello_bytes = 0  # of the ClientHello and the header of its record; 0: its length has not come
+        self._fed_bytes = 0
         self._socket: asyncio.Transport | None = None
         self._tls: asyncio.BufferedProtocol | None = None
         self._buffer = bytearray()
@@ -185,6 +205,7 @@ class Handshake(asyncio.BufferedProtocol):
 
     def begin(self) -> None:
         """Put this object, in the next turn of the loop, between the socket and the protocol of ``start_tls``."""
+        self._hold(HANDSHAKE_BYTES)
         self._loop.call_soon(self._stand_between)
 
     def _stand_between(self) -> None:
@@ -193,8 +214,7 @@ class Handshake(asyncio.BufferedProtocol):
             return
         self._tls = cast("asyncio.BufferedProtocol", plain.get_protocol())
         plain.set_protocol(self)
-        if self._waiting:
-            self._turns.wait(self, has_spent=True)
+        self._turns.wait(self, has_spent=True)
 
     def end(self) -> None:
         """End the handshake: the loop's TLS is called by the socket itself, unless that ended."""
@@ -212,14 +232,45 @@ class Handshake(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        assert self._socket is not None, "who sends something is connected"
-        self._socket.pause_reading()  # twice at most, for ``start_tls`` resumes it once
+        plain = self._socket
+        assert plain is not None, "who sends something is connected"
         is_in_line = bool(self._waiting)
         self._waiting += self._buffer[:nbytes]
         self._buffer = bytearray()
+        if not self.hello.done():
+            self._hold(nbytes)
+            if self._has_hello():
+                plain.pause_reading()
+                self.hello.set_result("")
+            return
+        plain.pause_reading()  # twice at most, for ``start_tls`` resumes it once
         if self._tls is not None and not is_in_line:
             # After connections that sent little: its step is a long one.
             self._turns.wait(self, has_spent=True)
+
+    def _has_hello(self) -> bool:
+        """Return whether the ClientHello is whole, or whether these bytes are not TLS, which OpenSSL says. Close the
+        socket if the ClientHello is too long, or if its length is hidden: OpenSSL allocates what the peer announces."""
+        head = self._waiting
+        kind = head[0]
+        if kind in _NOT_FIRST:
+            self._refuse(f"a TLS record of type {kind} before the ClientHello")
+        if kind != _HANDSHAKE:
+            return not self.refusal
+        if not self._hello_bytes and len(head) >= _HEAD_BYTES:
+            length = int.from_bytes(head[6:9])
+            if length > HELLO_BYTES_MAX:
+                self._refuse(f"a ClientHello of more than {HELLO_BYTES_MAX} bytes")
+            elif int.from_bytes(head[3:5]) < _HEAD_BYTES - 5:
+                self._refuse("a ClientHello whose length is in two records")
+            else:
+                self._hello_bytes = _HEAD_BYTES + length
+        return 0 < self._hello_bytes <= len(head)
+
+    def _refuse(self, refusal: str) -> None:
+        self.refusal = refusal
+        self._waiting = b""
+        self.abort()
 
     def go_on(self, until: float) -> None:
         """Do one step of the handshake, unless the handshake is over (broker.net.turns)."""
@@ -231,17 +282,21 @@ class Handshake(asyncio.BufferedProtocol):
             plain.resume_reading()
         except Exception:
             log.exception("TLS: hung up, for a handshake %s", ERROR_OF_BROKER)
-            plain.abort()
+            self._refuse(f"a handshake {ERROR_OF_BROKER}")
 
     def _feed(self) -> None:
         data, self._waiting = self._waiting, b""
         tls = self._tls
         assert tls is not None, "it has begun"
-        kept_bytes = len(data) * 4 // 3  # by which its buffer grows
-        self.kept_bytes += kept_bytes
-        self._count(kept_bytes)
+        if self._hello_bytes and self._fed_bytes <= self._hello_bytes < self._fed_bytes + len(data):
+            self._hold(LATER_MESSAGE_BYTES)
+        self._fed_bytes += len(data)
         cast("Any", tls.get_buffer(len(data)))[: len(data)] = data
         tls.buffer_updated(len(data))
+
+    def _hold(self, count: int) -> None:
+        self.counted_bytes += count
+        self._count(count)
 
     def eof_received(self) -> bool | None:
         return None if self._tls is None else self._tls.eof_received()
@@ -249,6 +304,8 @@ class Handshake(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting = b""
         self._socket = None
+        if not self.hello.done():
+            self.hello.set_result(self.refusal or "the peer hung up")
         if self._tls is not None:
             self._tls.connection_lost(exc)
 

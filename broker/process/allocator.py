@@ -1,18 +1,34 @@
-"""Memory allocation of this process, set so that freed memory can be returned to the system."""
+"""Memory allocation of this process, so that freed memory returns to the system.
+
+glibc returns memory at the end of its heap only. Below a block that stays, freed blocks stay too: after 8,000 TLS
+handshakes, of which 400 were under way at once, 92 MiB were free and 5 MiB in use.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 # malloc.h of glibc.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 # Minimum length of a block that is mapped by itself, and unmapped when it is freed. By default glibc raises this bound
 # to 32 MiB as soon as such blocks are freed: growing long frames then leave holes in the heap, larger than its content.
-MAPPED_BYTES_MIN = 512 * 1024
+# uvloop's buffer for a TLS connection has exactly this length, and little of it is used.
+MAPPED_BYTES_MIN = 256 * 1024
 # What is free at the end of the heap stays for the next messages. Loads of messages of 1 to 200 KB have as many page
 # faults with this as with 32 MiB.
 TRIMMED_BYTES_MIN = 4 << 20
+PERIOD_SECONDS: Final = 2.0
+# Growth of the process beside what is used, from which on the free memory is returned.
+FREE_BYTES_MIN: Final = 6 << 20
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def give_back_long_blocks() -> None:
@@ -22,3 +38,51 @@ def give_back_long_blocks() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
         mallopt(_M_TRIM_THRESHOLD, TRIMMED_BYTES_MIN)
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process in RAM (RSS)."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
+
+
+def trim() -> None:
+    """Return the free pages of the heap to the system (``malloc_trim``). Takes 0.2 to 0.5 ms for each MiB. Meanwhile
+    other threads wait when they allocate or free blocks of more than 512 bytes."""
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+class FreeMemory:
+    """Return free memory to the system while it is little, so that the event loop hardly waits for it.
+
+    After each period the growth of the process is compared with the memory that clients used at most in this period
+    and the one before: what a steady load frees and allocates again stays. For the loop's thread.
+    """
+
+    __slots__ = ("_beside", "_can_trim", "_clock", "_ends", "_used", "_used_before")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._can_trim = hasattr(ctypes.CDLL(None), "malloc_trim")
+        self._ends = 0.0  # of the period
+        self._used = 0  # at most in the period
+        self._used_before = 0  # at most in the period before
+        self._beside = 1 << 62  # of the process, beside what is used: after the last trim, or the minimum since
+
+    def look(self, used: int) -> None:
+        """Note ``used``, the bytes that clients use (``Memory.used``); at the end of a period begin to trim, on a
+        thread, if much is free. Call it about ten times a second."""
+        self._used = max(self._used, used)
+        now = self._clock()
+        if now < self._ends or not self._can_trim:
+            return
+        self._ends = now + PERIOD_SECONDS
+        beside = resident_bytes() - max(self._used, self._used_before)
+        self._used_before, self._used = self._used, used
+        if beside < self._beside:
+            self._beside = beside
+        elif beside - self._beside >= FREE_BYTES_MIN:
+            threading.Thread(target=self._trim, args=(used,), name="trim", daemon=True).start()
+
+    def _trim(self, used: int) -> None:
+        trim()
+        self._beside = resident_bytes() - used

@@ -1,6 +1,7 @@
 """A connector with TLS over the terms of a broker, on both event loops: handshakes that fail leave nothing behind."""
 
 # proves: tls-carries-out-what-came, tls-is-lost-once, tls-rests-at-the-socket
+# proves: refused-handshake-is-forgotten, failed-handshake-leaves-nothing
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tandemmq.broker.core.commands import Command, Send
 from tandemmq.broker.core.memory import HANDSHAKE_BYTES, TLS_BUFFERS, TLS_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
-from tandemmq.broker.net.tls_handshake import Secured, TlsServer
+from tandemmq.broker.net.tls_handshake import HELLO_BYTES_MAX, LATER_MESSAGE_BYTES, Handshake, Secured, TlsServer
 from tandemmq.broker.net.transport import Connection, TransportLimits
 from tandemmq.broker.net.turns import TURN_SECONDS, Turns
 from tandemmq.broker.net.websocket import WebSocketOptions, of_stomp
@@ -71,6 +72,12 @@ async def babble(server: Server) -> None:
     writer.close()
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
 async def test_a_failed_handshake_is_told_and_takes_no_place(
     server: Server, authority: Authority, make_engine: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -80,6 +87,7 @@ async def test_a_failed_handshake_is_told_and_takes_no_place(
         await babble(server)
     answer, writer = await ask(server, authority)
     assert answer.startswith(b"CONNECTED")
+    assert len(server._newcomers) == 1
     writer.close()
     told = [record.getMessage() for record in caplog.records if record.name == "tandemmq.broker.net.tls_handshake"]
     assert len(told) == 1, "of the same reason"
@@ -237,11 +245,8 @@ async def test_handshakes_take_turns_and_count(authority: Authority) -> None:
     tls = TlsServer("x", listener, context, 60.0, count, asyncio.Protocol, id, turns, hold)
     tls.listen(count)
     peers = [socket.create_connection(listener.getsockname()) for _ in range(count)]
-    async with asyncio.timeout(10):
-        while held < count * HANDSHAKE_BYTES:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0)
-    for _ in range(10):
-        await asyncio.sleep(0)  # all are ready to hear
+    await until(lambda: len(tls._handshakes) == count)
+    assert held == 0
     hellos = [Client(authority).goes_on() for _ in peers]
     for peer, hello in zip(peers, hellos, strict=True):
         peer.setblocking(False)
@@ -260,13 +265,117 @@ async def test_handshakes_take_turns_and_count(authority: Authority) -> None:
             await asyncio.sleep(0)
             each_turn.append(answered())
     assert max(after - before for before, after in itertools.pairwise(each_turn)) <= 3
-    assert held == count * HANDSHAKE_BYTES + sum(len(hello) * 4 // 3 for hello in hellos), "what TLS may keep counts"
+    assert held == count * HANDSHAKE_BYTES + sum(map(len, hellos))
     for peer in peers:
         peer.close()
     async with asyncio.timeout(10):
         while held:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0)
     tls.close()
+
+
+def record(kind: int, content: bytes) -> bytes:
+    return bytes((kind, 3, 1)) + len(content).to_bytes(2) + content
+
+
+def hello(length: int) -> bytes:
+    """The beginning of a ClientHello of that length."""
+    return record(22, b"\1" + length.to_bytes(3) + b"\3\3")
+
+
+def state_bytes(engine: Any) -> int:
+    found: int = engine.memory.by_kind[Kind.STATE]
+    return found
+
+
+async def hung_up(reader: asyncio.StreamReader) -> bool:
+    """Whether the broker closed the connection without an answer. It waits for that."""
+    async with asyncio.timeout(10):
+        try:
+            return await reader.read() == b""
+        except ConnectionError:
+            return True
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (hello(HELLO_BYTES_MAX + 1)[:9], "a ClientHello of more than 16384 bytes"),
+        (hello(131_396), "a ClientHello of more than 16384 bytes"),
+        (record(22, b"\1\0\2") + record(22, b"\0\3\3"), "a ClientHello whose length is in two records"),
+        (record(21, b"\1\x5a") + hello(131_396), "a TLS record of type 21 before the ClientHello"),
+        (record(20, b"\1"), "a TLS record of type 20 before the ClientHello"),
+        (record(23, b"x"), "a TLS record of type 23 before the ClientHello"),
+    ],
+    ids=["too long", "longest", "hidden length", "alert", "change_cipher_spec", "application_data"],
+)
+@pytest.mark.parametrize("step", [1, 1 << 20], ids=["byte by byte", "whole"])
+async def test_what_openssl_would_allocate_much_for_is_refused(
+    server: Server, make_engine: Any, caplog: pytest.LogCaptureFixture, said: bytes, reason: str, step: int
+) -> None:
+    engine = make_engine()
+    await server.listen(engine, "ID:test")
+    before = state_bytes(engine)
+    for _ in range(3):  # of two places
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2])
+        for first in range(0, len(said), step):
+            if not writer.is_closing():
+                writer.write(said[first : first + step])
+                await asyncio.sleep(0)
+        assert await hung_up(reader)
+        writer.close()
+    await until(lambda: not server.connections)
+    assert state_bytes(engine) == before
+    assert len(server._newcomers) == 0
+    told = [each.getMessage() for each in caplog.records if each.name == "tandemmq.broker.net.tls_handshake"]
+    assert len(told) == 1
+    assert told[0].endswith(reason)
+    await server.abort()
+    server.unbind()
+
+
+async def test_a_hello_that_is_not_whole_takes_its_own_bytes_only(
+    server: Server, authority: Authority, make_engine: Any
+) -> None:
+    engine = make_engine()
+    await server.listen(engine, "ID:test")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2])
+    await until(lambda: len(server.connections) == 1)
+    before = state_bytes(engine)
+    client = Client(authority)
+    first = client.goes_on()
+    writer.write(first[:-1])
+    await until(lambda: state_bytes(engine) == before + len(first) - 1)
+    writer.write(first[-1:])
+    finished = await hear_all(client, reader)
+    assert state_bytes(engine) == before + len(first) + HANDSHAKE_BYTES
+    writer.write(finished[:7])  # the length of the next message cannot be seen: it may be the longest
+    await until(lambda: state_bytes(engine) == before + len(first) + HANDSHAKE_BYTES + LATER_MESSAGE_BYTES)
+    writer.transport.abort()
+    await until(lambda: not server.connections)
+    await server.abort()
+    server.unbind()
+
+
+async def test_an_error_of_the_broker_in_a_handshake_leaves_nothing(
+    server: Server, authority: Authority, make_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(handshake: Handshake) -> None:
+        raise RuntimeError("an error")
+
+    await server.listen(make_engine(), "ID:test")
+    with monkeypatch.context() as patch:
+        patch.setattr(Handshake, "_feed", fail)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2])
+        writer.write(Client(authority).goes_on())
+        assert await hung_up(reader)
+        writer.close()
+        await until(lambda: not server.connections)
+    answer, writer = await ask(server, authority)
+    assert answer.startswith(b"CONNECTED")
+    writer.transport.abort()
+    await server.abort()
+    server.unbind()
 
 
 async def test_each_term_listens_again_and_lets_go_of_handshakes_under_way(
@@ -313,12 +422,6 @@ def say_and_leave(port: int, authority: Authority, ending: str, text: bytes) -> 
         with contextlib.suppress(OSError):  # the answer may come late
             client.unwrap()
     client.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("length", [10, 160_000])

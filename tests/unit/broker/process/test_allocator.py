@@ -1,0 +1,67 @@
+"""Freed memory returns to the system, with the C library's heap, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+# The heap has 64 MiB in blocks of 20 KB, and every thousandth block stays.
+HEAP = """
+    import time
+    from tandemmq.broker.process.allocator import PERIOD_SECONDS, FreeMemory, give_back_long_blocks, resident_bytes
+
+    give_back_long_blocks()
+    now = 0.0
+    memory = FreeMemory(lambda: now)
+
+    def live(used, periods):
+        global now
+        for _ in range(periods):
+            memory.look(used)
+            now += PERIOD_SECONDS
+
+    def wait(condition):
+        ends = time.monotonic() + 30.0
+        while not condition():
+            assert time.monotonic() < ends, "it is not given back"
+            time.sleep(0.01)
+
+    live(0, 1)
+    blocks = [bytes(20_000) for _ in range(3_300)]
+    used = len(blocks) * 20_000
+    live(used, 3)
+    full = resident_bytes()
+"""
+
+
+def run(text: str) -> None:
+    subprocess.run([sys.executable, "-c", textwrap.dedent(HEAP) + textwrap.dedent(text)], check=True, timeout=60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_what_clients_freed_is_given_back() -> None:
+    run("""
+        blocks = blocks[::1_000]
+        assert full - resident_bytes() < 16 << 20, "glibc alone gives nothing back"
+        live(0, 2)
+        assert full - resident_bytes() < 16 << 20, "the load may come again"
+        live(0, 1)
+        wait(lambda: full - resident_bytes() > 50 << 20)
+    """)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_what_a_steady_load_frees_stays() -> None:
+    run("""
+        import threading
+        threading.Thread = None  # no thread may begin
+        stays = blocks[::1_000]
+        for _ in range(5):
+            blocks = None
+            memory.look(0)
+            blocks = [bytes(20_000) for _ in range(3_000)]
+            live(used, 1)
+    """)
