@@ -404,6 +404,13 @@ class Store:
         except Exception as error:
             self._lose(error)  # prove: lost-turn-ends-the-store
 
+    def take_reports(self) -> bool:
+        """Take what has become durable, before the loop finds the storage thread's signal; return whether there was
+        something. The loop calls this between the steps of a long turn."""
+        before = self._came_back
+        self._completed()
+        return self._came_back != before
+
     def _completed(self) -> None:
         """Take submitted operations that are on the disk. Without proof there is no receipt, as for the storage
         thread's reports."""

@@ -221,7 +221,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._outbox = outbox = Outbox(loop, engine)
         self._overlong_before = self.overlong_steps
-        self._turns = turns = Turns(loop, self._clock)
+        self._turns = turns = Turns(loop, self._clock, between=outbox.take_reports)
         unfinished = UnfinishedInput(loop, engine.memory)
         bound, self._bound = self._bound, []
         try:
@@ -279,7 +279,7 @@ class Server:
                         connector.tls_handshake_seconds_max,
                         connector.connections_max,
                         make_connection,
-                        self._forget,
+                        self._give_up,
                         turns,
                         partial(engine.memory.add, Kind.STATE),
                     )
@@ -424,6 +424,13 @@ class Server:
         except TimeoutError:
             return False
         return True
+
+    def _give_up(self, connection: Connection | asyncio.Protocol) -> None:
+        """Forget a connection that never began."""
+        ours = connection.connection if isinstance(connection, WebSocket) else connection
+        if isinstance(ours, Connection):
+            ours.abandon()  # it and its session refer to each other
+        self._forget(connection)
 
     def _forget(self, connection: Connection | asyncio.Protocol) -> None:
         if isinstance(connection, WebSocket):

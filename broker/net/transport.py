@@ -107,6 +107,9 @@ class Store(Protocol):
     def may_speak(self) -> bool:
         """Return whether this broker may write to its clients: called once a turn (``Store.may_speak``)."""
 
+    def take_reports(self) -> bool:
+        """Take what has become durable; return whether there was something (``Store.take_reports``)."""
+
     def check_fence_soon(self) -> None:
         """Request an early check of the fence, when the broker may not write."""
 
@@ -190,6 +193,11 @@ class Outbox:
                 break
         if long or self.dirty:
             self.call()
+
+    def take_reports(self) -> None:
+        """Write what clients get for messages that became durable meanwhile, between two steps of a turn."""
+        if self._engine.store.take_reports() and self.dirty and self._engine.store.may_speak():
+            self.flush()
 
     def hold(self, connection: Connection) -> None:
         """Remember that ``connection`` stopped reading."""

@@ -6,8 +6,7 @@ meanwhile. The line has first the connections that found no time, so that a clie
 the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
 
 Between the two parts of the line, the loop hands to the store what the first said; the store writes it while the second
-part has its time. Before the next turn of connections that wait, the loop carries out all that is ready: it takes in
-what the store reports, and writes the receipts. So a client that sends little does not wait for the others at each step
+part has its time. Between the steps the reports of the store are taken and the receipts written (``between``). Before the next turn of connections that wait, the loop carries out all that is ready. So a client that sends little does not wait for the others at each step
 to its receipt, but once from its command to its receipt.
 """
 
@@ -26,7 +25,7 @@ from tandemmq import log_events
 log = logging.getLogger(__name__)
 
 SLICE_SECONDS: Final = 0.001
-TURN_SECONDS: Final = 0.003
+TURN_SECONDS: Final = 0.0025
 SPENT_SECONDS: Final = 0.0005
 # The loop reads a socket up to 32 times in a turn, as long as each read is full (libuv). A connection that has had this
 # time in a turn is read again in the next one. After a read of less than LONG_READ_BYTES the loop continues by itself.
@@ -47,11 +46,13 @@ class Waiting(Protocol):
 @dataclass(slots=True, eq=False, repr=False)
 class Turns:
     """Turns of the connections of one server. For the loop's thread. ``clock``: seconds; it also advances within a
-    turn, and every ``until`` is a time of it. ``turn_seconds``: time of each turn for all connections together."""
+    turn, and every ``until`` is a time of it. ``turn_seconds``: time of each turn for all connections together.
+    ``between`` is called between the steps of connections."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
     turn_seconds: float = TURN_SECONDS
+    between: Callable[[], object] = lambda: None
     ends: float = field(default=0.0, init=False)  # end of this turn's time; 0: it has not begun
     _is_called: bool = field(default=False, init=False)
     _fresh: deque[Waiting] = field(default_factory=deque, init=False)
@@ -125,6 +126,7 @@ class Turns:
                 if not until:
                     break
                 self._fresh.popleft().go_on(until)
+                self.between()  # prove: reports-between-steps
         finally:
             self._loop.call_soon(self._go_on)  # behind the hand-over to the store, which they requested
 
@@ -136,6 +138,7 @@ class Turns:
             if spent:
                 self._spent.popleft().go_on(self.clock() + SPENT_SECONDS)
             for _ in range(spent - 1):
+                self.between()  # prove: reports-between-steps
                 until = self.begin()
                 if not until:
                     break

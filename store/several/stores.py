@@ -192,6 +192,11 @@ class SeveralStores:
         """Return the balance of a user over all stores, as ``Store.user_balance`` does."""
         return sum(store.user_balance(user) for store in self.members().values())
 
+    def take_reports(self) -> bool:
+        """Do what ``Store.take_reports`` does, for all stores."""
+        taken = [store.take_reports() for store in (*self.members().values(), self.outcomes)]
+        return any(taken)
+
     def may_speak(self) -> bool:
         """Return the answer of ``Store.may_speak`` for any store."""
         return any(store.may_speak() for store in (*self.members().values(), self.outcomes))

@@ -29,6 +29,10 @@ class RecordingEngine:
     def may_speak(self) -> bool:
         return self.is_sure
 
+    def take_reports(self) -> bool:
+        """Nothing is stored."""
+        return False
+
     def check_fence_soon(self) -> None:
         self.events.append("look")
 

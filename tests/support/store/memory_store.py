@@ -150,6 +150,10 @@ class MemoryStore:
         """This memory is not shared."""
         return True
 
+    def take_reports(self) -> bool:
+        """They come by themselves."""
+        return False
+
     def check_fence_soon(self) -> None:
         """There is no fence to check."""
 

@@ -122,6 +122,25 @@ async def test_close_hangs_up_though_nobody_knows_whether_it_may_speak(bench: An
             assert b"never" in await client.rest()
 
 
+@pytest.mark.parametrize("is_sure", [True, False])
+async def test_receipts_of_reports_are_written_between_the_steps_of_a_turn(
+    bench: Any, is_sure: bool
+) -> None:
+    client, connection = await bench.served()
+
+    def report() -> bool:
+        connection.session.receipt("early")
+        connection.touch()
+        return True
+
+    bench.engine.is_sure = is_sure
+    bench.engine.take_reports = report
+    bench.server._turns.between()
+    assert (connection.session.pending_bytes == 0) is is_sure
+    bench.engine.is_sure = True
+    assert b"receipt-id:early" in await client.frame()
+
+
 @pytest.mark.parametrize(
     "said", [b"SEND\ndestination:/queue/q\nreceipt:late\n\nx\0", b"DISCONNECT\nreceipt:late\n\n\0"]
 )

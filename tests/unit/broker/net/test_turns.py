@@ -1,5 +1,7 @@
 """Who sends very much waits for his turn, so that others hardly wait for theirs; and nothing changes its order."""
 
+# proves: reports-between-steps
+
 from __future__ import annotations
 
 import asyncio
@@ -222,6 +224,16 @@ def test_who_came_too_late_is_served_before_those_who_had_their_slice() -> None:
     assert world.turn()[:2] == ["d", "late"]
     counts = Counter(name for _ in range(20) for name in world.turn())
     assert max(counts.values()) - min(counts.values()) <= 1, counts
+
+
+def test_reports_are_taken_between_the_steps_of_connections() -> None:
+    world = World()
+    world.turns.between = lambda: world.ran.append("|")
+    for _ in range(8):
+        Worker(world, "x", 1.0).begin()
+    turns = ["".join(world.turn()) for _ in range(30)]
+    assert max(map(len, turns)) > 6, turns
+    assert not any("xx" in steps for steps in turns), turns
 
 
 def test_those_who_had_their_slice_are_not_forgotten_for_newcomers() -> None:
