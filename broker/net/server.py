@@ -429,7 +429,8 @@ class Server:
         """Forget a connection that never began."""
         ours = connection.connection if isinstance(connection, WebSocket) else connection
         if isinstance(ours, Connection):
-            ours.abandon()  # it and its session refer to each other
+            # Otherwise it and its session refer to each other.
+            ours.abandon()  # prove: given-up-connection-is-no-cycle
         self._forget(connection)
 
     def _forget(self, connection: Connection | asyncio.Protocol) -> None:

@@ -6,8 +6,9 @@ meanwhile. The line has first the connections that found no time, so that a clie
 the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
 
 Between the two parts of the line, the loop hands to the store what the first said; the store writes it while the second
-part has its time. Between the steps the reports of the store are taken and the receipts written (``between``). Before the next turn of connections that wait, the loop carries out all that is ready. So a client that sends little does not wait for the others at each step
-to its receipt, but once from its command to its receipt.
+part has its time. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
+the next turn of connections that wait, the loop carries out all that is ready. So a client that sends little does not
+wait for the others at each step to its receipt.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Turns:
                 if not until:
                     break
                 self._fresh.popleft().go_on(until)
-                self.between()  # prove: reports-between-steps
+                self.between()  # prove: reports-between-first-steps
         finally:
             self._loop.call_soon(self._go_on)  # behind the hand-over to the store, which they requested
 

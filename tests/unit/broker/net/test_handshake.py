@@ -1,12 +1,13 @@
 """A connector with TLS over the terms of a broker, on both event loops: handshakes that fail leave nothing behind."""
 
 # proves: tls-carries-out-what-came, tls-is-lost-once, tls-rests-at-the-socket
-# proves: refused-handshake-is-forgotten, failed-handshake-leaves-nothing
+# proves: refused-handshake-is-forgotten, failed-handshake-leaves-nothing, given-up-connection-is-no-cycle
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import logging
 import shutil
@@ -20,6 +21,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 
 from tandemmq.broker.core.commands import Command, Send
 from tandemmq.broker.core.memory import HANDSHAKE_BYTES, TLS_BUFFERS, TLS_BYTES, Kind
@@ -92,6 +94,23 @@ async def test_a_failed_handshake_is_told_and_takes_no_place(
     told = [record.getMessage() for record in caplog.records if record.name == "tandemmq.broker.net.tls_handshake"]
     assert len(told) == 1, "of the same reason"
     assert told[0].startswith("connector stomp+ssl: no TLS with 127.0.0.1:")
+    await server.abort()
+    server.unbind()
+
+
+@pytest.mark.parametrize("event_loop_policy", [uvloop.EventLoopPolicy()], ids=["the broker's loop"])
+async def test_a_failed_handshake_leaves_nothing_for_the_collector(server: Server, make_engine: Any) -> None:
+    await server.listen(make_engine(), "ID:test")
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            await babble(server)
+        await until(lambda: not server.connections)
+        await asyncio.sleep(0.01)  # the last steps of its task
+        assert not [each for each in gc.get_objects() if isinstance(each, Connection | Handshake)]
+    finally:
+        gc.enable()
     await server.abort()
     server.unbind()
 

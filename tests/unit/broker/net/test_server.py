@@ -123,9 +123,7 @@ async def test_close_hangs_up_though_nobody_knows_whether_it_may_speak(bench: An
 
 
 @pytest.mark.parametrize("is_sure", [True, False])
-async def test_receipts_of_reports_are_written_between_the_steps_of_a_turn(
-    bench: Any, is_sure: bool
-) -> None:
+async def test_receipts_of_reports_are_written_between_the_steps_of_a_turn(bench: Any, is_sure: bool) -> None:
     client, connection = await bench.served()
 
     def report() -> bool:

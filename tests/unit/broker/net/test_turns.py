@@ -1,6 +1,6 @@
 """Who sends very much waits for his turn, so that others hardly wait for theirs; and nothing changes its order."""
 
-# proves: reports-between-steps
+# proves: reports-between-steps, reports-between-first-steps
 
 from __future__ import annotations
 
