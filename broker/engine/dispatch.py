@@ -20,9 +20,8 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import STEP_SECONDS, Pace, Rounds, Work, at_once, begin
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
 from tandemmq.broker.engine.browsing import Browsing
-from tandemmq.broker.engine.dead_letters import DeadLetters
+from tandemmq.broker.engine.dead_letters import DeadLetters, Expiring
 from tandemmq.broker.engine.deferred_delivery import Preparing
-from tandemmq.broker.engine.expiring import Expiring
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.operations import removal
 from tandemmq.broker.engine.ports import Notify, Then, Tracing
@@ -75,7 +74,7 @@ class Dispatcher(Part):
         self.suspects = Suspects(shared, self.dead_letters, self.dispatch)
         self._page_read = Then(None, self._take_page)
         self._rounds = Rounds(loop.start, self._go_on)
-        self._expiring = Expiring(self._append, self.dead_letters.expire, self.dispatch, self._start)
+        self._expiring = Expiring(shared, self.dead_letters, self.dispatch)
         # Some stored messages before their first delivery, by order key, and the time when they were stored.
         self.sampled: dict[int, float] = {}
         self.sample_due = 0.0

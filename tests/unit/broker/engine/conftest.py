@@ -55,10 +55,10 @@ STEPS = {
     "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.routing.PLACED_MAX": 1,
     "core.topics.topic.ITEMS": 1,
     "engine.acknowledge.ITEMS": 1, "engine.engine.OPERATIONS_MAX": 1, "engine.fan_out.ITEMS": 1,
-    "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.expiring.ROUND_MAX": 3,
+    "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.dead_letters.ROUND_MAX": 3,
 }  # fmt: skip
 ROUNDS = {
-    "core.queue.queue.ROUND_MESSAGES": 2, "core.queue.browse._ROUND_MESSAGES": 2, "engine.expiring.STEP_MAX": 2,
+    "core.queue.queue.ROUND_MESSAGES": 2, "core.queue.browse._ROUND_MESSAGES": 2, "engine.dead_letters.STEP_MAX": 2,
     "engine.flow_control._DONE": 1,
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.queue.window import Window
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.transaction import Transaction
-from tandemmq.broker.engine import dead_letters, dispatch, expiring, publish, transaction_end
+from tandemmq.broker.engine import dead_letters, dispatch, publish, transaction_end
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.shared import Loop
 from tandemmq.store.records.message import Destination, DestinationKind, Message
@@ -341,9 +341,9 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
     harness.now = 6_000
     consumer.subscribe()
     assert 0 < harness.counts["expired_total"] < STEP
-    assert harness.most(lambda: harness.counts["expired_total"]) <= expiring.STEP_MAX
+    assert harness.most(lambda: harness.counts["expired_total"]) <= dead_letters.STEP_MAX
     gone = harness.counts["expired_total"]
-    assert gone == expiring.ROUND_MAX, "the store has its turn before the next round"
+    assert gone == dead_letters.ROUND_MAX, "the store has its turn before the next round"
     assert consumer.bodies == ["alive"], "nobody waits behind what has expired"
     harness.turn()
     assert harness.counts["expired_total"] == 2 * MANY
