@@ -20,9 +20,9 @@ from typing import Any, Final, Protocol
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, Receipt, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Outlet, Session, Subscription
-from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.names import MQTT_RETAINED
+from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.transaction import Transaction
 from tandemmq.store.records.message import Destination

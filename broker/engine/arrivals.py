@@ -9,7 +9,7 @@ from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Receipt
 from tandemmq.broker.core.delivery import Outlet
-from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import HEAVY_BYTES, ITEMS, Pace, Work, pause
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic

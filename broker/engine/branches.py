@@ -26,7 +26,7 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.core.delivery import Entry
-from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.core.transaction import Transaction

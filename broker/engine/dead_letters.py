@@ -15,12 +15,12 @@ from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import ReceiptDue
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.delivery import Entry, Outlet, QueueBase
+from tandemmq.broker.core.operations import encode_payload, removal, unmatched_acks
 from tandemmq.broker.core.policies import DEFAULT_TARGET, DeadLetterStrategy
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import ITEMS, Work, begin
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.fan_out import NOBODY, FanOut
-from tandemmq.broker.engine.operations import encode_payload, removal, unmatched_acks
 from tandemmq.broker.engine.ports import Notify, Then
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage

@@ -16,6 +16,7 @@ from tandemmq.broker.core.client import ReceiptDue
 from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Subscription
+from tandemmq.broker.core.operations import removal
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import STEP_SECONDS, Pace, Rounds, Work, at_once, begin
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
@@ -23,7 +24,6 @@ from tandemmq.broker.engine.browsing import Browsing
 from tandemmq.broker.engine.dead_letters import DeadLetters, Expiring
 from tandemmq.broker.engine.deferred_delivery import Preparing
 from tandemmq.broker.engine.fan_out import FanOut
-from tandemmq.broker.engine.operations import removal
 from tandemmq.broker.engine.ports import Notify, Then, Tracing
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.sifting import Sifting

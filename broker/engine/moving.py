@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Move, refusal
+from tandemmq.broker.core.operations import removal
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.arrivals import Commitment
 from tandemmq.broker.engine.dispatch import Dispatcher
-from tandemmq.broker.engine.operations import removal
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.records.acknowledgements import AckType

@@ -10,12 +10,12 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Abort, ClientError, Commit, Prepare, Send
 from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.operations import unencodable
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.flow_control import FlowControl
-from tandemmq.broker.engine.operations import unencodable
 from tandemmq.broker.engine.ports import InThread, Waits
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.refusals import MustWait

@@ -14,8 +14,8 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Send, refusal
-from tandemmq.broker.core.fan_out import Made, Target
 from tandemmq.broker.core.memory import Holder, Memory
+from tandemmq.broker.core.operations import Copies, Target, encode_payload, unencodable, unmatched_acks
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
@@ -23,7 +23,6 @@ from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import ITEMS, Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.arrivals import Arrivals, Commitment, Stored
-from tandemmq.broker.engine.operations import encode_payload, unencodable, unmatched_acks
 from tandemmq.broker.engine.refusals import Line, MustWait
 from tandemmq.broker.engine.routing import COPIED_BYTES, Router
 from tandemmq.broker.engine.scheduler import Scheduler, is_management, may_be_scheduled
@@ -115,7 +114,7 @@ class Sender(Part):
         if len(routed) == 1 and not _is_wide(routed[0][1]) and not routed[0][1].is_dropped:
             return self._send_to(client, *routed[0], receipt)
         # Copies of one message: all or none.
-        made = Made(client.holder)
+        made = Copies(client.holder)
         try:
             yield from self._make(client, routed, None, pace, made)
         except BaseException:
@@ -251,10 +250,10 @@ class Sender(Part):
 
     def make(
         self, client: Client, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
-    ) -> Work[Made]:
+    ) -> Work[Copies]:
         """Prepare messages for the store and memory, in steps; ``settle`` completes it. ClientError if one may not be
         sent to its destination, or the copies of one take more memory than the client may hold."""
-        made = Made(client.holder)
+        made = Copies(client.holder)
         try:
             for message in messages:
                 target = self.router.known_target(client, message)
@@ -276,7 +275,7 @@ class Sender(Part):
         routed: list[tuple[Message, Target]],
         transaction: TransactionId | None,
         pace: Pace,
-        made: Made,
+        made: Copies,
     ) -> Work[None]:
         """Prepare the copies of one message."""
         made.begin()
@@ -293,7 +292,7 @@ class Sender(Part):
                 yield
 
     def _make_one(
-        self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Made
+        self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Copies
     ) -> int:
         """Prepare a message for one target; return the number of bytes of its record, 0 if it is not stored."""
         owners = self._stored_by(message, target, client)
@@ -324,7 +323,7 @@ class Sender(Part):
         return _add(client, message, topic, tuple(owners), transaction, tuple(unmatched))
 
     def settle(
-        self, client: Client, made: Made, transaction: TransactionId | None
+        self, client: Client, made: Copies, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
         """Return what the store keeps of ``made``, and what only memory keeps: for the present queues and durable
         subscriptions. A queue that ended between the steps begins again, as with a new message. ClientError if it may
