@@ -35,7 +35,6 @@ from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
 from tandemmq.broker.engine.advisory_rights import AdvisoryRights
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
-from tandemmq.broker.engine.refusals import may
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
@@ -293,7 +292,7 @@ class Advising(Part):
         self._dispatcher.dispatch_pending(subscription)
 
     def _shown(self, client: Client, topic: Destination, fact: Fact) -> Fact | None:
-        if self._rights.are_there and not may(self._access, client.principal, Operation.READ, topic):
+        if self._rights.are_there and not self._access.may(client.principal, Operation.READ, topic):
             return None
         return self._rights.shown(client, fact)
 

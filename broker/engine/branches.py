@@ -33,7 +33,6 @@ from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.refusals import may
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.operations import AddMessage, EndTransaction, PrepareTransaction
@@ -129,7 +128,7 @@ class Branches(Part):
         )
 
     def _may(self, client: Client, operation: Operation, destination: Destination) -> bool:
-        return any(may(self._access, client.principal, each, destination) for each in (operation, Operation.REMOVE))
+        return any(self._access.may(client.principal, each, destination) for each in (operation, Operation.REMOVE))
 
     def prepare(self, client: Client, command: Prepare) -> None:
         branch = self._branch(client, command.transaction, "prepare")

@@ -37,7 +37,6 @@ from tandemmq.broker.engine.connection_ids import ConnectionIds
 from tandemmq.broker.engine.denials import Denials
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.refusals import may
 from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import AddConnection, Atomic
@@ -324,7 +323,7 @@ class Clients(Part):
             command.has_state = self._destinations.exists(command.state)
             command.durable_names = self._destinations.durable_names(command.client_id or "")
         command.principal = principal
-        command.may_read = partial(may, self._access, principal, Operation.READ)
+        command.may_read = partial(self._access.may, principal, Operation.READ)
         client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
         self._advising.connected(client, command.login)
         user = None if principal.name == ANONYMOUS else principal.name

@@ -45,6 +45,7 @@ from tandemmq.broker.engine.declarations import Declarations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
 from tandemmq.broker.engine.idle_destinations import IdleDestinations
 from tandemmq.broker.engine.inventory import Inventory
+from tandemmq.broker.engine.limits import StoredBytes
 from tandemmq.broker.engine.memory_holders import MemoryHolders
 from tandemmq.broker.engine.moving import Moving
 from tandemmq.broker.engine.ports import Completion, Store, Tracing
@@ -53,7 +54,6 @@ from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.routing import Router
 from tandemmq.broker.engine.shared import Loop, Shared
 from tandemmq.broker.engine.slow_consumers import SlowConsumers
-from tandemmq.broker.engine.stored_bytes import StoredBytes
 from tandemmq.broker.engine.subscribe import Subscriber
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.histogram import Histogram
@@ -148,7 +148,7 @@ class Engine:
         self._is_taking_in = False
         self.reports = 0  # number of reports of the store
         most = settings.user_stored_bytes_max
-        self.stored = None if most is None else StoredBytes(store, most)
+        self.stored = None if most is None else StoredBytes(most, store.append, store.user_balance)
         shared = Shared(store, settings, policies, guarded, self._destinations, loop, self.stored)
         self._destinations.clock = loop.clock
         self._dispatcher = dispatcher = Dispatcher(shared)

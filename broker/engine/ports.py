@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.commands import ClientError, Commit, Prepare, Send
+from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.store.operations import AddMessage, Operation, OrderKey, Owner, PreparedTransaction, RemoveMessage
@@ -122,5 +122,3 @@ class Tracing(Protocol):
 Notify = Callable[[MessageEvent, Message, Destination, Subscription | None], None]
 # (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
 AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
-# Commands that may have to wait for room.
-Waits = Send | Commit | Prepare

@@ -16,11 +16,10 @@ from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.flow_control import FlowControl
-from tandemmq.broker.engine.ports import InThread, Waits
+from tandemmq.broker.engine.limits import MustWait, StoredBytes, Waits
+from tandemmq.broker.engine.ports import InThread
 from tandemmq.broker.engine.publish import Sender
-from tandemmq.broker.engine.refusals import MustWait
 from tandemmq.broker.engine.shared import Shared
-from tandemmq.broker.engine.stored_bytes import StoredBytes
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.altered import altered, of_user
 from tandemmq.store.records.errors import Unencodable

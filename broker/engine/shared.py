@@ -15,8 +15,8 @@ from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
+from tandemmq.broker.engine.limits import StoredBytes
 from tandemmq.broker.engine.ports import CallLater, InThread, Start, Store
-from tandemmq.broker.engine.stored_bytes import StoredBytes
 
 
 @dataclass(frozen=True, slots=True)
