@@ -24,7 +24,7 @@ from tandemmq.broker.core.operations import removal
 from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, pieces
 from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.dispatch import Dispatcher
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.acknowledgements import AckType
 

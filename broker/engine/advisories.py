@@ -35,7 +35,7 @@ from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
 from tandemmq.broker.engine.advisory_rights import AdvisoryRights
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)

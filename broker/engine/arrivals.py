@@ -15,8 +15,8 @@ from tandemmq.broker.core.slices import HEAVY_BYTES, ITEMS, Pace, Work, pause
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.scheduler import Scheduler
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic
 from tandemmq.store.records.message import Message
 

@@ -32,8 +32,8 @@ from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.operations import AddMessage, EndTransaction, PrepareTransaction
 from tandemmq.store.records.acknowledgements import AckType

@@ -19,7 +19,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.engine.connection_ids import is_generated
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.store.records.commands import subscription_key
 
 

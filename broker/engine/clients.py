@@ -36,8 +36,8 @@ from tandemmq.broker.engine.client_ids import ClientIds
 from tandemmq.broker.engine.connection_ids import ConnectionIds
 from tandemmq.broker.engine.denials import Denials
 from tandemmq.broker.engine.fan_out import FanOut
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import AddConnection, Atomic
 from tandemmq.store.records.message_ids import is_of_numbered

@@ -21,8 +21,8 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import ITEMS, Work, begin
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.fan_out import NOBODY, FanOut
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Notify, Then
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
 from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.altered import ORIGINAL_ID_PROPERTY, altered

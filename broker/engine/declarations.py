@@ -23,8 +23,8 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.routing import Router
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import RemoveOwner
 from tandemmq.store.records.commands import encode_remove_destination
 from tandemmq.store.records.message import Destination, DestinationKind

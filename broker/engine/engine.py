@@ -48,11 +48,11 @@ from tandemmq.broker.engine.inventory import Inventory
 from tandemmq.broker.engine.limits import StoredBytes
 from tandemmq.broker.engine.memory_holders import MemoryHolders
 from tandemmq.broker.engine.moving import Moving
+from tandemmq.broker.engine.part import Loop, Shared
 from tandemmq.broker.engine.ports import Completion, Store, Tracing
 from tandemmq.broker.engine.producing import Producing
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.routing import Router
-from tandemmq.broker.engine.shared import Loop, Shared
 from tandemmq.broker.engine.slow_consumers import SlowConsumers
 from tandemmq.broker.engine.subscribe import Subscriber
 from tandemmq.broker.engine.transactions import Transactions
@@ -461,7 +461,7 @@ class Engine:
     def _abort_consumer(
         self, client: Client, subscription: Subscription, error: ClientError, ends_connection: bool
     ) -> None:
-        """End a consumer; see ports.AbortConsumer."""
+        """End a consumer; see slow_consumers.AbortConsumer."""
         is_strict = self._settings.stomp_strict_errors and not client.session.survives_errors
         if ends_connection or is_strict:
             tell(client.connection, client.session.fail, error)

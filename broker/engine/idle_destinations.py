@@ -12,8 +12,8 @@ from collections.abc import Callable, Container
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import Atomic
 from tandemmq.store.records.message import Destination, DestinationKind
 

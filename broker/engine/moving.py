@@ -9,8 +9,8 @@ from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.arrivals import Commitment
 from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.publish import Sender
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.records.acknowledgements import AckType
 
 

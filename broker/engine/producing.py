@@ -17,9 +17,9 @@ from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.flow_control import FlowControl
 from tandemmq.broker.engine.limits import MustWait, StoredBytes, Waits
+from tandemmq.broker.engine.part import Shared
 from tandemmq.broker.engine.ports import InThread
 from tandemmq.broker.engine.publish import Sender
-from tandemmq.broker.engine.shared import Shared
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.altered import altered, of_user
 from tandemmq.store.records.errors import Unencodable

@@ -32,9 +32,9 @@ from tandemmq.broker.engine.limits import (
     paused,
     store_full,
 )
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.routing import COPIED_BYTES, Router
 from tandemmq.broker.engine.scheduler import Scheduler, is_management, may_be_scheduled
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, RemoveMessage
 from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.errors import Unencodable

@@ -21,8 +21,8 @@ from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.core.virtual_destinations import FORWARDS_MAX
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.scheduler import is_management, may_be_scheduled
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 

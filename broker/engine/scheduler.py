@@ -38,8 +38,8 @@ from tandemmq.broker.core.scheduling.scheduled_message import (
     shown,
 )
 from tandemmq.broker.core.slices import Pace, Work, begin
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.engine.ports import DueSender, Then
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
 from tandemmq.store.records.commands import encode_remove

@@ -16,7 +16,7 @@ from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.delivery import Delivery, Outlet
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared
 
 log = logging.getLogger(__name__)
 

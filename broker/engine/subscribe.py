@@ -22,7 +22,7 @@ from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscrip
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 

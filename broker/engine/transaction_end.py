@@ -12,8 +12,8 @@ from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.arrivals import Commitment
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.limits import FULL_ADVICE
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.publish import Sender
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, RemoveMessage
 from tandemmq.store.records.commands import encode_commit
 from tandemmq.store.records.message import Message

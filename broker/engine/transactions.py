@@ -17,9 +17,9 @@ from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.branches import Branch, Branches, check_is_its
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.limits import Line, MustWait, Waits, paused, store_full
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.scheduler import may_be_scheduled
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId

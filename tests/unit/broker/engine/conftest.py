@@ -34,10 +34,9 @@ from tandemmq.broker.core.policies import DestinationPolicy, Policies, Redeliver
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import Work, at_once
-from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
 from tandemmq.broker.engine.engine import Engine, destinations_of
+from tandemmq.broker.engine.part import Loop, at_once_on_the_loop
 from tandemmq.broker.engine.ports import InThread
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import XaTransactionId

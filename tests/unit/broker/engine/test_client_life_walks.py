@@ -41,7 +41,7 @@ from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEnt
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.store.operations import Atomic, Operation
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.support.prove import IS_FULL, SEED, rounds

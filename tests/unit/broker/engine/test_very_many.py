@@ -32,7 +32,7 @@ from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine import dead_letters, dispatch, publish, transaction_end
 from tandemmq.broker.engine.engine import Engine, destinations_of
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.compiled import REPLACES_A_METHOD
 from tests.support.core.counting import Times

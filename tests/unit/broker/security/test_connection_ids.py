@@ -13,7 +13,7 @@ from tandemmq.broker.core.commands import Connect, ErrorKind, Send
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.connection_ids import ConnectionIds
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.config.load import load
 from tandemmq.store.records.frames import open_message
