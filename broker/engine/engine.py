@@ -41,9 +41,8 @@ from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.client_ids import Sessions
 from tandemmq.broker.engine.clients import Clients, Handler
-from tandemmq.broker.engine.declarations import Declarations
+from tandemmq.broker.engine.declarations import Declarations, IdleDestinations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
-from tandemmq.broker.engine.idle_destinations import IdleDestinations
 from tandemmq.broker.engine.inventory import Inventory
 from tandemmq.broker.engine.limits import StoredBytes
 from tandemmq.broker.engine.memory_holders import MemoryHolders
@@ -174,7 +173,7 @@ class Engine:
         self._declarations = Declarations(shared, self._router, advising)
         self._slow_consumers = SlowConsumers(policies, advising, self._abort_consumer, shared.destinations.patterns_of)
         self._idle_destinations = IdleDestinations(
-            shared, self._declarations.remove, lambda: bool(self._transactions.branches.by_key)
+            shared, self._declarations, lambda: bool(self._transactions.branches.by_key)
         )
         branches = self._transactions.branches.by_key
         self.inventory = Inventory(self._destinations, clients.all, branches, self._declarations.producing.__getitem__)
@@ -190,7 +189,7 @@ class Engine:
         self._looking: tuple[Callable[[int], Work[None]], ...] = (
             dispatcher.tick,
             lambda now: self._slow_consumers.tick(now, list(clients.all)),
-            lambda now: self._idle_destinations.tick(now, self._declarations.producing),
+            self._idle_destinations.tick,
             lambda now: self._subscriber.end_unused_shares(),
         )
         self._writable_again = Rounds(start, self._go_on)
