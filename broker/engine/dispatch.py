@@ -23,10 +23,9 @@ from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicS
 from tandemmq.broker.engine.browsing import Browsing
 from tandemmq.broker.engine.dead_letters import DeadLetters, Expiring
 from tandemmq.broker.engine.deferred_delivery import Preparing
-from tandemmq.broker.engine.fan_out import FanOut
+from tandemmq.broker.engine.fan_out import FanOut, Sifting
 from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Notify, Then, Tracing
-from tandemmq.broker.engine.sifting import Sifting
 from tandemmq.broker.engine.suspects import Suspects
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.histogram import Histogram

@@ -46,7 +46,6 @@ from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
 from tandemmq.broker.engine.inventory import Inventory
 from tandemmq.broker.engine.limits import StoredBytes
 from tandemmq.broker.engine.memory_holders import MemoryHolders
-from tandemmq.broker.engine.moving import Moving
 from tandemmq.broker.engine.part import Loop, Shared
 from tandemmq.broker.engine.ports import Completion, Store, Tracing
 from tandemmq.broker.engine.producing import Producing
@@ -168,7 +167,9 @@ class Engine:
         self._transactions = Transactions(shared, dispatcher, self._sender)
         self._acknowledger = Acknowledger(shared, dispatcher, self._transactions)
         self._subscriber = Subscriber(shared, dispatcher, advising)
-        producing = Producing(shared, self._sender, self._transactions, clients, advising, dispatcher.fan_out)
+        producing = Producing(
+            shared, self._sender, self._transactions, clients, advising, dispatcher, self._acknowledger
+        )
         self.flow = producing.flow
         self._declarations = Declarations(shared, self._router, advising)
         self._slow_consumers = SlowConsumers(policies, advising, self._abort_consumer, shared.destinations.patterns_of)
@@ -201,7 +202,7 @@ class Engine:
             commands.Nack: self._acknowledger.nack,
             commands.GiveUp: self._acknowledger.give_up,
             commands.Redelivered: self._acknowledger.redelivered,
-            commands.Move: Moving(shared, dispatcher, self._sender, self._acknowledger).move,
+            commands.Move: producing.move,
             commands.Delivered: self._acknowledger.delivered,
             commands.Pull: self._acknowledger.pull,
             commands.SetPrefetch: self._acknowledger.set_prefetch,
