@@ -132,7 +132,7 @@ class Client:
     is_stand_in: bool = field(default=False, init=False)
     # The client has no socket: the broker acts, or the admin server for one of its users.
     is_inside: bool = field(default=False, init=False)
-    # An operator, connected with the client id of another user: it creates no state under that id (engine.client_ids).
+    # An operator, connected with the client id of another user: it creates no state under that id (engine.login).
     is_guest: bool = field(default=False, init=False)
     # The broker acts later for the user, which has no connection.
     is_acting: bool = field(default=False, init=False)

@@ -39,12 +39,12 @@ from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.arrivals import Arrivals
-from tandemmq.broker.engine.client_ids import Sessions
 from tandemmq.broker.engine.clients import Clients, Handler
 from tandemmq.broker.engine.declarations import Declarations, IdleDestinations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
 from tandemmq.broker.engine.inventory import Inventory
 from tandemmq.broker.engine.limits import StoredBytes
+from tandemmq.broker.engine.login import Login, Sessions
 from tandemmq.broker.engine.memory_holders import MemoryHolders
 from tandemmq.broker.engine.part import Loop, Shared
 from tandemmq.broker.engine.ports import Completion, Store, Tracing
@@ -159,7 +159,8 @@ class Engine:
             dispatcher.trace(tracing)
         self._destinations.on_new = advising.began
         self._destinations.on_joined = dispatcher.dispatch
-        self._clients = clients = Clients(shared, dispatcher.fan_out, advising, self.handle, self.writable)
+        self._clients = clients = Clients(shared, dispatcher.fan_out, self.handle, self.writable)
+        self._login = login = Login(shared, clients, advising)
         self.memory_holders = MemoryHolders(memory, clients.all, self._destinations, loop.call_later)
         self._router = Router(shared)
         self._arrivals = Arrivals(shared, dispatcher)
@@ -178,13 +179,14 @@ class Engine:
         )
         branches = self._transactions.branches.by_key
         self.inventory = Inventory(self._destinations, clients.all, branches, self._declarations.producing.__getitem__)
-        clients.on_leave = self.flow.left
+        clients.on_leave = self._left
         clients.endings = (
             self._transactions.left,
             self._close_subscriptions,
             lambda client, left, pace: self._declarations.left(client, pace),
             lambda client, left, pace: advising.disconnected(client),
             lambda client, left, pace: client.holder.end(),
+            lambda client, left, pace: login.ended(client),
         )
         self._ticking: tuple[Callable[[int], None], ...] = (self.flow.tick, self.memory_holders.tick, self._fire)
         self._looking: tuple[Callable[[int], Work[None]], ...] = (
@@ -219,7 +221,7 @@ class Engine:
             commands.RemoveProducer: self._declarations.remove_producer,
             commands.AddDestination: self._declarations.add_destination,
             commands.RemoveDestination: self._declarations.remove_destination,
-            commands.Connect: clients.connect,
+            commands.Connect: login.connect,
             commands.Disconnect: self._disconnect,
             commands.ProtocolFailure: self._protocol_failure,
         }
@@ -272,11 +274,11 @@ class Engine:
         """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused if
         another connection has it. If the client itself connects, it takes the place of one that was ``opened_for``."""
         client: Client = connection.client
-        self._clients.carry_out(client, command, self._clients.enter)
+        self._clients.carry_out(client, command, self._login.enter)
 
     def know_sessions(self, sessions: Sessions) -> None:
         """Use ``sessions`` to look up the users of sessions."""
-        self._clients.client_ids.sessions = sessions
+        self._login.sessions = sessions
 
     def is_listened_to(self, topic: Destination, prefix: str) -> bool:
         """Return whether a client subscribed to ``topic``, by its name or by a pattern that begins with ``prefix``."""
@@ -412,6 +414,10 @@ class Engine:
             return
         if work is not None:
             self._clients.work_for(client, command, work)
+
+    def _left(self, client: Client) -> None:
+        self._login.left(client)
+        self.flow.left(client)
 
     def _close_subscriptions(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
         subscriptions, client.subscriptions = client.subscriptions, {}
