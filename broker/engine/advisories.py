@@ -10,6 +10,7 @@ from dataclasses import replace
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.advisor import (
     Advisor,
+    AdvisoryRights,
     Audience,
     ConnectionFact,
     ConsumerFact,
@@ -32,7 +33,6 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
-from tandemmq.broker.engine.advisory_rights import AdvisoryRights
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
 from tandemmq.broker.engine.part import Part, Shared
