@@ -200,7 +200,7 @@ def _keepers(topic: Topic, message: Message) -> list[DurableSubscription]:
 
 def _is_expensive(target: Target) -> bool:
     """Return whether a message to ``target`` may take a part of a step, because of its selectors."""
-    return target.expensive > 0 if isinstance(target, Topic) else target.routes is not None
+    return target.expensive > 0 if isinstance(target, Topic) else target.assignment is not None
 
 
 def origin_of(client: Client | None) -> Outlet:

@@ -119,7 +119,7 @@ class Dispatcher(Part):
                 self.deliver(deliveries)
             if queue.expired:
                 self._expiring.ask(queue)
-            if queue.routes is not None and queue.routes.is_placing:
+            if queue.assignment is not None and queue.assignment.is_placing:
                 rounds = 0  # a step put as many into lanes as it may
             if not queue.has_more:
                 break
@@ -189,8 +189,8 @@ class Dispatcher(Part):
             except Exception:  # the others are dispatched all the same
                 log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
             given = 1 + queue.dispatched - dispatched
-            is_routed = isinstance(queue, Queue) and queue.routes is not None
-            if pace.is_over(given) if is_routed else pace.is_full(given):
+            is_assigned = isinstance(queue, Queue) and queue.assignment is not None
+            if pace.is_over(given) if is_assigned else pace.is_full(given):
                 yield
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:

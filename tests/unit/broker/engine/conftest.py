@@ -51,7 +51,7 @@ DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
 XA = XaTransactionId(1, b"global", b"branch")
 # The bounds of steps, and how many of the items of a test each takes.
 STEPS = {
-    "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.routing.PLACED_MAX": 1,
+    "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.assignment.PLACED_MAX": 1,
     "core.topics.topic.ITEMS": 1,
     "engine.acknowledge.ITEMS": 1, "engine.engine.OPERATIONS_MAX": 1, "engine.fan_out.ITEMS": 1,
     "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.dead_letters.ROUND_MAX": 3,
@@ -69,7 +69,7 @@ NOT_MESSAGES = {
     "engine.declarations": "PRODUCER ID NAME", "engine.routing": "SENDER TEXT",
     "engine.transactions": "TRANSACTION TEXT",
     "core.destinations": "DESTINATION TOPIC NAME NODE PART WATCH _bytes_of_durable",
-    "core.queue.choices": "CHOICE",
+    "core.queue.consumers": "CHOICE",
     "core.queue.queue": "QUEUE_LINK TAKER",
     "core.queue.browse": "BROWSED", "core.queue.groups": "_bytes_of",
     "core.topics.topic": "TOPIC_LINK", "core.topics.matching": "AUDIENCE MEMBER",

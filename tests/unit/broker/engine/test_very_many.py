@@ -325,8 +325,8 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
         sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
     orders = harness.destinations.queue(ORDERS)
     consumer.subscribe(prefetch=2 * MANY)
-    assert orders.routes is not None
-    backlog = orders.routes._lanes.backlog
+    assert orders.assignment is not None
+    backlog = orders.assignment._lanes.backlog
     assert backlog.count == 2 * MANY - STEP
     other.subscribe(prefetch=2 * MANY, selector="a is not null")
     assert harness.most(lambda: backlog.count) <= 2 * STEP
@@ -725,9 +725,9 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(harness: Harnes
         other.subscribe(prefetch=1)
         sender.send("last", persistent=False, group_id="other's").turn()
         assert other.bodies == ["last"]
-    routes = harness.destinations.queue(ORDERS).routes
-    assert routes is not None
-    groups = routes._lanes.groups
+    assignment = harness.destinations.queue(ORDERS).assignment
+    assert assignment is not None
+    groups = assignment._lanes.groups
     counted = groups._groups = CountedGroups(groups._groups)
     done = harness.count(Groups, "done")
     one.lose_socket()
