@@ -19,11 +19,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from tandemmq.broker.core.access import Operation, is_admin
+from tandemmq.broker.core.access import Operation, PrivateAccess, is_admin
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.memory import TOLD_BYTES, Kind
 from tandemmq.broker.core.names import ADVISORY_TOPICS, Pattern, is_wildcard, split
-from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 # Maximum number of temporary destinations that a client is recorded to know by name.

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Final, cast
 
 from tandemmq.broker.core import commands
-from tandemmq.broker.core.access import Access, OpenAccess, Operation
+from tandemmq.broker.core.access import Access, OpenAccess, Operation, PrivateAccess
 from tandemmq.broker.core.advisor import Advisor
 from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, refusal
@@ -29,7 +29,6 @@ from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Memory
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.selector import compile_selector, is_quick
 from tandemmq.broker.core.settings import EngineSettings

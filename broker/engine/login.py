@@ -9,12 +9,11 @@ from functools import partial
 from typing import Protocol
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.access import Credentials, Operation, is_admin
+from tandemmq.broker.core.access import Credentials, Operation, PrivateAccess, is_admin
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.principal import ANONYMOUS, Principal
-from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.broker.engine.advisories import Advising

@@ -9,9 +9,9 @@ from datetime import UTC, tzinfo
 
 from mypy_extensions import mypyc_attr
 
+from tandemmq.broker.core.access import PrivateAccess
 from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.policies import Policies
-from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine.limits import StoredBytes
