@@ -22,9 +22,9 @@ from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Outlet, Session, Subscription
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.names import MQTT_RETAINED
+from tandemmq.broker.core.open_transaction import Transaction
 from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.store.records.message import Destination
 from tandemmq.store.records.transactions import XaTransactionId
 

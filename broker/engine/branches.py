@@ -26,10 +26,10 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.core.delivery import Entry
-from tandemmq.broker.core.operations import Target
+from tandemmq.broker.core.open_transaction import Transaction
+from tandemmq.broker.core.operations import Target, removal
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.part import Part, Shared
@@ -257,7 +257,7 @@ class Branches(Part):
             if isinstance(queue, DurableSubscription) and not queue.wants(paged.message, sender):
                 # It began after the prepare, which lists the subscriptions that do not get the message.
                 entry = Entry(paged.message, paged.order_key, paged.location, paged.size, 0)
-                self._dispatcher.remove(queue, entry, kind=AckType.UNMATCHED)
+                self._append(removal(queue, entry, kind=AckType.UNMATCHED))
             elif queue is not None:
                 queue.add(paged.message, paged.order_key, paged.location, paged.size)
                 touched[queue] = None

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 from tandemmq.broker.core.advisor import MessageEvent
-from tandemmq.broker.core.client import ReceiptDue
 from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Subscription
@@ -26,7 +25,7 @@ from tandemmq.broker.engine.deferred_delivery import Preparing
 from tandemmq.broker.engine.fan_out import FanOut, Sifting
 from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Notify, Then, Tracing
-from tandemmq.broker.engine.suspects import Suspects
+from tandemmq.broker.engine.redelivery import Suspects
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.histogram import Histogram
 from tandemmq.store.operations import AddMessage, Page
@@ -158,7 +157,7 @@ class Dispatcher(Part):
             return
         self._put_in(queue, page)
         for entry in unwanted:
-            self.remove(queue, entry, kind=AckType.UNMATCHED)
+            self._append(removal(queue, entry, kind=AckType.UNMATCHED))
         self.dispatch(queue)
 
     def _has_begun(self, queue: Queue, now: int) -> bool:
@@ -227,7 +226,7 @@ class Dispatcher(Part):
                     outlet.touch()
                     last = outlet
             if entry.order_key and subscription.is_auto and entry.queue is not None:
-                self.remove(entry.queue, entry)
+                self._append(removal(entry.queue, entry))
         if self._tells:
             self._tell_of(deliveries)
 
@@ -291,15 +290,6 @@ class Dispatcher(Part):
             self.deliver(deliveries)
             if pace.is_full(len(deliveries)):
                 yield
-
-    # ---- out of a queue
-
-    def remove(
-        self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None, *, kind: AckType | None = None
-    ) -> None:
-        """Have the store remove ``entry``, which is out of ``queue``. ``waiting`` is called when it has done so.
-        ``kind``: see ``removal``."""
-        self._append(removal(queue, entry, context=waiting, kind=kind))
 
     # ---- time
 

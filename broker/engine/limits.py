@@ -14,10 +14,10 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, Commit, ErrorKind, Prepare, Send, refusal
 from tandemmq.broker.core.memory import Memory
+from tandemmq.broker.core.open_transaction import Usage
 from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.topics.topic import Topic
-from tandemmq.broker.core.transaction import Usage
 from tandemmq.store.operations import AddMessage, Atomic, Operation, PrepareTransaction
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, Message

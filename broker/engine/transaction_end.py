@@ -6,9 +6,9 @@ from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import XA_RBROLLBACK, ClientError, ErrorKind, Receipt, refusal
 from tandemmq.broker.core.delivery import QueueBase
 from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.open_transaction import Transaction
 from tandemmq.broker.core.operations import Target, removal
 from tandemmq.broker.core.slices import Pace, Work, at_once, is_done
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.arrivals import Commitment
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.limits import FULL_ADVICE

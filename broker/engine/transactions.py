@@ -10,10 +10,10 @@ from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Abort, Ack, Begin, ClientError, Commit, ErrorKind, Prepare, Send, refusal
 from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
 from tandemmq.broker.core.memory import TEXT_BYTES, TRANSACTION_BYTES, Kind
+from tandemmq.broker.core.open_transaction import Transaction
 from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.branches import Branch, Branches, check_is_its
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.limits import Line, MustWait, Waits, paused, store_full

@@ -23,13 +23,13 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.delivery import Entry
 from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.open_transaction import Transaction
 from tandemmq.broker.core.policies import DestinationPolicy, Policies
 from tandemmq.broker.core.queue import browse as browsing
 from tandemmq.broker.core.queue.groups import Groups
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.queue.window import Window
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine import dead_letters, dispatch, publish, transaction_end
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.part import Loop
