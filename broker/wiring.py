@@ -34,8 +34,8 @@ from tandemmq.broker.bridges.bridges import Bridges
 from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.engine.engine import Engine, destinations_of
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.engine.ports import Tracing
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.locks import make_locker
 from tandemmq.broker.ha.mastership import Mastership

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tandemmq.broker.core.commands import Command
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.service import AnyStandby, AnyStore
 from tandemmq.broker.ha.states import Trouble

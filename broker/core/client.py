@@ -20,11 +20,11 @@ from typing import Any, Final, Protocol
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, Receipt, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Outlet, Session, Subscription
-from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.names import MQTT_RETAINED
+from tandemmq.broker.core.open_transaction import Transaction
+from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.store.records.message import Destination
 from tandemmq.store.records.transactions import XaTransactionId
 
@@ -132,7 +132,7 @@ class Client:
     is_stand_in: bool = field(default=False, init=False)
     # The client has no socket: the broker acts, or the admin server for one of its users.
     is_inside: bool = field(default=False, init=False)
-    # An operator, connected with the client id of another user: it creates no state under that id (engine.client_ids).
+    # An operator, connected with the client id of another user: it creates no state under that id (engine.login).
     is_guest: bool = field(default=False, init=False)
     # The broker acts later for the user, which has no connection.
     is_acting: bool = field(default=False, init=False)

@@ -23,8 +23,8 @@ from tandemmq.broker.core.memory import (
 )
 from tandemmq.broker.core.names import MQTT_SHARES, PATTERNS, Pattern, is_advisory, is_private
 from tandemmq.broker.core.policies import Policies
+from tandemmq.broker.core.queue.consumers import Start
 from tandemmq.broker.core.queue.queue import Queue
-from tandemmq.broker.core.queue.start import Start
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.selector import compile_selector
 from tandemmq.broker.core.settings import EngineSettings

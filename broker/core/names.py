@@ -9,6 +9,7 @@ A.B.>                    ">" at the end is any number of words, also none
 from __future__ import annotations
 
 import json
+from typing import Final
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -187,3 +188,19 @@ class Pattern:
 
     def __repr__(self) -> str:
         return f"<Pattern {self.name}>"
+
+
+_RANKS: Final = {"*": 1, ">": 3}
+# Rank after the last word: a longer pattern is more specific than its own beginning, except for ">".
+_END: Final = 2
+
+
+def specificity(pattern: str) -> tuple[tuple[int, ...], str]:
+    """Return a sort key of patterns, the most specific one first; no two keys are equal. Of several patterns that match
+    a destination, the first one's policy applies.
+
+    Word by word from the left, a word is more specific than ``*``, and ``*`` more than ``>``. ActiveMQ defines the same
+    order. But if one of two patterns has a ``*``, ActiveMQ's choice is often arbitrary (ActiveMQDestination.compare
+    does not define an order of ``*.>`` and ``B.>``).
+    """
+    return (*(_RANKS.get(word, 0) for word in pattern.split(".")), _END), pattern

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from tandemmq.broker.core.names import MQTT_PRIVATE, Pattern, is_private
-from tandemmq.broker.core.patterns import specificity
+from tandemmq.broker.core.names import MQTT_PRIVATE, Pattern, is_private, specificity
 from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.recovery import Recovery
 from tandemmq.store.records.message import TIME_MAX, Destination, DestinationKind

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tandemmq.broker.core.delivery import Selector
-from tandemmq.broker.core.names import Pattern, is_private
-from tandemmq.broker.core.patterns import specificity
+from tandemmq.broker.core.names import Pattern, is_private, specificity
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 

@@ -20,11 +20,11 @@ from tandemmq.broker.core.commands import (
 )
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
+from tandemmq.broker.core.operations import removal
 from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, pieces
 from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.dispatch import Dispatcher
-from tandemmq.broker.engine.operations import removal
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.acknowledgements import AckType
 
@@ -47,7 +47,6 @@ class Acknowledger(Part):
         self._dispatcher = dispatcher
         self._browsing = dispatcher.browsing
         self._dead_letters = dispatcher.dead_letters
-        self._remove = dispatcher.remove
         self._dispatch = dispatcher.dispatch
         self._transactions = transactions
         self._delayed = 0
@@ -160,7 +159,8 @@ class Acknowledger(Part):
             if queue is not None:
                 queue.settle(entry)
                 if entry.order_key:
-                    self._remove(queue, entry, ReceiptDue(client, receipt) if entry is last else None)
+                    waiting = ReceiptDue(client, receipt) if entry is last else None
+                    self._append(removal(queue, entry, context=waiting))
         if self._dispatcher.tells_consumed:
             self._dispatcher.consumed((subscription, tag, entry) for tag, entry in covered)
         if last is None:
@@ -282,7 +282,7 @@ class Acknowledger(Part):
             else:
                 is_told = bool(entry.order_key)
                 if is_told:
-                    self._remove(queue, entry, waiting, kind=AckType.EXPIRED)
+                    self._append(removal(queue, entry, context=waiting, kind=AckType.EXPIRED))
             if is_told:
                 waiting = None
         if waiting is not None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.advisor import (
     Advisor,
+    AdvisoryRights,
     Audience,
     ConnectionFact,
     ConsumerFact,
@@ -32,11 +33,9 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
-from tandemmq.broker.engine.advisory_rights import AdvisoryRights
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
-from tandemmq.broker.engine.refusals import may
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
@@ -293,7 +292,7 @@ class Advising(Part):
         self._dispatcher.dispatch_pending(subscription)
 
     def _shown(self, client: Client, topic: Destination, fact: Fact) -> Fact | None:
-        if self._rights.are_there and not may(self._access, client.principal, Operation.READ, topic):
+        if self._rights.are_there and not self._access.may(client.principal, Operation.READ, topic):
             return None
         return self._rights.shown(client, fact)
 

@@ -9,14 +9,14 @@ from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Receipt
 from tandemmq.broker.core.delivery import Outlet
-from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import HEAVY_BYTES, ITEMS, Pace, Work, pause
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.fan_out import NOBODY
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.scheduler import Scheduler
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic
 from tandemmq.store.records.message import Message
 
@@ -200,7 +200,7 @@ def _keepers(topic: Topic, message: Message) -> list[DurableSubscription]:
 
 def _is_expensive(target: Target) -> bool:
     """Return whether a message to ``target`` may take a part of a step, because of its selectors."""
-    return target.expensive > 0 if isinstance(target, Topic) else target.routes is not None
+    return target.expensive > 0 if isinstance(target, Topic) else target.assignment is not None
 
 
 def origin_of(client: Client | None) -> Outlet:

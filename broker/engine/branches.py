@@ -26,15 +26,14 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.core.delivery import Entry
-from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.open_transaction import Transaction
+from tandemmq.broker.core.operations import Target, removal
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.refusals import may
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.operations import AddMessage, EndTransaction, PrepareTransaction
 from tandemmq.store.records.acknowledgements import AckType
@@ -129,7 +128,7 @@ class Branches(Part):
         )
 
     def _may(self, client: Client, operation: Operation, destination: Destination) -> bool:
-        return any(may(self._access, client.principal, each, destination) for each in (operation, Operation.REMOVE))
+        return any(self._access.may(client.principal, each, destination) for each in (operation, Operation.REMOVE))
 
     def prepare(self, client: Client, command: Prepare) -> None:
         branch = self._branch(client, command.transaction, "prepare")
@@ -258,7 +257,7 @@ class Branches(Part):
             if isinstance(queue, DurableSubscription) and not queue.wants(paged.message, sender):
                 # It began after the prepare, which lists the subscriptions that do not get the message.
                 entry = Entry(paged.message, paged.order_key, paged.location, paged.size, 0)
-                self._dispatcher.remove(queue, entry, kind=AckType.UNMATCHED)
+                self._append(removal(queue, entry, kind=AckType.UNMATCHED))
             elif queue is not None:
                 queue.add(paged.message, paged.order_key, paged.location, paged.size)
                 touched[queue] = None

@@ -13,8 +13,8 @@ from tandemmq.broker.core.memory import BROWSED_BYTES, ENTRY_OVERHEAD_BYTES, Kin
 from tandemmq.broker.core.queue.browse import Browse
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Rounds, Work
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import Page
 
 

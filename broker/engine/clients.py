@@ -1,4 +1,4 @@
-"""The life of a client: its identity, its commands in order, and the end of all that it had.
+"""The life of a client: its commands in order, and the end of all that it had. broker.engine.login says who it is.
 
 While the broker waits for an answer about a client, or works for it in steps, the next commands of the client wait, and
 no more is read from it. The states of that life are in broker.core.client; only this module changes them.
@@ -7,12 +7,12 @@ no more is read from it. The states of that life are in broker.core.client; only
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from tandemmq.broker.core import names
-from tandemmq.broker.core.access import Credentials, Operation
+from tandemmq import log_events
 from tandemmq.broker.core.charging import charged
 from tandemmq.broker.core.client import Client, Connection, Event, State
 from tandemmq.broker.core.commands import (
@@ -28,25 +28,23 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up, tell
 from tandemmq.broker.core.delivery import QueueBase
 from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
-from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.broker.core.slices import Pace, Work, is_done
-from tandemmq.broker.core.topics.shared import CLIENT_ID
-from tandemmq.broker.engine.advisories import Advising
-from tandemmq.broker.engine.client_ids import ClientIds
-from tandemmq.broker.engine.connection_ids import ConnectionIds
-from tandemmq.broker.engine.denials import Denials
 from tandemmq.broker.engine.fan_out import FanOut
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.refusals import may
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.limited_log import LimitedLog
-from tandemmq.store.operations import AddConnection, Atomic
-from tandemmq.store.records.message_ids import is_of_numbered
+from tandemmq.store.operations import Atomic
 
 log = logging.getLogger(__name__)
 
 # A message may repeat a text of the client, of any length.
 _LOGGED_CHARACTERS_MAX = 500
+#: Time between two lines about the same refusal because of missing rights.
+DENIED_AGAIN_MS: Final = 60_000
+#: Such refusals that are remembered; the one that was logged longest ago is forgotten first.
+DENIED_REMEMBERED_MAX: Final = 1_000
+#: Lines within DENIED_AGAIN_MS; beyond it refusals are only counted.
+DENIED_LINES_MAX: Final = 100
 
 Answer = TypeVar("Answer")
 # Carries out a command: at once, or as work, for which the client waits if it takes more than a step.
@@ -59,11 +57,6 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _address_of(client: Client) -> str:
-    """Return the address of a client without the port."""
-    return client.connection.peer.rpartition(":")[0]
-
-
 class Clients(Part):
     """Begins and ends clients. ``handle`` carries out a command; ``writable`` is called with a connection that may be
     given more again; ``endings`` end what a client has, in order; ``on_leave`` is called at once when a client
@@ -73,7 +66,6 @@ class Clients(Part):
         self,
         shared: Shared,
         fan_out: FanOut,
-        advising: Advising,
         handle: Callable[[Connection, Command], None],
         writable: Callable[[Connection], None],
     ) -> None:
@@ -84,16 +76,18 @@ class Clients(Part):
         self.endings: tuple[Ending, ...] = ()
         self.on_leave: Callable[[Client], None] = lambda client: None
         self._fan_out = fan_out
-        self._advising = advising
         self._handle = handle
         self._writable = writable
-        self.client_ids = ClientIds(shared)
-        self._of_user: dict[str, set[Client]] = {}  # where ``user_connections_max`` is set
-        self._client_ids: dict[str, Client] = {}
-        self._connection_ids: dict[str, Client] = {}
-        self._connection_owners = ConnectionIds(shared.store.connections())
         self._denials = Denials()
         self._limited = LimitedLog(log)
+
+    def opened(self, connection: Connection) -> Client:
+        """Register a new connection."""
+        client = connection.client = Client(connection)
+        client.holder.on_space = partial(self._writable, connection)
+        client.holder.add(Kind.STATE, CONNECTION_BYTES)
+        self.all.add(client)
+        return client
 
     # ---- its commands
 
@@ -219,171 +213,6 @@ class Clients(Part):
         if is_end:
             self.hang_up(client)
 
-    # ---- the beginning
-
-    def opened(self, connection: Connection) -> Client:
-        """Register a new connection."""
-        client = connection.client = Client(connection)
-        client.holder.on_space = partial(self._writable, connection)
-        client.holder.add(Kind.STATE, CONNECTION_BYTES)
-        self.all.add(client)
-        return client
-
-    def connect(self, client: Client, command: Connect) -> None:
-        """Check the credentials of a client."""
-        peer, certificate = client.connection.peer, client.connection.certificate
-        credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
-        admit = partial(self._admit_or_refuse, client, command)
-        self.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
-
-    def _admit_or_refuse(self, client: Client, command: Connect, answer: Principal | ClientError) -> None:
-        try:
-            if isinstance(answer, ClientError):
-                raise answer
-            self._admit(client, command, answer)
-        except ClientError as error:
-            self.refuse(client, command, error)
-
-    def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
-        """Admit ``principal``. The user owns its connection id for good: the answer waits until that is stored."""
-        id, user = command.connection_id, principal.owner
-        if id is not None:
-            self._check_connection_id(client, id, principal)
-        if id is None or user is None or self._connection_owners.take(id, user, _address_of(client)):
-            self._enter(principal, client, command)
-            return
-        store = partial(self._store_owner, client, id, user)
-        self.when_known(client, store, lambda _: self.carry_out(client, command, partial(self._enter, principal)))
-
-    def _store_owner(self, client: Client, id: str, user: str, then: Callable[[None], None]) -> None:
-        self._append(AddConnection(id, user, Then(client, lambda _: then(None))))
-
-    def enter(self, client: Client, command: Connect) -> None:
-        """Continue to connect a client whose user is known."""
-        self._enter(client.principal, client, command)
-
-    def _enter(self, principal: Principal, client: Client, command: Connect) -> None:
-        """Look up the owner of the client id. A session itself reads the user of its own client, so it is looked up
-        here only if another user may have to give way."""
-        client_id, sessions = command.client_id, self.client_ids.sessions
-        if client_id is not None:
-            names.check_length("the client id", client_id, ErrorKind.CLIENT_ID)
-        other = None if client_id is None else self._client_ids.get(client_id)
-        is_read_later = command.state is not None and (other is None or other.principal.name == principal.name)
-        if client_id is None or sessions is None or is_read_later or client.is_stand_in:
-            self._begin(principal, None, client, command)
-            return
-        self.when_known(
-            client,
-            partial(sessions.find_user, client_id),
-            lambda user: self.carry_out(client, command, partial(self._begin, principal, user)),
-        )
-
-    def _begin(
-        self, principal: Principal, session_user: str | ClientError | None, client: Client, command: Connect
-    ) -> None:
-        """Begin the connection. ``session_user``: result of ``Sessions.find_user``."""
-        if isinstance(session_user, ClientError):
-            raise session_user
-        former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
-        if former is not None:
-            # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
-            self.hang_up(former, after_flush=False)
-        if command.client_id is not None:
-            if command.client_id == CLIENT_ID:
-                raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
-            if not (client.is_stand_in or principal.may_everything):
-                client.is_guest = self.client_ids.check(principal, command, session_user)
-            other = self._client_ids.get(command.client_id)
-            if other is not None and self._gives_way(other, principal, session_user, client, command):
-                self._take_over(other, principal, client)
-            elif other is not None and other.is_open:
-                where = f" from {other.connection.peer}" if other.principal.name == principal.name else ""
-                raise ClientError(
-                    f"Client id {command.client_id!r} is connected already{where}",
-                    "A client id belongs to one connection at a time.",
-                    kind=ErrorKind.CLIENT_ID,
-                )
-            former = other or former
-        if former is not None and former in self.leavers:
-            # All that the former client had must end before a client begins under the same name.
-            begin = partial(self._begin, principal, session_user)
-            self.when_known(client, partial(self._when_left, former), lambda _: self.carry_out(client, command, begin))
-            return
-        self._count_for(principal, client)
-        if command.client_id is not None:
-            self._client_ids[command.client_id] = client
-            client.id = command.client_id
-        if command.connection_id is not None:
-            self._connection_ids[command.connection_id] = client
-            client.connection_id = command.connection_id
-        client.principal = principal
-        if command.state is not None:
-            assert names.is_session_state(command.state), "a session's state is a queue of the broker's own"
-            client.private = command.state
-            command.has_state = self._destinations.exists(command.state)
-            command.durable_names = self._destinations.durable_names(command.client_id or "")
-        command.principal = principal
-        command.may_read = partial(may, self._access, principal, Operation.READ)
-        client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
-        self._advising.connected(client, command.login)
-        user = None if principal.name == ANONYMOUS else principal.name
-        tell(client.connection, client.session.connected, command, client.connection.id, user)
-
-    def _gives_way(
-        self, other: Client, principal: Principal, session_user: str | None, client: Client, command: Connect
-    ) -> bool:
-        """Return whether ``other`` leaves its client id to ``client``, which connects as ``principal``."""
-        if client.is_stand_in:
-            return False
-        if other.is_stand_in:
-            return True
-        if other.principal.name == principal.name:
-            return command.steals_client_id
-        id, owns = command.client_id or "", self.client_ids.is_owner
-        # prove: an-owner-gets-its-client-id "owns(principal, id, session_user) and" -> "False and"
-        return owns(principal, id, session_user) and not owns(other.principal, id, session_user)
-
-    def _count_for(self, principal: Principal, client: Client) -> None:
-        """Count one more connection of the user, until it leaves. ClientError if there are too many."""
-        most, owner = self._settings.user_connections_max, principal.owner
-        if most is None or owner is None or client.is_stand_in:
-            return
-        others = self._of_user.get(owner, ())
-        if len(others) >= most:  # prove: connections-of-a-user
-            raise ClientError(
-                f"User {owner} has {most} connections",
-                f"user_connections_max is {most}: close some.",
-                kind=ErrorKind.RESOURCE,
-            )
-        self._of_user.setdefault(owner, set()).add(client)
-
-    def _take_over(self, former: Client, principal: Principal, by: Client) -> None:
-        """End ``former``, with the reason: ``by``, of ``principal``, connects with the same client id."""
-        if former.is_open:
-            where = f" from {by.connection.peer}" if former.principal.name == principal.name else ""
-            error = ClientError(
-                f"Client id {former.id!r} connected again{where}",
-                "A client id belongs to one connection at a time, and the new one replaced this one.",
-                kind=ErrorKind.TAKEN_OVER,
-            )
-            tell(former.connection, former.session.fail, error)
-            self.hang_up(former)
-
-    def _check_connection_id(self, client: Client, id: str, principal: Principal) -> None:
-        """Check the owner of a connection id: its first user, also while away, because message ids begin with it."""
-        names.check_length("the id of a connection", id, ErrorKind.CLIENT_ID)
-        former = self._connection_ids.get(id)
-        is_anothers = former is not None and former.principal.name != principal.name
-        if not is_anothers and principal.owner is not None:
-            is_anothers = self._connection_owners.is_refused(id, principal.owner, _address_of(client))
-        if is_anothers or is_of_numbered(id):
-            raise ClientError(
-                f"Connection {id} belongs to another user, or to a program of other users elsewhere",
-                "Only its own user takes over a connection. A program adds users from the address of its others only.",
-                kind=ErrorKind.SECURITY,
-            )
-
     # ---- the end
 
     def disconnect(self, client: Client, command: Disconnect) -> None:
@@ -435,11 +264,6 @@ class Clients(Part):
                 client.connection.client = None
             return
         self.all.discard(client)
-        owner = client.principal.owner
-        if owner is not None and owner in self._of_user:
-            self._of_user[owner].discard(client)
-            if not self._of_user[owner]:
-                del self._of_user[owner]
         try:
             self.on_leave(client)
         except Exception:  # the rest of what it had must end all the same
@@ -460,10 +284,6 @@ class Clients(Part):
                     yield from work
             except Exception:  # the rest of what it had must end all the same
                 log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
-        if client.id is not None and self._client_ids.get(client.id) is client:
-            del self._client_ids[client.id]
-        if client.connection_id is not None and self._connection_ids.get(client.connection_id) is client:
-            del self._connection_ids[client.connection_id]
         # No reference cycle is left: a client is freed at once, without the collector.
         client.holder.on_space = _nothing
         if client.move(Event.END) is State.GONE:
@@ -474,6 +294,38 @@ class Clients(Part):
             except Exception:  # the others wait for it, too
                 log.exception("%r: what waited for its end %s", client.connection, ERROR_OF_BROKER)
 
-    def _when_left(self, client: Client, then: Callable[[None], None]) -> None:
+    def when_left(self, client: Client, then: Callable[[None], None]) -> None:
         """Call ``then`` when all that belonged to ``client``, which is leaving, has ended."""
         self.leavers[client].append(partial(then, None))
+
+
+class Denials:
+    """Logs refusals because of missing rights: the first at once, and then once a minute the count of the same one."""
+
+    def __init__(self) -> None:
+        self._told: OrderedDict[str, list[int]] = OrderedDict()  # sentence -> [time of its last line, count since]
+        self._lines_since = 0
+        self._lines = 0
+        self._untold = 0
+
+    def note(self, peer: object, sentence: str, now: int) -> None:
+        """Log or count that ``peer`` was refused by ``sentence``, which names user, operation and destination.
+        ``now``: milliseconds since 1970."""
+        known = self._told.get(sentence)
+        if known is not None and now - known[0] < DENIED_AGAIN_MS:
+            known[1] += 1
+            return
+        if now - self._lines_since >= DENIED_AGAIN_MS:
+            if self._untold:
+                log.warning("denied: %d more refusals were not logged", self._untold, extra=log_events.DENIED)
+            self._lines_since, self._lines, self._untold = now, 0, 0
+        if self._lines >= DENIED_LINES_MAX:
+            self._untold += 1
+            return
+        self._lines += 1
+        times = f", {known[1]} times since the last line" if known is not None and known[1] else ""
+        log.warning("denied: %r: %s%s", peer, sentence[:_LOGGED_CHARACTERS_MAX], times, extra=log_events.DENIED)
+        self._told[sentence] = [now, 0]
+        self._told.move_to_end(sentence)
+        if len(self._told) > DENIED_REMEMBERED_MAX:
+            self._told.popitem(last=False)

@@ -1,30 +1,48 @@
-"""Dead letters: messages that could not be delivered or have expired are moved as the policy says, or removed."""
+"""Dead letters: messages that could not be delivered or have expired are moved as the policy says, or removed.
+
+A dead letter is a copy as RegionBroker.sendToDeadLetterQueue makes it: it keeps the original destination, has no
+expiration, and a property states the cause.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import ReceiptDue
-from tandemmq.broker.core.dead_letters import dead_letter
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.delivery import Entry, Outlet, QueueBase
+from tandemmq.broker.core.operations import encode_payload, removal, unmatched_acks
 from tandemmq.broker.core.policies import DEFAULT_TARGET, DeadLetterStrategy
-from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import ITEMS, Work, begin
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.fan_out import NOBODY, FanOut
-from tandemmq.broker.engine.operations import encode_payload, removal, unmatched_acks
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Notify, Then
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
 from tandemmq.store.records.acknowledgements import AckType
-from tandemmq.store.records.altered import altered
-from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.altered import ORIGINAL_ID_PROPERTY, altered
+from tandemmq.store.records.message import Destination, Message, PropertyValue
 from tandemmq.store.records.message_ids import broker_producer
+from tandemmq.store.records.properties import Long
 
+log = logging.getLogger(__name__)
+
+CAUSE_PROPERTY = "dlqDeliveryFailureCause"
+EXPIRATION_PROPERTY = "originalExpiration"
+DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
 # Maximum number of remembered dead letters of durable subscriptions: others that give up the same message make no more.
 BURIED_MAX = 100_000
+# Maximum number of expired messages handed to the store in one round.
+ROUND_MAX = 128
+# Cost of an expired message, which may become a dead letter, in items of a step; and the messages of one queue in a
+# step.
+_EXPIRED_ITEMS = 8
+STEP_MAX = ITEMS // _EXPIRED_ITEMS
 
 
 class DeadLetters(Part):
@@ -220,3 +238,95 @@ class DeadLetters(Part):
             del buried[next(iter(buried))]
         buried[key] = None
         return False
+
+
+def dead_letter(
+    message: Message, target: Destination, cause: str, message_id: str | None = None, expiration: int = 0
+) -> Message:
+    """Return the copy for the queue ``target``.
+
+    The copy keeps its id, or gets ``message_id``: several durable subscriptions may each give up the same message, and
+    the store identifies a message of a queue by its id.
+    """
+    added: dict[str, PropertyValue] = {CAUSE_PROPERTY: cause}
+    if message.expiration:
+        added[EXPIRATION_PROPERTY] = Long(message.expiration)
+    if not message.persistent:
+        added[DELIVERY_MODE_PROPERTY] = "NON_PERSISTENT"
+    if message_id is not None:
+        added[ORIGINAL_ID_PROPERTY] = message.message_id
+    return altered(
+        message,
+        destination=target,
+        original_destination=message.destination,
+        message_id=message_id,
+        properties_added=added,
+        expiration=expiration,
+        persistent=True,
+        redelivery_counter=0,
+    )
+
+
+class Expiring(Part):
+    """Removes expired messages in bounded rounds, so that the store stays free for messages of clients.
+
+    A queue collects the expired messages that it meets (``Queue.expired``). They are removed in steps, the queues in
+    turn, those with consumers first. What a round gave to the store must be durable before the next round begins.
+    ``cleared`` is called with a queue that holds none any more."""
+
+    def __init__(self, shared: Shared, dead_letters: DeadLetters, cleared: Callable[[Queue], None]) -> None:
+        super().__init__(shared)
+        self._expire = dead_letters.expire
+        self._cleared = cleared
+        # Queues that hold expired messages: with consumers, and without.
+        self._awaited: dict[Queue, None] = {}
+        self._others: dict[Queue, None] = {}
+        self._is_under_way = False
+
+    def ask(self, queue: Queue) -> None:
+        """Remove the expired messages of ``queue``, now or in a later round."""
+        if queue.consumers:
+            self._others.pop(queue, None)
+            self._awaited[queue] = None
+        elif queue not in self._awaited:
+            self._others[queue] = None
+        if not self._is_under_way:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin the next round: what the last one gave to the store is durable."""
+        self._is_under_way = bool(self._awaited or self._others)
+        if self._is_under_way:
+            begin(self._round(), self._start)
+
+    def _round(self) -> Work[None]:
+        """Do one round, and put a mark after what it gave to the store: the next round begins when that comes back."""
+        stored = 0
+        for _ in range(ROUND_MAX // STEP_MAX):
+            stored += self._step(self._awaited or self._others)
+            if not self._awaited and not self._others:
+                break
+            yield
+        if stored:
+            self._append(Atomic((), None, Then(None, lambda _: self._go_on())))
+        else:
+            self._go_on()
+
+    def _step(self, queues: dict[Queue, None]) -> int:
+        """Remove expired messages of the next queue. Return the number of operations for the store."""
+        queue = next(iter(queues))
+        del queues[queue]
+        count = min(len(queue.expired), STEP_MAX)
+        stored = 0
+        for _ in range(count):
+            entry = queue.expired.popleft()
+            queue.forget(entry)
+            try:
+                stored += self._expire(queue, entry)
+            except Exception:  # no client caused it: the others continue
+                log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
+        if queue.expired:
+            queues[queue] = None
+        elif count:
+            self._cleared(queue)
+        return stored

@@ -1,8 +1,9 @@
-"""Carry out what clients declare beside subscriptions: producers, and destinations that commands create and delete."""
+"""Producers and destinations as clients declare them: commands create and delete them, and unused destinations end."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
@@ -23,17 +24,18 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.ports import Then
 from tandemmq.broker.engine.routing import Router
-from tandemmq.broker.engine.shared import Part, Shared
-from tandemmq.store.operations import RemoveOwner
+from tandemmq.store.operations import Atomic, RemoveOwner
 from tandemmq.store.records.commands import encode_remove_destination
 from tandemmq.store.records.message import Destination, DestinationKind
 
 # Limits of one connection.
 PRODUCERS_MAX = 10_000
 TEMPORARIES_MAX = 1_000
-
-
+# Maximum number of unused destinations that are deleted in one second.
+REMOVED_MAX = 100
 # Cost of ending a temporary destination, and of an advisory about a producer, in items of a step.
 _ENDED, _TOLD = 8, 4
 
@@ -195,3 +197,75 @@ class Declarations(Part):
         if target is not None:
             self._destinations.remove(target)
             self._advising.ended(destination)
+
+
+class IdleDestinations(Part):
+    """Deletes destinations that are not used, if a policy says so (gc_inactive_destinations). Once a second.
+
+    A destination is unused if it holds no message, has no consumer and no producer, and was sent nothing for some time.
+    The store may still have messages of a queue that are not reported: so a mark is sent through the store first, which
+    comes back after all that was sent before. If a client names the queue meanwhile (that resets ``Queue.is_leaving``)
+    it stays. Nothing is deleted while ``is_in_doubt``: a prepared branch of XA may add to any queue."""
+
+    def __init__(self, shared: Shared, declarations: Declarations, is_in_doubt: Callable[[], bool]) -> None:
+        super().__init__(shared)
+        self.removed = 0
+        self._declarations = declarations
+        self._is_in_doubt = is_in_doubt
+        self._is_asked_for = shared.policies.any(lambda policy: policy.gc_inactive_destinations)
+        # Time since which each is unused, and the number of messages sent to it by then.
+        self._idle: dict[Destination, tuple[int, int]] = {}
+
+    def tick(self, now: int) -> Work[None]:
+        """Delete what was unused for long enough."""
+        if not self._is_asked_for:
+            return
+        pace = Pace()
+        former, self._idle = self._idle, {}
+        room = REMOVED_MAX
+        produced = self._declarations.producing
+        for destination in self._destinations.names():
+            if pace.is_full():
+                yield
+            policy = self._policies.of(destination)
+            if not policy.gc_inactive_destinations or destination.kind > DestinationKind.TOPIC:
+                continue
+            target = self._destinations.by_name.get(destination)
+            is_unused = self._destinations.is_empty(destination) if target is None else _is_unused(target)
+            if destination in produced or not is_unused:
+                continue
+            sent = 0 if target is None else target.enqueued
+            since, sent_then = former.get(destination, (now, sent))
+            if sent != sent_then:
+                since = now
+            if room and now - since >= policy.inactive_timeout_before_gc and not self._is_in_doubt():
+                room -= 1
+                target = target or self._destinations.existing(destination)
+                assert target is not None, "it has a name"
+                self._let_go(target)
+            else:
+                self._idle[destination] = (since, sent)
+
+    def _let_go(self, target: Queue | Topic) -> None:
+        if isinstance(target, Queue) and target.owner:
+            target.is_leaving = True
+            self._append(Atomic((), None, Then(None, lambda _: self._passed(target))))
+        else:
+            self._end(target)
+
+    def _passed(self, queue: Queue) -> None:
+        """Delete a queue whose mark came back, if it is still unused."""
+        if queue.is_leaving and not queue.is_dropped and _is_unused(queue) and not self._is_in_doubt():
+            self._end(queue)
+        queue.is_leaving = False
+
+    def _end(self, target: Queue | Topic) -> None:
+        self.removed += 1
+        self._declarations.remove(target)
+        self._destinations.remember_idle(target.destination)  # prove: idle-ones-begin-again
+
+
+def _is_unused(target: Queue | Topic) -> bool:
+    if isinstance(target, Queue):
+        return not (target.users or target.count or target.expired)
+    return not (target.subscribers or target.durables)

@@ -23,12 +23,6 @@ log = logging.getLogger(__name__)
 MADE_PARTS = 2
 
 
-def at_once_on_the_loop(work: Callable[[], object], then: Callable[[], None]) -> None:
-    """Do work at once, for a broker without threads."""
-    work()
-    then()
-
-
 class Preparing:
     """Prepares long deliveries on a thread, in the order of each connection. ``deliver`` passes them to sessions.
     ``in_thread(work, then)`` does ``work`` on a thread, and then calls ``then`` on the loop, also after an error.

@@ -12,23 +12,20 @@ from functools import partial
 from typing import Final
 
 from tandemmq.broker.core.advisor import MessageEvent
-from tandemmq.broker.core.client import ReceiptDue
 from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up
 from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Subscription
+from tandemmq.broker.core.operations import removal
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import STEP_SECONDS, Pace, Rounds, Work, at_once, begin
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
 from tandemmq.broker.engine.browsing import Browsing
-from tandemmq.broker.engine.dead_letters import DeadLetters
+from tandemmq.broker.engine.dead_letters import DeadLetters, Expiring
 from tandemmq.broker.engine.deferred_delivery import Preparing
-from tandemmq.broker.engine.expiring import Expiring
-from tandemmq.broker.engine.fan_out import FanOut
-from tandemmq.broker.engine.operations import removal
+from tandemmq.broker.engine.fan_out import FanOut, Sifting
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Notify, Then, Tracing
-from tandemmq.broker.engine.shared import Part, Shared
-from tandemmq.broker.engine.sifting import Sifting
-from tandemmq.broker.engine.suspects import Suspects
+from tandemmq.broker.engine.redelivery import Suspects
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.histogram import Histogram
 from tandemmq.store.operations import AddMessage, Page
@@ -75,7 +72,7 @@ class Dispatcher(Part):
         self.suspects = Suspects(shared, self.dead_letters, self.dispatch)
         self._page_read = Then(None, self._take_page)
         self._rounds = Rounds(loop.start, self._go_on)
-        self._expiring = Expiring(self._append, self.dead_letters.expire, self.dispatch, self._start)
+        self._expiring = Expiring(shared, self.dead_letters, self.dispatch)
         # Some stored messages before their first delivery, by order key, and the time when they were stored.
         self.sampled: dict[int, float] = {}
         self.sample_due = 0.0
@@ -121,7 +118,7 @@ class Dispatcher(Part):
                 self.deliver(deliveries)
             if queue.expired:
                 self._expiring.ask(queue)
-            if queue.routes is not None and queue.routes.is_placing:
+            if queue.assignment is not None and queue.assignment.is_placing:
                 rounds = 0  # a step put as many into lanes as it may
             if not queue.has_more:
                 break
@@ -160,7 +157,7 @@ class Dispatcher(Part):
             return
         self._put_in(queue, page)
         for entry in unwanted:
-            self.remove(queue, entry, kind=AckType.UNMATCHED)
+            self._append(removal(queue, entry, kind=AckType.UNMATCHED))
         self.dispatch(queue)
 
     def _has_begun(self, queue: Queue, now: int) -> bool:
@@ -191,8 +188,8 @@ class Dispatcher(Part):
             except Exception:  # the others are dispatched all the same
                 log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
             given = 1 + queue.dispatched - dispatched
-            is_routed = isinstance(queue, Queue) and queue.routes is not None
-            if pace.is_over(given) if is_routed else pace.is_full(given):
+            is_assigned = isinstance(queue, Queue) and queue.assignment is not None
+            if pace.is_over(given) if is_assigned else pace.is_full(given):
                 yield
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
@@ -229,7 +226,7 @@ class Dispatcher(Part):
                     outlet.touch()
                     last = outlet
             if entry.order_key and subscription.is_auto and entry.queue is not None:
-                self.remove(entry.queue, entry)
+                self._append(removal(entry.queue, entry))
         if self._tells:
             self._tell_of(deliveries)
 
@@ -293,15 +290,6 @@ class Dispatcher(Part):
             self.deliver(deliveries)
             if pace.is_full(len(deliveries)):
                 yield
-
-    # ---- out of a queue
-
-    def remove(
-        self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None, *, kind: AckType | None = None
-    ) -> None:
-        """Have the store remove ``entry``, which is out of ``queue``. ``waiting`` is called when it has done so.
-        ``kind``: see ``removal``."""
-        self._append(removal(queue, entry, context=waiting, kind=kind))
 
     # ---- time
 

@@ -14,10 +14,10 @@ from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber, name_of
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
-from tandemmq.broker.engine.client_ids import may_use
 from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.login import may_use
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddSubscription, RemoveOwner
 from tandemmq.store.records.commands import encode_subscription, encode_unsubscribe, subscription_key
 from tandemmq.store.records.hints import with_user_hint

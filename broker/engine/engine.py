@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Final, cast
 
 from tandemmq.broker.core import commands
-from tandemmq.broker.core.access import Access, OpenAccess, Operation
+from tandemmq.broker.core.access import Access, OpenAccess, Operation, PrivateAccess
 from tandemmq.broker.core.advisor import Advisor
 from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, refusal
@@ -29,7 +29,6 @@ from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Memory
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.selector import compile_selector, is_quick
 from tandemmq.broker.core.settings import EngineSettings
@@ -39,21 +38,19 @@ from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.arrivals import Arrivals
-from tandemmq.broker.engine.client_ids import Sessions
 from tandemmq.broker.engine.clients import Clients, Handler
-from tandemmq.broker.engine.declarations import Declarations
+from tandemmq.broker.engine.declarations import Declarations, IdleDestinations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
-from tandemmq.broker.engine.idle_destinations import IdleDestinations
 from tandemmq.broker.engine.inventory import Inventory
+from tandemmq.broker.engine.limits import StoredBytes
+from tandemmq.broker.engine.login import Login, Sessions
 from tandemmq.broker.engine.memory_holders import MemoryHolders
-from tandemmq.broker.engine.moving import Moving
+from tandemmq.broker.engine.part import Loop, Shared
 from tandemmq.broker.engine.ports import Completion, Store, Tracing
 from tandemmq.broker.engine.producing import Producing
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.routing import Router
-from tandemmq.broker.engine.shared import Loop, Shared
 from tandemmq.broker.engine.slow_consumers import SlowConsumers
-from tandemmq.broker.engine.stored_bytes import StoredBytes
 from tandemmq.broker.engine.subscribe import Subscriber
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.histogram import Histogram
@@ -148,7 +145,7 @@ class Engine:
         self._is_taking_in = False
         self.reports = 0  # number of reports of the store
         most = settings.user_stored_bytes_max
-        self.stored = None if most is None else StoredBytes(store, most)
+        self.stored = None if most is None else StoredBytes(most, store.append, store.user_balance)
         shared = Shared(store, settings, policies, guarded, self._destinations, loop, self.stored)
         self._destinations.clock = loop.clock
         self._dispatcher = dispatcher = Dispatcher(shared)
@@ -161,7 +158,8 @@ class Engine:
             dispatcher.trace(tracing)
         self._destinations.on_new = advising.began
         self._destinations.on_joined = dispatcher.dispatch
-        self._clients = clients = Clients(shared, dispatcher.fan_out, advising, self.handle, self.writable)
+        self._clients = clients = Clients(shared, dispatcher.fan_out, self.handle, self.writable)
+        self._login = login = Login(shared, clients, advising)
         self.memory_holders = MemoryHolders(memory, clients.all, self._destinations, loop.call_later)
         self._router = Router(shared)
         self._arrivals = Arrivals(shared, dispatcher)
@@ -169,28 +167,31 @@ class Engine:
         self._transactions = Transactions(shared, dispatcher, self._sender)
         self._acknowledger = Acknowledger(shared, dispatcher, self._transactions)
         self._subscriber = Subscriber(shared, dispatcher, advising)
-        producing = Producing(shared, self._sender, self._transactions, clients, advising, dispatcher.fan_out)
+        producing = Producing(
+            shared, self._sender, self._transactions, clients, advising, dispatcher, self._acknowledger
+        )
         self.flow = producing.flow
         self._declarations = Declarations(shared, self._router, advising)
         self._slow_consumers = SlowConsumers(policies, advising, self._abort_consumer, shared.destinations.patterns_of)
         self._idle_destinations = IdleDestinations(
-            shared, self._declarations.remove, lambda: bool(self._transactions.branches.by_key)
+            shared, self._declarations, lambda: bool(self._transactions.branches.by_key)
         )
         branches = self._transactions.branches.by_key
         self.inventory = Inventory(self._destinations, clients.all, branches, self._declarations.producing.__getitem__)
-        clients.on_leave = self.flow.left
+        clients.on_leave = self._left
         clients.endings = (
             self._transactions.left,
             self._close_subscriptions,
             lambda client, left, pace: self._declarations.left(client, pace),
             lambda client, left, pace: advising.disconnected(client),
             lambda client, left, pace: client.holder.end(),
+            lambda client, left, pace: login.ended(client),
         )
         self._ticking: tuple[Callable[[int], None], ...] = (self.flow.tick, self.memory_holders.tick, self._fire)
         self._looking: tuple[Callable[[int], Work[None]], ...] = (
             dispatcher.tick,
             lambda now: self._slow_consumers.tick(now, list(clients.all)),
-            lambda now: self._idle_destinations.tick(now, self._declarations.producing),
+            self._idle_destinations.tick,
             lambda now: self._subscriber.end_unused_shares(),
         )
         self._writable_again = Rounds(start, self._go_on)
@@ -202,7 +203,7 @@ class Engine:
             commands.Nack: self._acknowledger.nack,
             commands.GiveUp: self._acknowledger.give_up,
             commands.Redelivered: self._acknowledger.redelivered,
-            commands.Move: Moving(shared, dispatcher, self._sender, self._acknowledger).move,
+            commands.Move: producing.move,
             commands.Delivered: self._acknowledger.delivered,
             commands.Pull: self._acknowledger.pull,
             commands.SetPrefetch: self._acknowledger.set_prefetch,
@@ -219,7 +220,7 @@ class Engine:
             commands.RemoveProducer: self._declarations.remove_producer,
             commands.AddDestination: self._declarations.add_destination,
             commands.RemoveDestination: self._declarations.remove_destination,
-            commands.Connect: clients.connect,
+            commands.Connect: login.connect,
             commands.Disconnect: self._disconnect,
             commands.ProtocolFailure: self._protocol_failure,
         }
@@ -272,11 +273,11 @@ class Engine:
         """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused if
         another connection has it. If the client itself connects, it takes the place of one that was ``opened_for``."""
         client: Client = connection.client
-        self._clients.carry_out(client, command, self._clients.enter)
+        self._clients.carry_out(client, command, self._login.enter)
 
     def know_sessions(self, sessions: Sessions) -> None:
         """Use ``sessions`` to look up the users of sessions."""
-        self._clients.client_ids.sessions = sessions
+        self._login.sessions = sessions
 
     def is_listened_to(self, topic: Destination, prefix: str) -> bool:
         """Return whether a client subscribed to ``topic``, by its name or by a pattern that begins with ``prefix``."""
@@ -413,6 +414,10 @@ class Engine:
         if work is not None:
             self._clients.work_for(client, command, work)
 
+    def _left(self, client: Client) -> None:
+        self._login.left(client)
+        self.flow.left(client)
+
     def _close_subscriptions(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
         subscriptions, client.subscriptions = client.subscriptions, {}
         # All are closed before their messages are dispatched: none goes to another subscription of this client.
@@ -461,7 +466,7 @@ class Engine:
     def _abort_consumer(
         self, client: Client, subscription: Subscription, error: ClientError, ends_connection: bool
     ) -> None:
-        """End a consumer; see ports.AbortConsumer."""
+        """End a consumer; see slow_consumers.AbortConsumer."""
         is_strict = self._settings.stomp_strict_errors and not client.session.survives_errors
         if ends_connection or is_strict:
             tell(client.connection, client.session.fail, error)

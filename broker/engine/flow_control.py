@@ -34,10 +34,9 @@ from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Kind
 from tandemmq.broker.core.slices import Pace, Work, is_done
 from tandemmq.broker.engine.advisories import Advising, name_of
 from tandemmq.broker.engine.clients import Clients
-from tandemmq.broker.engine.ports import Waits
+from tandemmq.broker.engine.limits import Line, MustWait, Waits
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.publish import Sender
-from tandemmq.broker.engine.refusals import Line, MustWait
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.message import Destination
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from types import coroutine
 from typing import Any, Final, TypeVar
 
 from tandemmq.broker.core.commands import (
@@ -244,12 +245,7 @@ def _raise_of(answers: list[ClientError | None]) -> None:
         del answers[0]
 
 
-async def in_turns(work: Work[T]) -> T:
-    """Return the result of ``work``; each of its steps has a turn of the loop."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            outcome: T = done.value
-            return outcome
-        await asyncio.sleep(0)
+@coroutine  # a step yields None to the loop, as asyncio.sleep(0) does
+def in_turns(work: Work[T]) -> Work[T]:
+    """Return the result of ``work``, awaited; each of its steps has a turn of the loop."""
+    return (yield from work)

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.commands import ClientError, Commit, Prepare, Send
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.store.operations import AddMessage, Operation, OrderKey, Owner, PreparedTransaction, RemoveMessage
@@ -122,7 +121,3 @@ class Tracing(Protocol):
 
 # Event of a message of a destination, and the consumer concerned.
 Notify = Callable[[MessageEvent, Message, Destination, Subscription | None], None]
-# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
-AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
-# Commands that may have to wait for room.
-Waits = Send | Commit | Prepare

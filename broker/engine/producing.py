@@ -1,4 +1,4 @@
-"""SEND, COMMIT, PREPARE and ABORT: carried out now, or when there is room (broker.engine.flow_control)."""
+"""SEND, COMMIT, PREPARE, ABORT and MOVE: carried out now, or when there is room (broker.engine.flow_control)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Final
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.commands import Abort, ClientError, Commit, Prepare, Send
+from tandemmq.broker.core.commands import Abort, ClientError, Commit, ErrorKind, Move, Prepare, Send, refusal
 from tandemmq.broker.core.memory import Kind
-from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.operations import removal, unencodable
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.arrivals import Commitment
 from tandemmq.broker.engine.clients import Clients
-from tandemmq.broker.engine.fan_out import FanOut
+from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.flow_control import FlowControl
-from tandemmq.broker.engine.operations import unencodable
-from tandemmq.broker.engine.ports import InThread, Waits
+from tandemmq.broker.engine.limits import MustWait, StoredBytes, Waits
+from tandemmq.broker.engine.part import Shared
+from tandemmq.broker.engine.ports import InThread
 from tandemmq.broker.engine.publish import Sender
-from tandemmq.broker.engine.refusals import MustWait
-from tandemmq.broker.engine.shared import Shared
-from tandemmq.broker.engine.stored_bytes import StoredBytes
 from tandemmq.broker.engine.transactions import Transactions
+from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.altered import altered, of_user
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.frames import is_long_text, written
@@ -70,8 +72,10 @@ class Producing:
         transactions: Transactions,
         clients: Clients,
         advising: Advising,
-        fan_out: FanOut,
+        dispatcher: Dispatcher,
+        acknowledger: Acknowledger,
     ) -> None:
+        self._store = shared.store
         self.flow = FlowControl(shared, sender, transactions, clients, advising, self._carry_out_held)
         self._stored = shared.stored
         self._sender = sender
@@ -79,7 +83,9 @@ class Producing:
         self._keeps_origin = sender.router.keeps_origin
         self._transactions = transactions
         self._clients = clients
-        self._origins = fan_out.origins
+        self._origins = dispatcher.fan_out.origins
+        self._dispatch = dispatcher.dispatch
+        self._acknowledger = acknowledger
         self._prepare_in_thread = shared.loop.prepare_in_thread
 
     def send(self, client: Client, command: Send) -> Work[None] | None:
@@ -189,6 +195,33 @@ class Producing:
         if self.flow.is_holding:
             self.flow.release(client, command.transaction)
         self._transactions.abort(client, command)
+
+    def move(self, client: Client, command: Move) -> Work[None]:
+        """Carry out MOVE: one operation of the store adds a delivered message to its target and removes it from its
+        queue. ClientError if the client may not send there, or the store is full: then the delivery goes back to its
+        queue, and does not count as one."""
+        subscription = client.subscriptions.get(command.id)
+        entry = None if subscription is None else subscription.take_one(command.tag)
+        queue = None if entry is None else entry.queue
+        if subscription is None or entry is None or queue is None:
+            raise refusal(f"There is no delivery {command.tag} of {command.id!r} to move", kind=ErrorKind.STATE)
+        pace = Pace()
+        try:
+            if self._store.is_full:
+                raise refusal(self._store.full_reason, kind=ErrorKind.RESOURCE)
+            acting = self._sender.acting(client.principal)
+            made = yield from self._sender.make(acting, (command.message,), None, pace)
+            command.added, volatile = self._sender.settle(acting, made, None)
+        except ClientError:
+            queue.give_back(entry, is_seen=False)
+            self._dispatch(queue)
+            raise
+        is_kept = bool(entry.order_key) and not queue.is_dropped
+        parts = [removal(queue, entry, kind=AckType.STANDARD)] if is_kept else []
+        queue.settle(entry)
+        commitment = Commitment(self._sender.arrivals, client, command.receipt, volatile)
+        yield from self._sender.commit([*command.added, *parts], commitment, pace)
+        self._acknowledger.go_on(subscription)
 
     def _carry_out_held(self, client: Client, command: Waits) -> Work[MustWait | None]:
         """Carry out a command that waited, in steps; return None if it is done. The end of a transaction is prepared

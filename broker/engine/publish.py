@@ -6,16 +6,15 @@ Most messages go to one queue or topic: that takes one look-up in a dictionary o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeGuard, cast
+from typing import TypeGuard, cast
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Send, refusal
-from tandemmq.broker.core.fan_out import Made, Target
 from tandemmq.broker.core.memory import Holder, Memory
+from tandemmq.broker.core.operations import Copies, Target, encode_payload, unencodable, unmatched_acks
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
@@ -23,11 +22,19 @@ from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import ITEMS, Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.arrivals import Arrivals, Commitment, Stored
-from tandemmq.broker.engine.operations import encode_payload, unencodable, unmatched_acks
-from tandemmq.broker.engine.refusals import Line, MustWait
+from tandemmq.broker.engine.limits import (
+    MEMORY_LIMIT,
+    PAUSED,
+    STORE_LIMIT,
+    Line,
+    MustWait,
+    memory_full,
+    paused,
+    store_full,
+)
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.routing import COPIED_BYTES, Router
 from tandemmq.broker.engine.scheduler import Scheduler, is_management, may_be_scheduled
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import AddMessage, Atomic, RemoveMessage
 from tandemmq.store.records.commands import encode_remove
 from tandemmq.store.records.errors import Unencodable
@@ -36,14 +43,6 @@ from tandemmq.store.records.message_ids import is_made_by_broker
 from tandemmq.store.records.stored import encode_stored
 from tandemmq.store.records.transactions import TransactionId, XaTransactionId
 from tandemmq.store.writer.space import StoreFull
-
-log = logging.getLogger(__name__)
-
-FULL_ADVICE: Final = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
-# Names of the limits, as producers see them.
-STORE_LIMIT: Final = "store"
-MEMORY_LIMIT: Final = "memory_limit"
-PAUSED: Final = "pause"
 
 
 class Sender(Part):
@@ -115,20 +114,20 @@ class Sender(Part):
         if len(routed) == 1 and not _is_wide(routed[0][1]) and not routed[0][1].is_dropped:
             return self._send_to(client, *routed[0], receipt)
         # Copies of one message: all or none.
-        made = Made(client.holder)
+        made = Copies(client.holder)
         try:
             yield from self._make(client, routed, None, pace, made)
         except BaseException:
             made.give_back()
             raise
         operations, volatile = self.settle(client, made, None)
-        closed = self.closed(target.destination for _, target in routed)
+        closed = paused((target.destination for _, target in routed), self._destinations.closed_to_producers)
         if closed is not None:
             return closed
         if operations and self._store.is_full:
             return store_full(self._store.full_reason, message.destination)
         for copy, target in volatile:
-            reason = self._memory_full(copy, target)
+            reason = memory_full(copy, target, self._memory)
             if reason is not None:
                 return reason
         yield from self.commit(operations, Commitment(self.arrivals, client, receipt, volatile), pace)
@@ -145,7 +144,7 @@ class Sender(Part):
 
     def _send_to(self, client: Client, message: Message, target: Target, receipt: Receipt | None) -> MustWait | None:
         """Send to that target alone."""
-        closed = self.closed((target.destination,))
+        closed = paused((target.destination,), self._destinations.closed_to_producers)
         if closed is not None:
             return closed
         owners = self._stored_by(message, target, client)
@@ -157,7 +156,7 @@ class Sender(Part):
             except StoreFull as error:
                 return store_full(str(error), message.destination)
             return None
-        reason = self._memory_full(message, target)
+        reason = memory_full(message, target, self._memory)
         if reason is None:
             self.arrivals.show(client, message, target)
             client.send_receipt(receipt)
@@ -251,10 +250,10 @@ class Sender(Part):
 
     def make(
         self, client: Client, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
-    ) -> Work[Made]:
+    ) -> Work[Copies]:
         """Prepare messages for the store and memory, in steps; ``settle`` completes it. ClientError if one may not be
         sent to its destination, or the copies of one take more memory than the client may hold."""
-        made = Made(client.holder)
+        made = Copies(client.holder)
         try:
             for message in messages:
                 target = self.router.known_target(client, message)
@@ -276,7 +275,7 @@ class Sender(Part):
         routed: list[tuple[Message, Target]],
         transaction: TransactionId | None,
         pace: Pace,
-        made: Made,
+        made: Copies,
     ) -> Work[None]:
         """Prepare the copies of one message."""
         made.begin()
@@ -293,7 +292,7 @@ class Sender(Part):
                 yield
 
     def _make_one(
-        self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Made
+        self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Copies
     ) -> int:
         """Prepare a message for one target; return the number of bytes of its record, 0 if it is not stored."""
         owners = self._stored_by(message, target, client)
@@ -324,7 +323,7 @@ class Sender(Part):
         return _add(client, message, topic, tuple(owners), transaction, tuple(unmatched))
 
     def settle(
-        self, client: Client, made: Made, transaction: TransactionId | None
+        self, client: Client, made: Copies, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
         """Return what the store keeps of ``made``, and what only memory keeps: for the present queues and durable
         subscriptions. A queue that ended between the steps begins again, as with a new message. ClientError if it may
@@ -400,7 +399,7 @@ class Sender(Part):
             return True
         return bool(self._stored_by(message, target, client))
 
-    # ---- room
+    # ---- limits
 
     def lines_of(self, client: Client, message: Message) -> set[Line]:
         """Return the limits that apply to ``message``, each with its destination (None: a limit of the broker)."""
@@ -413,45 +412,6 @@ class Sender(Part):
             elif isinstance(target, Queue) or target.durables:
                 lines.add((MEMORY_LIMIT, target.destination))
         return lines
-
-    def closed(self, destinations: Iterable[Destination]) -> MustWait | None:
-        """Return the reason to wait if an operator paused the producers of one of those destinations."""
-        closed = self._destinations.closed_to_producers
-        for destination in destinations if closed else ():
-            if destination in closed:
-                reason = f"The producers of {destination} are paused"
-                return MustWait(reason, "An operator lets them go on.", PAUSED, destination, of=destination)
-        return None
-
-    def _memory_full(self, message: Message, target: Target) -> MustWait | None:
-        """Return the reason why a message that is not stored must wait, if any. ClientError: it exceeds the limit
-        alone."""
-        if isinstance(target, Topic) and not target.durables:
-            return None
-        memory = self._memory
-        destination = target.destination
-        for share in (target.share,) if isinstance(target, Queue) else target.shares:
-            if share.limit and share.used >= share.limit:
-                reason = f"Messages of {destination} fill its memory"
-                limit = f"memory_limit is {share.limit} bytes there"
-            elif share.not_persistent + message.size > memory.free_for_destinations:
-                reason = f"Non-persistent messages of {destination} fill the memory that is free"
-                limit = f"memory_limit of the broker is {memory.limit} bytes, of which {memory.used} are used"
-            else:
-                continue
-            if message.size > memory.limit:
-                reason = f"A message of {message.size} bytes that is not persistent never has room in {destination}"
-                log.warning("%s: memory_limit of the broker is %d bytes", reason, memory.limit)
-                advice = f"memory_limit of the broker is {memory.limit} bytes. Send it with persistent:true."
-                raise refusal(reason, advice, ErrorKind.RESOURCE)
-            advice = f"{limit}. Send with persistent:true, or later."
-            return MustWait(reason, advice, MEMORY_LIMIT, destination, of=destination, used=share.used)
-        return None
-
-
-# Maximum number of destinations for which a client's rights are remembered; beyond it all are forgotten and checked
-# again.
-MAY_SEND_REMEMBERED: Final = 1000
 
 
 def _is_wide(target: Target) -> TypeGuard[Topic]:
@@ -500,8 +460,3 @@ def _add(
     if isinstance(target, Topic):
         add.unmatched_acks = unmatched_acks(message, target, owners, transaction) if unmatched is None else unmatched
     return add
-
-
-def store_full(reason: str, destination: Destination, count: int = 1) -> MustWait:
-    """Return the reason to wait for messages that the store cannot take now."""
-    return MustWait(reason, FULL_ADVICE, STORE_LIMIT, destination, count=count)

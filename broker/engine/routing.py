@@ -9,20 +9,19 @@ from collections.abc import Iterator
 from typing import Final
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.access import Operation, refused_private
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
-from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.memory import SENDER_BYTES, TEXT_BYTES, Kind
+from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.policies import DestinationPolicy
-from tandemmq.broker.core.private_access import refused_private
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.core.virtual_destinations import FORWARDS_MAX
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.scheduler import is_management, may_be_scheduled
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.records.altered import altered
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 

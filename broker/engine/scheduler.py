@@ -25,6 +25,7 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.operations import encode_payload
 from tandemmq.broker.core.scheduling.schedule import JOB_ID, PROPERTIES, REPEAT_MAX, Schedule
 from tandemmq.broker.core.scheduling.scheduled_message import (
     PENDING,
@@ -37,9 +38,8 @@ from tandemmq.broker.core.scheduling.scheduled_message import (
     shown,
 )
 from tandemmq.broker.core.slices import Pace, Work, begin
-from tandemmq.broker.engine.operations import encode_payload
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.engine.ports import DueSender, Then
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
 from tandemmq.store.records.commands import encode_remove

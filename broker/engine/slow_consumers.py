@@ -21,11 +21,12 @@ from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.advisories import Advising, name_of
-from tandemmq.broker.engine.ports import AbortConsumer
 from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
+# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
+AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
 
 # Cost of checking a consumer, in items of a step.
 _LOOKED_AT = 4

@@ -22,8 +22,7 @@ from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscrip
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
-from tandemmq.broker.engine.refusals import may
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
@@ -107,7 +106,7 @@ class Subscriber(Part):
     def _may_read(self, client: Client, destination: Destination) -> bool:
         """Return whether a pattern of the client includes that destination: closed ones are left out (AbstractRegion),
         and the broker's own for all clients: a pattern does not mean them."""
-        return not names.is_private(destination) and may(self._access, client.principal, Operation.READ, destination)
+        return not names.is_private(destination) and self._access.may(client.principal, Operation.READ, destination)
 
     def _subscribe_topics(
         self, client: Client, command: Subscribe, parts: tuple[Destination, ...], selector: Selector | None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import XA_RBROLLBACK, ClientError, ErrorKind, Receipt, refusal
 from tandemmq.broker.core.delivery import QueueBase
-from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.open_transaction import Transaction
+from tandemmq.broker.core.operations import Target, removal
 from tandemmq.broker.core.slices import Pace, Work, at_once, is_done
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.arrivals import Commitment
 from tandemmq.broker.engine.dispatch import Dispatcher
-from tandemmq.broker.engine.operations import removal
-from tandemmq.broker.engine.publish import FULL_ADVICE, Sender
-from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.limits import FULL_ADVICE
+from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.publish import Sender
 from tandemmq.store.operations import AddMessage, Atomic, RemoveMessage
 from tandemmq.store.records.commands import encode_commit
 from tandemmq.store.records.message import Message

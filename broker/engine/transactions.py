@@ -9,18 +9,17 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.commands import Abort, Ack, Begin, ClientError, Commit, ErrorKind, Prepare, Send, refusal
 from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
-from tandemmq.broker.core.fan_out import Target
 from tandemmq.broker.core.memory import TEXT_BYTES, TRANSACTION_BYTES, Kind
+from tandemmq.broker.core.open_transaction import Transaction
+from tandemmq.broker.core.operations import Target
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
-from tandemmq.broker.core.transaction import Transaction
 from tandemmq.broker.engine.branches import Branch, Branches, check_is_its
 from tandemmq.broker.engine.dispatch import Dispatcher
-from tandemmq.broker.engine.ports import Waits
-from tandemmq.broker.engine.publish import Sender, store_full
-from tandemmq.broker.engine.refusals import Line, MustWait
+from tandemmq.broker.engine.limits import Line, MustWait, Waits, paused, store_full
+from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.scheduler import may_be_scheduled
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId
@@ -187,14 +186,17 @@ class Transactions(Part):
             for destination in adds:
                 if not client.owns(destination):
                     return store_full(self._store.full_reason, destination, len(messages))
-            return self._sender.closed(target.destination for _, target, *_ in made.parts)
+            return paused((target.destination for _, target, *_ in made.parts), self._destinations.closed_to_producers)
         if self._store.is_full:
             for message in messages:
                 if self._needs_room(client, message):
                     return store_full(self._store.full_reason, message.destination, len(messages))
         if self._destinations.closed_to_producers:
             for message in messages:
-                closed = self._sender.closed(each.destination for each in self._router.targets(client, message))
+                closed = paused(
+                    (each.destination for each in self._router.targets(client, message)),
+                    self._destinations.closed_to_producers,
+                )
                 if closed is not None:
                     return closed
         return None

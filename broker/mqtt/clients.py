@@ -10,7 +10,7 @@ from typing import Final
 
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.engine.denials import Denials
+from tandemmq.broker.engine.clients import Denials
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.mqtt.retained_messages import Retaining, number_before
 from tandemmq.broker.mqtt.session_expiry import SessionExpiry

@@ -238,7 +238,6 @@ class Connection:
     _unread: UnreadOutput = field(init=False)
     peer: str = field(default="?", init=False)
     certificate: str | None = field(default=None, init=False)
-    is_closing: bool = field(default=False, init=False)
     is_held: bool = field(default=False, init=False)
     _turn_number: int = field(default=0, init=False)
     _turn_until: float = field(default=0.0, init=False)  # may it be read; by the turns' clock
@@ -281,6 +280,11 @@ class Connection:
     # ---- what the engine asks
 
     @property
+    def is_closing(self) -> bool:
+        """True after ``close`` or the loss of the connection: nothing more is read from it."""
+        return self._states & _OVER != 0
+
+    @property
     def is_writable(self) -> bool:
         """True if more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
         return (
@@ -304,7 +308,7 @@ class Connection:
         if not after_flush:
             self.abort()
             return
-        if self.is_closing:
+        if self._states & _OVER:
             return
         if not self._engine.store.may_speak():  # prove: last-words-ask-too
             self._states |= _MUST_CLOSE
@@ -313,7 +317,7 @@ class Connection:
         self._states &= ~_MUST_CLOSE
         self._write(self._loop.time())
         transport = self._transport
-        if self.is_closing or transport is None:
+        if self._states & _OVER or transport is None:
             return
         self._stop()
         # Half a close: were the socket closed with bytes of the peer unread, the kernel would answer with a reset
@@ -335,12 +339,12 @@ class Connection:
 
     def await_hang_up(self) -> None:
         """Wait for the peer to disconnect; after ``hang_up_seconds_max`` this side does."""
-        if not self.is_closing and self._close_timer is None:
+        if not self._states & _OVER and self._close_timer is None:
             self._close_timer = self._loop.call_later(self._limits.hang_up_seconds_max, self.abort)
 
     def abort(self) -> None:
         """Hang up at once; what was not written yet is never written."""
-        if not self.is_closing:
+        if not self._states & _OVER:
             self._stop()
             self._loop.call_soon(self._tell_closed)
         if self._transport is not None:
@@ -414,7 +418,7 @@ class Connection:
     def _note_long_read(self, length: int, now: float) -> None:
         """Count the buffers of TLS, and begin the time of this turn in which the connection may be read; the clock
         shows ``now``."""
-        if self.is_closing:
+        if self._states & _OVER:
             return
         if length > self._tls_read_max:
             self.holder.add(Kind.STATE, TLS_BUFFERS * (length - self._tls_read_max))
@@ -452,7 +456,7 @@ class Connection:
     def wake(self) -> None:
         """Request a turn, as Session.set_wake describes. Within its turn the connection checks anyway whether the
         session has more."""
-        if not self._is_understanding and not self.is_closing:
+        if not self._is_understanding and not self._states & _OVER:
             self._states |= _WOKEN
             self._settle(has_spent=False)
 
@@ -468,7 +472,7 @@ class Connection:
         """Carry out more of what was read, as Turns calls it."""
         self._is_in_line = False
         states = self._states
-        if self.is_closing or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
+        if self._states & _OVER or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
             return
         self._states = states & ~(_WOKEN | _LONG_READ)
         now = self._turns.clock()
@@ -493,7 +497,7 @@ class Connection:
             commands = session.receive(data)
             for command in commands:
                 engine.handle(self, command)
-                if self.is_closing:
+                if self._states & _OVER:
                     return
             ended = self._turns.clock()
             took = ended - began
@@ -571,7 +575,7 @@ class Connection:
     def _note_input(self, count: int) -> None:
         """Count the session's input: all ``count`` bytes that it got last while some of them are not parsed (0: it got
         nothing more); else those of a frame that is not whole."""
-        if self.is_closing:
+        if self._states & _OVER:
             return
         session = self.session
         if session.has_more or self._fed_bytes:
@@ -595,7 +599,7 @@ class Connection:
             self._is_in_line = True
             self._turns.wait(self, has_spent=has_spent)
         is_to_rest = not is_free or states & _LEFT != 0
-        if is_to_rest is (states & _RESTING != 0) or self.is_closing or self._transport is None:
+        if is_to_rest is (states & _RESTING != 0) or self._states & _OVER or self._transport is None:
             return
         self._states = states ^ _RESTING
         if is_to_rest:
@@ -606,7 +610,7 @@ class Connection:
 
     def eof_received(self) -> bool:
         """Note that the peer sends nothing more; return False to let the loop close our side too."""
-        disconnect = None if self.is_closing else self.session.peer_disconnect()
+        disconnect = None if self._states & _OVER else self.session.peer_disconnect()
         if disconnect is None:
             return False
         self._disconnect = disconnect
@@ -625,7 +629,7 @@ class Connection:
             self._engine.handle(self, disconnect)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.is_closing:
+        if not self._states & _OVER:
             self.has_hung_up = True
         self._stop()
         self._transport = None
@@ -644,7 +648,7 @@ class Connection:
     def resume_writing(self) -> None:
         self._states &= ~_BEHIND
         self.note_output()
-        if not self.is_closing:
+        if not self._states & _OVER:
             self._states &= ~_UNREAD
             self._settle(has_spent=False)
             self._engine.writable(self)
@@ -677,7 +681,7 @@ class Connection:
             if self._states & _MUST_CLOSE:
                 self.close()
                 return 0
-            if self.is_closing or not count:
+            if self._states & _OVER or not count:
                 return 0
             self._write(now)
             if count >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
@@ -836,7 +840,6 @@ class Connection:
     # ---- the end
 
     def _stop(self) -> None:
-        self.is_closing = True
         self._states |= _OVER
         self._outbox.forget(self)
         self._unfinished.forget(self)

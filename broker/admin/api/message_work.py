@@ -32,9 +32,9 @@ from tandemmq.broker.core.commands import (
     Send,
     refusal,
 )
-from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY, DELIVERY_MODE_PROPERTY, EXPIRATION_PROPERTY
 from tandemmq.broker.core.selector import Selector, compile_selector
 from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
+from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY, DELIVERY_MODE_PROPERTY, EXPIRATION_PROPERTY
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX
 from tandemmq.broker.engine.slicing import Slices

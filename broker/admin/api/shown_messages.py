@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY
+from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import BodyKind, Message

@@ -12,13 +12,11 @@ from typing import Final
 
 from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Delivery, Entry, Subscription
 from tandemmq.broker.core.memory import QUEUE_LINK_BYTES, TAKER_BYTES, Kind, Memory
+from tandemmq.broker.core.queue.assignment import TAKEN_MAX, Assignment
 from tandemmq.broker.core.queue.browse import Browse, in_order_of_queue, not_placed
-from tandemmq.broker.core.queue.choices import Choices
+from tandemmq.broker.core.queue.consumers import Choices, Likeness, Start
 from tandemmq.broker.core.queue.lanes import LOOKED_AT_MAX, with_space
-from tandemmq.broker.core.queue.likeness import Likeness
 from tandemmq.broker.core.queue.priorities import KEY_BITS
-from tandemmq.broker.core.queue.routing import TAKEN_MAX, Routes
-from tandemmq.broker.core.queue.start import Start
 from tandemmq.broker.core.queue.window import COPIED, Window
 from tandemmq.broker.core.slices import ITEMS, Pace, Work, nothing
 
@@ -56,7 +54,7 @@ class Queue(Window):
     _likeness: Likeness = field(default_factory=Likeness, init=False)
     _turn: int = field(default=0, init=False)
     _choices: Choices | None = field(default=None, init=False)  # set once a consumer has a selector
-    # It keeps its routes until fewer messages wait, even if it does not need them.
+    # It keeps its assignment until fewer messages wait, even if it does not need it.
     _is_long: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -122,10 +120,10 @@ class Queue(Window):
         self._likeness.joined(subscription)
         if subscription.selector not in self.skipped.refused_by:
             self._recall()
-        if self.routes is None or self._likeness.exclusive:
+        if self.assignment is None or self._likeness.exclusive:
             self._reroute(newcomers=(subscription,))
         else:
-            self.routes.join(subscription)
+            self.assignment.join(subscription)
 
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
         counted = subscription.queues.pop(self, None)
@@ -148,13 +146,13 @@ class Queue(Window):
             is_open_to_all = subscription.is_exclusive or not self.consumers
             if subscription.is_exclusive:
                 self._recall()  # other selectors did not test these messages
-            if self.routes is not None and not is_open_to_all and not self._likeness.exclusive:
-                freed = self.routes.leave(subscription)
+            if self.assignment is not None and not is_open_to_all and not self._likeness.exclusive:
+                freed = self.assignment.leave(subscription)
                 self._is_long = self._gathers > GATHERED_MAX
-                if not self._needs_routes:
+                if not self._needs_assignment:
                     self._reroute()
                 return freed
-            freed = nothing() if self.routes is None else self.routes.end(subscription)
+            freed = nothing() if self.assignment is None else self.assignment.end(subscription)
             self._reroute(newcomers=self.consumers if is_open_to_all else ())
             return freed
         return nothing()
@@ -165,8 +163,8 @@ class Queue(Window):
         count = self.count
         # Copies of lists, without work for each message, are made at once.
         entries: list[Iterable[Entry]] = [list(self.ready), list(self.returned.entries())]
-        if self.routes is not None:
-            entries.extend(self.routes.snapshot())
+        if self.assignment is not None:
+            entries.extend(self.assignment.snapshot())
         for consumer in self.users:
             held = (consumer.unacked, consumer.enlisted)
             entries.extend(filter(self._is_of_this, list(each.values())) for each in held if each)
@@ -185,26 +183,26 @@ class Queue(Window):
     def _is_of_this(self, entry: Entry) -> bool:
         return entry.queue is self
 
-    # ---- routes
+    # ---- assignment
 
     def _reroute(self, newcomers: Iterable[Subscription] = ()) -> None:
-        """Place the waiting messages again: the consumers changed, or the reason for the routes is gone."""
-        routes = self.routes
+        """Place the waiting messages again: the consumers changed, or the reason for the assignment is gone."""
+        assignment = self.assignment
         self._is_long = self._gathers > GATHERED_MAX
-        if not self._needs_routes:
+        if not self._needs_assignment:
             self._gather()
-            if routes is not None:
-                routes.end_groups()
-            self.routes = None
+            if assignment is not None:
+                assignment.end_groups()
+            self.assignment = None
             return
-        if routes is None:
+        if assignment is None:
             levels = self.levels if self.is_prioritized else None
             floor = 0 if self.is_prioritized else self._level.position
-            routes = self.routes = Routes(self._settings, self.share, self.skipped, floor, levels)
-        routes.set_consumers(self.consumers, newcomers)
+            assignment = self.assignment = Assignment(self._settings, self.share, self.skipped, floor, levels)
+        assignment.set_consumers(self.consumers, newcomers)
 
     @property
-    def _needs_routes(self) -> bool:
+    def _needs_assignment(self) -> bool:
         return bool(
             self.is_prioritized
             or self.has_groups
@@ -216,15 +214,15 @@ class Queue(Window):
     @property
     def _gathers(self) -> int:
         """Number of entries that ``_gather`` would sort."""
-        return 0 if self.routes is None else len(self.ready) + self.routes.held
+        return 0 if self.assignment is None else len(self.ready) + self.assignment.held
 
     def _gather(self) -> None:
         """Move all waiting entries back to ``ready`` and ``returned``."""
-        routes = self.routes
-        if routes is None:
+        assignment = self.assignment
+        if assignment is None:
             return
-        self.ready_weight += routes.weight + routes.unwanted_weight
-        self.ready = deque(sorted([*self.ready, *routes.clear()], key=_position))
+        self.ready_weight += assignment.weight + assignment.unwanted_weight
+        self.ready = deque(sorted([*self.ready, *assignment.clear()], key=_position))
 
     # ---- out
 
@@ -233,10 +231,10 @@ class Queue(Window):
 
         A delivery to an AUTO subscription is settled with it; all others are in flight from now on.
         """
-        if self.routes is not None and self._is_long and not self._needs_routes:
+        if self.assignment is not None and self._is_long and not self._needs_assignment:
             self._reroute()
-        if self.routes is not None:
-            return self._dispatch_by(self.routes, now)
+        if self.assignment is not None:
+            return self._dispatch_by(self.assignment, now)
         deliveries: list[Delivery] = []
         consumers = self.consumers
         count = len(consumers)
@@ -294,25 +292,25 @@ class Queue(Window):
         self.dispatched += len(deliveries)
         return deliveries
 
-    def _dispatch_by(self, routes: Routes, now: int) -> list[Delivery]:
+    def _dispatch_by(self, assignment: Assignment, now: int) -> list[Delivery]:
         self.has_more = False
         if not self.consumers:
             return []
         # New and returned messages go there first, as many as a step allows.
         if self.returned.heap:
             run = self.returned.take_run(TAKEN_MAX)
-            routes.take_in(run, sum(map(_weight, run)))
+            assignment.take_in(run, sum(map(_weight, run)))
         ready = self.ready
         if ready:
             piece = [ready.popleft() for _ in range(min(len(ready), TAKEN_MAX))]
             piece.sort(key=_position)
             weight = sum(map(_weight, piece)) if ready else self.ready_weight
             self.ready_weight -= weight
-            routes.take_in(deque(piece), weight)
+            assignment.take_in(deque(piece), weight)
         if self.returned.heap or ready:
             self.has_more = True
             return []
-        deliveries, expired, self.has_more = routes.dispatch(now, self.dequeued, ROUND_MESSAGES, ROUND_BYTES)
+        deliveries, expired, self.has_more = assignment.dispatch(now, self.dequeued, ROUND_MESSAGES, ROUND_BYTES)
         self.expired += expired
         for subscription, _, entry in deliveries:
             if subscription.is_auto:
@@ -325,8 +323,8 @@ class Queue(Window):
     def settle(self, entry: Entry) -> None:
         self.in_flight -= 1
         self.dequeued += 1
-        if self.routes is not None:
-            self.routes.gone(entry)
+        if self.assignment is not None:
+            self.assignment.gone(entry)
         self.share.give(entry)
 
     def forget(self, entry: Entry) -> None:
@@ -339,8 +337,8 @@ class Queue(Window):
             self.settle(entry)
             return
         self.in_flight -= 1
-        if self.routes is not None:
-            self.routes.gone(entry)
+        if self.assignment is not None:
+            self.assignment.gone(entry)
         self.mark_returned(entry, is_seen=is_seen)
         self.returned.add(entry)
 
@@ -363,8 +361,8 @@ class Queue(Window):
 
     def comes_back(self, entry: Entry, *, is_seen: bool) -> None:
         self.mark_returned(entry, is_seen=is_seen)
-        if self.routes is not None:
-            self.routes.comes_back(entry)
+        if self.assignment is not None:
+            self.assignment.comes_back(entry)
 
     def _taken_from(self, subscription: Subscription) -> deque[Entry]:
         unacked = subscription.unacked
@@ -378,8 +376,8 @@ class Queue(Window):
     def _take_in_again(self, run: deque[Entry]) -> None:
         """Do the second half of ``give_back`` for many entries: all of them return at once."""
         self.in_flight -= len(run)
-        if self.routes is not None:
-            self.routes.all_gone(run)
+        if self.assignment is not None:
+            self.assignment.all_gone(run)
         self.returned.add_run(run)
 
     def _settle_all(self, entries: deque[Entry]) -> Work[None]:
@@ -393,9 +391,9 @@ class Queue(Window):
         """Delete the queue. Its consumers are closed already, or see an empty queue. The steps of the returned work
         free its memory."""
         entries = [*self.expired, *self.ready, *self.returned.entries(), *self.levels.take_all()]
-        if self.routes is not None:
-            entries += self.routes.clear()
-            self.routes.end_groups()
+        if self.assignment is not None:
+            entries += self.assignment.clear()
+            self.assignment.end_groups()
         self.expired.clear()
         self.ready.clear()
         self.ready_weight = 0

@@ -41,10 +41,10 @@ from typing import Final
 
 from tandemmq.broker.core.delivery import Entry, QueueBase, volatile_entry
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES
+from tandemmq.broker.core.queue.assignment import Assignment
 from tandemmq.broker.core.queue.ordering import parted, take_out
 from tandemmq.broker.core.queue.priorities import KEY_BITS, Level, Levels, key_of, level_at, priority_of
 from tandemmq.broker.core.queue.returned import Returned
-from tandemmq.broker.core.queue.routing import Routes
 from tandemmq.broker.core.queue.skipped_ranges import SkippedRanges
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
@@ -94,7 +94,7 @@ class Window(QueueBase):
     levels: Levels = field(init=False)
     _level: Level = field(init=False)
     has_groups: bool = field(default=False, init=False)
-    routes: Routes | None = field(default=None, init=False)
+    assignment: Assignment | None = field(default=None, init=False)
     skipped: SkippedRanges = field(init=False)
     enqueued: int = field(default=0, init=False)
     _low_messages: int = field(init=False)
@@ -114,13 +114,13 @@ class Window(QueueBase):
     @property
     def held(self) -> int:
         held = len(self.ready) + self.returned.total + self.levels.held
-        return held if self.routes is None else held + self.routes.held
+        return held if self.assignment is None else held + self.assignment.held
 
     @property
     def has_work(self) -> bool:
         if self.ready or self.returned.heap or self.is_paged:
             return True
-        return self.routes is not None and self.routes.count > 0
+        return self.assignment is not None and self.assignment.count > 0
 
     # ---- in
 
@@ -131,10 +131,10 @@ class Window(QueueBase):
         level = self._level
         count = len(self.ready)
         weight = self.ready_weight
-        if self.routes is not None:
-            count += self.routes.count
-            weight += self.routes.weight
-            if self.is_prioritized:  # such a queue always has routes
+        if self.assignment is not None:
+            count += self.assignment.count
+            weight += self.assignment.weight
+            if self.is_prioritized:  # such a queue always has an assignment
                 number = rank_of(message.priority)
                 level = self.levels.all[number]
                 if self.levels.precedes_unread(number):  # there is a second window
@@ -194,7 +194,7 @@ class Window(QueueBase):
 
     @abstractmethod
     def _reroute(self) -> None:
-        """Serve by routes: the queue has groups now."""
+        """Begin an assignment: the queue has groups now."""
 
     def take_back(self, paged: PagedMessage) -> None:
         """Offer a message again that a prepared transaction of a former term withheld. It goes to the front, unless a
@@ -214,20 +214,20 @@ class Window(QueueBase):
         """True if it is time to read on in the store."""
         if not self.is_paged or self.is_page_asked or not self.consumers:
             return False
-        routes = self.routes
+        assignment = self.assignment
         count, weight = len(self.ready), self.ready_weight
-        if routes is not None:
+        if assignment is not None:
             if self._is_due:
                 # The window may be full of messages that come after the due ones and wait for them. Messages that were
                 # read again may also wait for earlier ones that became due since.
-                return self._may_recall(*routes.recalled) or self._may_recall(
-                    *routes.recalled_before(self.skipped.frontier)
+                return self._may_recall(*assignment.recalled) or self._may_recall(
+                    *assignment.recalled_before(self.skipped.frontier)
                 )
             if self.levels.is_held:
                 # Lower levels in memory do not count.
-                return routes.count_before(self.levels.limit) < self._low_messages
-            count += routes.count
-            weight += routes.weight
+                return assignment.count_before(self.levels.limit) < self._low_messages
+            count += assignment.count
+            weight += assignment.weight
         if count >= self._low_messages or weight >= self._low_weight:
             return False
         return self.share.has_space or (not count and self._is_taken)
@@ -302,12 +302,12 @@ class Window(QueueBase):
         for paged, position in found:
             entry = self._stored_entry(paged)
             self._place(entry, position)
-            if self.routes is not None:
-                self.routes.recall(entry)
+            if self.assignment is not None:
+                self.assignment.recall(entry)
         if not self.skipped.due:
             self.is_paged = self.is_behind
-            if self.routes is not None:
-                self.routes.end_recall()
+            if self.assignment is not None:
+                self.assignment.end_recall()
             if not self.skipped.count:
                 self._reroute()
 
@@ -336,8 +336,8 @@ class Window(QueueBase):
             for entry in found:
                 self.skipped.add(entry, key_of(entry, is_prioritized=self.is_prioritized))
                 self.share.give(entry)
-                if self.routes is not None:
-                    self.routes.not_recalled(entry)
+                if self.assignment is not None:
+                    self.assignment.not_recalled(entry)
             self._recall()
             if pace.is_full(1 + looked_at // _EXAMINED + len(found) // _RELEASED):
                 yield
@@ -362,8 +362,8 @@ class Window(QueueBase):
             return
         self.expiring_at = 0  # messages that arrive meanwhile set it
         parts: list[Iterable[Entry]] = [list(self.ready), list(self.returned.entries())]
-        if self.routes is not None:
-            parts.extend(self.routes.snapshot())
+        if self.assignment is not None:
+            parts.extend(self.assignment.snapshot())
         if pace.is_full(1 + self.held // COPIED):
             yield
         first = _NEVER
@@ -399,5 +399,5 @@ class Window(QueueBase):
         if found:
             self.returned.keep(returned)
         yield len(found), found
-        if self.routes is not None:
-            yield from self.routes.take_out(is_chosen)
+        if self.assignment is not None:
+            yield from self.assignment.take_out(is_chosen)

@@ -1,7 +1,7 @@
 """A queue that goes by priority against a model: strictly by priority for the whole queue, in order within each.
 
 Windows and pages are tiny, so that each priority has its messages in the store, in memory and in flight at once. What
-else must hold of a queue with unlike consumers, test_queue_routes_model says; it holds here, too.
+else must hold of a queue with unlike consumers, test_assignment_model says; it holds here, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tandemmq.broker.core.slices import at_once
 from tandemmq.store.operations import Page, PagedMessage
 from tandemmq.store.records.message import Message
 from tandemmq.store.state.keys import rank_of
-from tests.model.core.test_queue_routes_model import RoutesMachine
+from tests.model.core.test_assignment_model import AssignmentMachine
 from tests.support.core.queues import ORDERS
 
 pytestmark = pytest.mark.promise("priorities-hold")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.promise("priorities-hold")
 PRIORITIES = st.sampled_from([4, 4, 9, 0, 7])
 
 
-class PrioritiesMachine(RoutesMachine):
+class PrioritiesMachine(AssignmentMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = self.new_queue()
@@ -62,7 +62,7 @@ class PrioritiesMachine(RoutesMachine):
 
     @rule()
     def dispatch(self) -> None:
-        self.is_strict = self.queue.routes is not None and not self.queue.routes.stuck
+        self.is_strict = self.queue.assignment is not None and not self.queue.assignment.stuck
         super().dispatch()
 
     def is_held(self, message: Message) -> bool:
@@ -87,7 +87,7 @@ class PrioritiesMachine(RoutesMachine):
     @invariant()
     def memory_is_bounded(self) -> None:
         """Two windows and a page, what was read again, what nobody takes, and what is in flight or came back."""
-        waiting = [*self.queue.ready, *(() if self.queue.routes is None else self.queue.routes.entries())]
+        waiting = [*self.queue.ready, *(() if self.queue.assignment is None else self.queue.assignment.entries())]
         came_back = sum(each.prefetch for each in self.first)
         assert sum(entry.order_key > 0 for entry in waiting) <= 2 * 4 + 2 * (4 + 3) + 4 + came_back
 

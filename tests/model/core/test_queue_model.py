@@ -1,6 +1,6 @@
 """A queue with consumers that are alike against a model: nothing lost, nothing doubled, first deliveries in order.
 
-What else must hold, and the channel between queue and store, says test_queue_routes_model.
+What else must hold, and the channel between queue and store, says test_assignment_model.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from tandemmq.broker.core.delivery import Entry, Subscription
-from tests.model.core.test_queue_routes_model import RoutesMachine
+from tests.model.core.test_assignment_model import AssignmentMachine
 
 pytestmark = pytest.mark.promise("order-is-kept")
 
 
-class QueueMachine(RoutesMachine):
+class QueueMachine(AssignmentMachine):
     # About nine messages fit, so that scarcity happens too.
     memory_bytes = 9 * 800
 

@@ -15,7 +15,7 @@ from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties

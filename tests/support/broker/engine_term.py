@@ -8,7 +8,7 @@ from tandemmq.broker.core.access import Access
 from tandemmq.broker.core.policies import Policies
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.store.operations import Operation
 from tandemmq.store.standby import Standby
 from tests.support.store.store_harness import Term

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import TransportLimits

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.mqtt.clients import MqttClients
 from tandemmq.store.settings import StoreSettings

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.memory import Memory
-from tandemmq.broker.core.queue import routing
+from tandemmq.broker.core.queue import assignment
+from tandemmq.broker.core.queue.consumers import Likeness
 from tandemmq.broker.core.queue.lanes import LOOKED_AT_MAX, exclusive
-from tandemmq.broker.core.queue.likeness import Likeness
 from tandemmq.broker.core.queue.queue import ROUND_MESSAGES, Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
@@ -104,7 +104,7 @@ class Among:
 def test_very_many_selectors_are_asked_about_one_message_in_steps(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
-    monkeypatch.setattr(routing, "ASKED_MAX", 8)
+    monkeypatch.setattr(assignment, "ASKED_MAX", 8)
     there = [consumer(selector=Among(2 + number)) for number in range(CHOOSY)]
     for each in there:
         queue.open(each)

@@ -34,10 +34,9 @@ from tandemmq.broker.core.policies import DestinationPolicy, Policies, Redeliver
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import Work, at_once
-from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
 from tandemmq.broker.engine.engine import Engine, destinations_of
+from tandemmq.broker.engine.part import Loop, at_once_on_the_loop
 from tandemmq.broker.engine.ports import InThread
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import XaTransactionId
@@ -52,13 +51,13 @@ DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
 XA = XaTransactionId(1, b"global", b"branch")
 # The bounds of steps, and how many of the items of a test each takes.
 STEPS = {
-    "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.routing.PLACED_MAX": 1,
+    "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.assignment.PLACED_MAX": 1,
     "core.topics.topic.ITEMS": 1,
     "engine.acknowledge.ITEMS": 1, "engine.engine.OPERATIONS_MAX": 1, "engine.fan_out.ITEMS": 1,
-    "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.expiring.ROUND_MAX": 3,
+    "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.dead_letters.ROUND_MAX": 3,
 }  # fmt: skip
 ROUNDS = {
-    "core.queue.queue.ROUND_MESSAGES": 2, "core.queue.browse._ROUND_MESSAGES": 2, "engine.expiring.STEP_MAX": 2,
+    "core.queue.queue.ROUND_MESSAGES": 2, "core.queue.browse._ROUND_MESSAGES": 2, "engine.dead_letters.STEP_MAX": 2,
     "engine.flow_control._DONE": 1,
 }  # fmt: skip
 
@@ -70,7 +69,7 @@ NOT_MESSAGES = {
     "engine.declarations": "PRODUCER ID NAME", "engine.routing": "SENDER TEXT",
     "engine.transactions": "TRANSACTION TEXT",
     "core.destinations": "DESTINATION TOPIC NAME NODE PART WATCH _bytes_of_durable",
-    "core.queue.choices": "CHOICE",
+    "core.queue.consumers": "CHOICE",
     "core.queue.queue": "QUEUE_LINK TAKER",
     "core.queue.browse": "BROWSED", "core.queue.groups": "_bytes_of",
     "core.topics.topic": "TOPIC_LINK", "core.topics.matching": "AUDIENCE MEMBER",

@@ -15,7 +15,7 @@ import pytest
 from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.suspects import LOOK_SECONDS
+from tandemmq.broker.engine.redelivery import LOOK_SECONDS
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession

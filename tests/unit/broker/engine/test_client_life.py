@@ -84,8 +84,8 @@ def kept(harness: Harness) -> Client:
 
 
 def is_forgotten(harness: Harness) -> bool:
-    clients = harness.engine._clients
-    tables: list[Any] = [clients.all, clients.leavers, clients._client_ids, clients._connection_ids]
+    clients, login = harness.engine._clients, harness.engine._login
+    tables: list[Any] = [clients.all, clients.leavers, login._client_ids, login._connection_ids]
     return not any(tables) and harness.counts["clients"] == 0
 
 

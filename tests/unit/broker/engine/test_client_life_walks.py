@@ -41,7 +41,7 @@ from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEnt
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.store.operations import Atomic, Operation
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.support.prove import IS_FULL, SEED, rounds
@@ -455,9 +455,9 @@ def _nobody_waits(world: World) -> None:
 
 def _nothing_is_left(world: World) -> None:
     engine = world.engine
-    clients, advising = engine._clients, engine._advising
+    clients, login, advising = engine._clients, engine._login, engine._advising
     tables = (
-        clients.all, clients.leavers, clients._client_ids, clients._connection_ids, advising._clients,
+        clients.all, clients.leavers, login._client_ids, login._connection_ids, advising._clients,
         advising._by_outlet, advising._consumers, engine.flow._blocked, engine._declarations.producing,
         engine._dispatcher.fan_out.origins, engine._dispatcher.fan_out._then, world.destinations._watched,
         engine._dispatcher.browsing._under_way, engine._dispatcher.browsing._rounds._asked,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.access import Operation, PrivateAccess
 from tandemmq.broker.core.commands import (
     AckMode,
     AddDestination,
@@ -20,7 +20,6 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.names import MQTT_PRIVATE, MQTT_RETAINED, MQTT_SESSION
 from tandemmq.broker.core.policies import DeadLetterKind, DeadLetterStrategy, DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
 from tandemmq.broker.security.rights import EVERYBODY, Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind

@@ -11,7 +11,7 @@ import pytest
 from tandemmq.broker.core.commands import AckMode, Redelivered
 from tandemmq.broker.core.delivery import REDELIVERIES_MAX
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
-from tandemmq.broker.engine import suspects
+from tandemmq.broker.engine import redelivery
 from tandemmq.store.operations import CountDeliveries
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.support.broker.engine_term import EngineTerm
@@ -41,7 +41,7 @@ def lose(harness: Any, client: Any) -> None:
     """It is lost with what it holds, and a suspect's turn comes."""
     client.vanish()
     harness.turn()
-    harness.wait(2 * suspects.LOOK_SECONDS)
+    harness.wait(2 * redelivery.LOOK_SECONDS)
 
 
 @pytest.mark.parametrize("is_persistent", [True, False])
@@ -98,7 +98,7 @@ def test_suspects_of_other_queues_wait_for_none(make_harness: Any) -> None:
     client, another = harness.consumer(), harness.consumer("s", other)
     harness.wait(1)
     assert (client.bodies, another.bodies) == (["a"], ["c"])
-    harness.wait(suspects.ALONE_MS_MAX / 1000)
+    harness.wait(redelivery.ALONE_MS_MAX / 1000)
     assert client.bodies == ["a", "b"]
 
 
@@ -169,19 +169,19 @@ def test_what_is_delivered_once_is_not_written_again(harness: Any) -> None:
 def test_what_is_written_for_one_consumer_has_a_bound(make_harness: Any) -> None:
     harness = make_harness(prefetch_max=2_000)
     client = harness.consumer(prefetch=2_000)
-    client.store(*range(suspects.COUNTED_MAX + 50))
-    assert len(client.bodies) == suspects.COUNTED_MAX + 50
+    client.store(*range(redelivery.COUNTED_MAX + 50))
+    assert len(client.bodies) == redelivery.COUNTED_MAX + 50
     harness.store.appended = []
     lose(harness, client)
     counts = [each.counts for each in harness.store.appended if isinstance(each, CountDeliveries)]
-    assert sum(map(len, counts)) == suspects.COUNTED_MAX
-    assert max(map(len, counts)) == suspects.COUNTED_AT_ONCE
+    assert sum(map(len, counts)) == redelivery.COUNTED_MAX
+    assert max(map(len, counts)) == redelivery.COUNTED_AT_ONCE
     assert {number for each in counts for number in each.values()} == {1}
 
 
 def test_of_many_that_are_lost_at_once_the_first_messages_are_written(make_harness: Any) -> None:
     harness = make_harness(window_bytes=1 << 27)
-    size = suspects.COUNTED_ALL_BYTES_MAX // 6
+    size = redelivery.COUNTED_ALL_BYTES_MAX // 6
     clients = [harness.consumer(prefetch=3) for _ in range(5)]
     clients[0].store(*("x" * size for _ in range(15)))
     harness.store.appended = []
@@ -194,7 +194,7 @@ def test_of_many_that_are_lost_at_once_the_first_messages_are_written(make_harne
 
 def test_what_a_new_master_finds_is_counted_within_a_bound(make_harness: Any) -> None:
     harness = make_harness(prefetch_max=2_000)
-    found = suspects.FOUND_MAX + 50
+    found = redelivery.FOUND_MAX + 50
     harness.client().store(*range(found))
     harness.fail_over()
     harness.store.appended = []
@@ -202,7 +202,7 @@ def test_what_a_new_master_finds_is_counted_within_a_bound(make_harness: Any) ->
     client.store("new")
     assert given(client) == [(str(body), 0) for body in [*range(found), "new"]]
     counts = [each.counts for each in harness.store.appended if isinstance(each, CountDeliveries)]
-    assert sum(map(len, counts)) == suspects.FOUND_MAX
+    assert sum(map(len, counts)) == redelivery.FOUND_MAX
 
 
 def test_a_counter_that_a_client_sends_at_its_end_harms_no_store(directory: str) -> None:

@@ -23,16 +23,16 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.delivery import Entry
 from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.open_transaction import Transaction
 from tandemmq.broker.core.policies import DestinationPolicy, Policies
 from tandemmq.broker.core.queue import browse as browsing
 from tandemmq.broker.core.queue.groups import Groups
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.queue.window import Window
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.core.transaction import Transaction
-from tandemmq.broker.engine import dead_letters, dispatch, expiring, publish, transaction_end
+from tandemmq.broker.engine import dead_letters, dispatch, publish, transaction_end
 from tandemmq.broker.engine.engine import Engine, destinations_of
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.compiled import REPLACES_A_METHOD
 from tests.support.core.counting import Times
@@ -325,8 +325,8 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
         sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
     orders = harness.destinations.queue(ORDERS)
     consumer.subscribe(prefetch=2 * MANY)
-    assert orders.routes is not None
-    backlog = orders.routes._lanes.backlog
+    assert orders.assignment is not None
+    backlog = orders.assignment._lanes.backlog
     assert backlog.count == 2 * MANY - STEP
     other.subscribe(prefetch=2 * MANY, selector="a is not null")
     assert harness.most(lambda: backlog.count) <= 2 * STEP
@@ -341,9 +341,9 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
     harness.now = 6_000
     consumer.subscribe()
     assert 0 < harness.counts["expired_total"] < STEP
-    assert harness.most(lambda: harness.counts["expired_total"]) <= expiring.STEP_MAX
+    assert harness.most(lambda: harness.counts["expired_total"]) <= dead_letters.STEP_MAX
     gone = harness.counts["expired_total"]
-    assert gone == expiring.ROUND_MAX, "the store has its turn before the next round"
+    assert gone == dead_letters.ROUND_MAX, "the store has its turn before the next round"
     assert consumer.bodies == ["alive"], "nobody waits behind what has expired"
     harness.turn()
     assert harness.counts["expired_total"] == 2 * MANY
@@ -725,9 +725,9 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(harness: Harnes
         other.subscribe(prefetch=1)
         sender.send("last", persistent=False, group_id="other's").turn()
         assert other.bodies == ["last"]
-    routes = harness.destinations.queue(ORDERS).routes
-    assert routes is not None
-    groups = routes._lanes.groups
+    assignment = harness.destinations.queue(ORDERS).assignment
+    assert assignment is not None
+    groups = assignment._lanes.groups
     counted = groups._groups = CountedGroups(groups._groups)
     done = harness.count(Groups, "done")
     one.lose_socket()

@@ -15,7 +15,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.mqtt.clients import MqttClients
 from tandemmq.broker.protocols.mqtt.messages import message_of, to_retain
 from tandemmq.broker.protocols.mqtt.packets import Publish

@@ -17,7 +17,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.mqtt.clients import MqttClients
 from tandemmq.broker.net.connectors import make_connector
 from tandemmq.broker.net.server import Server

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from tandemmq.broker.core.client import Client, Connection
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.memory import Holder, Memory
+from tandemmq.broker.core.operations import encode_payload
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.slices import ITEMS, Pace, Work, begin
 from tandemmq.broker.engine import scheduler as module
-from tandemmq.broker.engine.operations import encode_payload
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.engine.scheduler import MANAGEMENT, PUT_OFF_MS, REQUESTS_MAX, Scheduler
-from tandemmq.broker.engine.shared import Loop
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED
 from tandemmq.broker.protocols.openwire.types import MessageId

@@ -16,7 +16,7 @@ from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.engine import flow_control as flow
 from tandemmq.broker.engine.engine import Engine
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.net.server import Server
 from tests.support.store.memory_store import MemoryStore
 

@@ -12,8 +12,8 @@ from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import Connect, ErrorKind, Send
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.connection_ids import ConnectionIds
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.login import ConnectionIds
+from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.config.load import load
 from tandemmq.store.records.frames import open_message
@@ -117,7 +117,7 @@ def test_who_leaves_meanwhile_leaves_nothing(harness: Secured) -> None:
 
 
 def test_one_that_was_forgotten_is_not_taken_from_who_is_there(harness: Secured) -> None:
-    harness.engine._clients._connection_owners = ConnectionIds([], limit=1)
+    harness.engine._login._connection_owners = ConnectionIds([], limit=1)
     ann = harness.user("ann")
     harness.user("ann", "another")
     harness.turn()

@@ -11,9 +11,9 @@ import pytest
 
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.roles import TOKEN_HOLDER, Caller, Role
+from tandemmq.broker.core.access import PrivateAccess
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.security.logins import ANONYMOUS, Anonymous, Logins
 from tests.support.security.passwords import cheap
 from tests.unit.broker.security.test_logins import Remembered, connect

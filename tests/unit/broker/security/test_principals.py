@@ -28,11 +28,11 @@ from tandemmq.broker.core.commands import (
     Send,
     refusal,
 )
-from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY
 from tandemmq.broker.core.policies import Policies
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations
+from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY
 from tandemmq.broker.engine.scheduler import MANAGEMENT
 from tandemmq.broker.security.rights import Grant
 from tandemmq.store.records.altered import altered

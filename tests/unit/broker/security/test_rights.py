@@ -10,8 +10,8 @@ import pytest
 from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.engine.denials import AGAIN_MS, LINES_MAX, Denials
-from tandemmq.broker.engine.denials import REMEMBERED_MAX as DENIALS_MAX
+from tandemmq.broker.engine.clients import DENIED_AGAIN_MS, DENIED_LINES_MAX, Denials
+from tandemmq.broker.engine.clients import DENIED_REMEMBERED_MAX as DENIALS_MAX
 from tandemmq.broker.security import rights
 from tandemmq.broker.security.rights import Grant, Rights
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -135,7 +135,7 @@ SENTENCE = "User eve is not authorized to write to: queue://bills"
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Any:
-    caplog.set_level(logging.WARNING, "tandemmq.broker.engine.denials")
+    caplog.set_level(logging.WARNING, "tandemmq.broker.engine.clients")
     return lambda: [record.getMessage() for record in caplog.records]
 
 
@@ -170,22 +170,22 @@ def test_a_refusal_does_not_tell_whether_the_destination_exists() -> None:
 
 def test_the_same_is_told_once_a_minute_with_its_number(lines: Any) -> None:
     denials = Denials()
-    for now in (0, 1, AGAIN_MS - 1, AGAIN_MS, AGAIN_MS + 1):
+    for now in (0, 1, DENIED_AGAIN_MS - 1, DENIED_AGAIN_MS, DENIED_AGAIN_MS + 1):
         denials.note("peer", SENTENCE, now)
     assert lines() == [f"denied: 'peer': {SENTENCE}", f"denied: 'peer': {SENTENCE}, 2 times since the last line"]
 
 
 def test_lines_have_a_bound_and_what_was_not_told_is_counted(lines: Any) -> None:
     denials = Denials()
-    for number in range(LINES_MAX + 7):
+    for number in range(DENIED_LINES_MAX + 7):
         denials.note("peer", f"{SENTENCE}.{number}", 5)
-    assert len(lines()) == LINES_MAX
-    denials.note("peer", SENTENCE, 5 + AGAIN_MS)
-    assert lines()[LINES_MAX] == "denied: 7 more refusals were not logged"
+    assert len(lines()) == DENIED_LINES_MAX
+    denials.note("peer", SENTENCE, 5 + DENIED_AGAIN_MS)
+    assert lines()[DENIED_LINES_MAX] == "denied: 7 more refusals were not logged"
 
 
 def test_what_is_remembered_of_denials_has_a_bound(lines: Any) -> None:
     denials = Denials()
     for number in range(2 * DENIALS_MAX):
-        denials.note("peer", f"{SENTENCE}.{number}", AGAIN_MS * (1 + number // LINES_MAX))
+        denials.note("peer", f"{SENTENCE}.{number}", DENIED_AGAIN_MS * (1 + number // DENIED_LINES_MAX))
     assert len(denials._told) == DENIALS_MAX

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import tandemmq.broker.engine.advisory_rights
+import tandemmq.broker.core.advisor
 from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.commands import AckMode, AddDestination, ErrorKind, RemoveDestination
 from tandemmq.broker.core.settings import EngineSettings
@@ -121,7 +121,7 @@ def test_who_is_given_its_name_hears_of_it_first_and_of_its_end(harness: Harness
 
 
 def test_what_is_remembered_of_that_is_bounded_and_ends(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tandemmq.broker.engine.advisory_rights, "TOLD_MAX", 2)
+    monkeypatch.setattr(tandemmq.broker.core.advisor, "TOLD_MAX", 2)
     bob, ann = harness.come("bob"), harness.come("ann")
     bob.subscribe("s", ORDERS, AckMode.AUTO)
     for _ in range(4):

@@ -71,4 +71,4 @@ def test_a_connection_that_comes_back_takes_its_own_place() -> None:
         assert (ann.session.errors, ann.is_connected) == ([], True)
     ann.vanish()
     harness.turn()
-    assert harness.engine._clients._of_user == {}
+    assert harness.engine._login._of_user == {}

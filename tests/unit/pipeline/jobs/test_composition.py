@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY as CAUSE_PROPERTY_OF_THE_BROKER
+from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY as CAUSE_PROPERTY_OF_THE_BROKER
 from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import composition, dead_letters, duplicates, effects
 from tandemmq.pipeline.table import Table

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.admin.api.message_work import retried
-from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY, EXPIRATION_PROPERTY, dead_letter
 from tandemmq.broker.core.policies import DestinationPolicy
 from tandemmq.broker.core.scheduling.schedule import CRON, JOB_ID, Schedule
 from tandemmq.broker.core.scheduling.scheduled_message import Due, again, occurrence, pending, run_of, shown
+from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY, EXPIRATION_PROPERTY, dead_letter
 from tandemmq.store.records import altered as records_altered
 from tandemmq.store.records import loose
 from tandemmq.store.records.altered import ORIGINAL_ID_PROPERTY, PartMessage, altered, of_user, with_own_id

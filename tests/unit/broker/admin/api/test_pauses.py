@@ -22,7 +22,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX, InProcessClient
-from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.engine.part import Loop
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
 from tests.support.store.memory_store import MemoryStore

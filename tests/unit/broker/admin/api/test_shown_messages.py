@@ -18,7 +18,7 @@ from tandemmq.broker.admin.api.shown_messages import (
     in_list,
     whole,
 )
-from tandemmq.broker.core.dead_letters import CAUSE_PROPERTY
+from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY
 from tandemmq.store.records.frames import frame_of, open_message
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 

@@ -1,4 +1,4 @@
-"""What a queue promises to consumers that are not alike, in single steps; see test_queue_routes_model."""
+"""What a queue promises to consumers that are not alike, in single steps; see test_assignment_model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tandemmq.broker.core import slices
 from tandemmq.broker.core.delivery import Entry, Subscription
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES
-from tandemmq.broker.core.queue import lanes, ordering, routing
+from tandemmq.broker.core.queue import assignment, lanes, ordering
 from tandemmq.broker.core.queue import queue as queue_module
 from tandemmq.broker.core.queue.lanes import exclusive
 from tandemmq.broker.core.queue.queue import Queue
@@ -30,8 +30,8 @@ def messages(count: int, kind: str | None = None, first: int = 1) -> list[Messag
 
 def not_wanted(queue: Queue) -> int:
     """How many messages none of the present consumers takes."""
-    assert queue.routes is not None
-    return queue.skipped.count + len(queue.routes.unwanted) + len(queue.routes.stuck)
+    assert queue.assignment is not None
+    return queue.skipped.count + len(queue.assignment.unwanted) + len(queue.assignment.stuck)
 
 
 def test_no_message_is_shown_to_a_selector_twice(harness: StoredQueue) -> None:
@@ -200,7 +200,7 @@ def test_what_moved_meanwhile_is_looked_for_again(monkeypatch: pytest.MonkeyPatc
     colours = ("red", "blue", "green", "none")
     harness.send(*[message(f"m{number}", colours[number % 4], expiration=5) for number in range(24)])
     if place == "backlog":
-        monkeypatch.setattr(routing, "PLACED_MAX", 4)
+        monkeypatch.setattr(assignment, "PLACED_MAX", 4)
         harness.queue.dispatch(0)
     elif place == "lanes":
         harness.out()
@@ -273,7 +273,7 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
     other = other or harness.open("other", 0)
     other.credit = 1000
     assert harness.out() == [("other", str(number)) for number in range(200)]
-    assert queue.routes is None, "the short way again, once they are few"
+    assert queue.assignment is None, "the short way again, once they are few"
     assert (queue.held, queue.ready_weight) == (0, 0)
 
 
@@ -282,7 +282,7 @@ def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPat
     one = harness.open("one", 0, selector=Colour("red"))
     harness.send(message("m1", "red"), message("m2", "red"), message("m3", "red", group_id="g"))
     assert harness.out() == []
-    monkeypatch.setattr(routing, "PLACED_MAX", 1)
+    monkeypatch.setattr(assignment, "PLACED_MAX", 1)
     harness.open("two", 0, selector=Colour("blue"))
     one.set_prefetch(10)
     assert harness.out() == [("one", "m1"), ("one", "m2"), ("one", "m3")]
@@ -292,7 +292,7 @@ def test_what_came_back_in_pieces_goes_out_in_order(monkeypatch: pytest.MonkeyPa
     first = harness.open("first", 4, selector=Colour("red"))
     harness.send(*(message(f"m{number}", "red") for number in range(1, 7)))
     assert len(harness.out()) == 4
-    monkeypatch.setattr(routing, "TAKEN_MAX", 1)
+    monkeypatch.setattr(assignment, "TAKEN_MAX", 1)
     second = harness.open("second", 0, selector=Colour("red"))
     harness.queue.close(first)
     second.set_prefetch(10)

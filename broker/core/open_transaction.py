@@ -13,8 +13,8 @@ from typing import NoReturn
 from tandemmq.broker.core import names
 from tandemmq.broker.core.commands import ErrorKind, refusal
 from tandemmq.broker.core.delivery import Delivery, Entry, QueueBase, Subscription
-from tandemmq.broker.core.fan_out import Made
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Holder, Kind
+from tandemmq.broker.core.operations import Copies
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.store.operations import RemoveMessage
 from tandemmq.store.records.message import Message
@@ -25,7 +25,7 @@ _TRANSACTIONS = Kind.TRANSACTIONS  # members of an enumeration are looked up slo
 @dataclass(slots=True, eq=False, repr=False)
 class Usage:
     """Bytes on their way into the store for one user: handed over since this broker became master, and sent in open
-    transactions (broker.engine.stored_bytes)."""
+    transactions (broker.engine.limits)."""
 
     handed_over: int = 0
     in_transactions: int = 0
@@ -43,7 +43,7 @@ class Transaction:
     acknowledged: list[Delivery] = field(default_factory=list, init=False)
     rollback_reason: str | None = field(default=None, init=False)
     # During its end: the copies of ``messages``, and the removals of ``acknowledged``.
-    made: Made | None = field(default=None, init=False)
+    made: Copies | None = field(default=None, init=False)
     removals: list[tuple[QueueBase, RemoveMessage]] | None = field(default=None, init=False)
     _bytes: int = field(default=0, init=False)  # held
     _bytes_to_store: int = field(default=0, init=False)  # at COMMIT: a message to several destinations is several

@@ -23,8 +23,8 @@ from itertools import islice
 from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Entry, QueueBase
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.engine.dead_letters import DeadLetters
+from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Then
-from tandemmq.broker.engine.shared import Part, Shared
 from tandemmq.store.operations import CountDeliveries, Page
 
 # Interval of the checks whether the suspect of a queue is acknowledged, so that the next one follows; queues per check.

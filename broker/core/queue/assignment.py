@@ -1,4 +1,4 @@
-"""Service of a queue whose consumers differ, or that has groups or priorities; see lanes.
+"""Assignment of messages to the consumers of a queue that differ, or of a queue with groups or priorities; see lanes.
 
 Messages that no consumer takes wait beside the lanes (``unwanted``), as many as a window holds. Of the rest, the stored
 ones leave memory and are remembered (skipped_ranges), and read again when other consumers come. Until all of that is
@@ -44,8 +44,8 @@ TAKEN_MAX = 10_000
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Routes:
-    """Serve a queue by lanes. ``floor``: deliveries up to this position are not known here.
+class Assignment:
+    """Assigns messages to consumers by lanes. ``floor``: deliveries up to this position are not known here.
 
     ``count`` and ``weight``: number and weight of the messages here that the queue's window counts.
     """

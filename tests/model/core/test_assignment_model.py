@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.delivery import Entry, Subscription
 from tandemmq.broker.core.memory import WINDOWS_PERCENT, Kind, Memory
-from tandemmq.broker.core.queue import routing
+from tandemmq.broker.core.queue import assignment
 from tandemmq.broker.core.queue.lanes import exclusive
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
@@ -31,13 +31,13 @@ from tests.support.core.queues import ORDERS, Colour
 pytestmark = pytest.mark.promise("order-is-kept", "selectors", "message-groups")
 
 SIZE = 100
-BOUNDS = routing.PLACED_MAX, routing.TAKEN_MAX
+BOUNDS = assignment.PLACED_MAX, assignment.TAKEN_MAX
 
 
 COLOURS = {text: Colour(text) for text in ("red", "blue")}
 
 
-class RoutesMachine(RuleBasedStateMachine):
+class AssignmentMachine(RuleBasedStateMachine):
     memory_bytes = 12 * 800
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class RoutesMachine(RuleBasedStateMachine):
 
     @initialize(placed=st.sampled_from([1, 2, 3, 2000]), taken=st.sampled_from([1, 3, 2000]))
     def bound_steps(self, placed: int, taken: int) -> None:
-        routing.PLACED_MAX, routing.TAKEN_MAX = placed, taken
+        assignment.PLACED_MAX, assignment.TAKEN_MAX = placed, taken
 
     # ---- what happens outside
 
@@ -205,10 +205,10 @@ class RoutesMachine(RuleBasedStateMachine):
             self.durable(8)
         queue = self.queue
         in_memory = set()
-        if queue.routes is not None:
-            in_memory = {entry.message.message_id for entry in queue.routes.entries()}
+        if queue.assignment is not None:
+            in_memory = {entry.message.message_id for entry in queue.assignment.entries()}
         # Where the window is full of what somebody else takes and has no room for, the queue reads no further.
-        routed = 0 if queue.routes is None else queue.routes.count
+        routed = 0 if queue.assignment is None else queue.assignment.count
         is_full = routed >= 2 or (routed and not queue.share.has_space)
         for name, (_, message) in self.visible.items():
             if name in self.is_gone or name in self.in_flight:
@@ -217,8 +217,8 @@ class RoutesMachine(RuleBasedStateMachine):
                 continue
             takers = [e for e in self.takers() if e.selector is None or e.selector.matches(message)]
             with_space = [each for each in takers if each.credit > 0 and each.outlet.is_writable]
-            if is_full and queue.routes is not None and queue.skipped.due:
-                with_space = [each for each in with_space if each not in queue.routes.newcomers]
+            if is_full and queue.assignment is not None and queue.skipped.due:
+                with_space = [each for each in with_space if each not in queue.assignment.newcomers]
             if message.group_id is not None and with_space != takers:
                 continue  # its owner may be one without room
             assert not with_space, f"{name} waits, and {with_space} have room for it"
@@ -255,7 +255,7 @@ class RoutesMachine(RuleBasedStateMachine):
         try:
             self.end_all()
         finally:
-            routing.PLACED_MAX, routing.TAKEN_MAX = BOUNDS
+            assignment.PLACED_MAX, assignment.TAKEN_MAX = BOUNDS
 
     def end_all(self) -> None:
         for subscription in list(self.open):
@@ -274,23 +274,23 @@ class RoutesMachine(RuleBasedStateMachine):
             if self.channel:
                 self.durable(1)
         assert (self.is_gone, self.stored, self.queue.count) == (set(self.visible), {}, 0)
-        routes = self.queue.routes
+        assignment = self.queue.assignment
         # Groups have owners as long as the queue is there.
         messages = self.memory.used - self.memory.by_kind[Kind.STATE]
         assert (self.queue.skipped.count, messages, self.queue.share.used) == (0, 0, 0)
-        assert routes is None or (routes.count, routes.weight, routes._out) == (0, 0, set())
+        assert assignment is None or (assignment.count, assignment.weight, assignment._out) == (0, 0, set())
         assert self.queue.ready_weight == 0
         at_once(self.queue.drop())
         assert self.memory.used == 0
 
 
-class PlentyMachine(RoutesMachine):
+class PlentyMachine(AssignmentMachine):
     """With memory for all: what is passed over is so because of the window."""
 
     memory_bytes = 1 << 20
 
 
-TestRoutes = RoutesMachine.TestCase
-TestRoutes.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, print_blob=True)
+TestAssignment = AssignmentMachine.TestCase
+TestAssignment.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, print_blob=True)
 TestPlenty = PlentyMachine.TestCase
-TestPlenty.settings = TestRoutes.settings
+TestPlenty.settings = TestAssignment.settings

@@ -1,4 +1,4 @@
-"""State that all parts of one engine share: its store and settings, and the loop that it runs on."""
+"""A part of the engine: what each has of the others, its store and settings, and the loop that it runs on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from datetime import UTC, tzinfo
 
 from mypy_extensions import mypyc_attr
 
+from tandemmq.broker.core.access import PrivateAccess
 from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.policies import Policies
-from tandemmq.broker.core.private_access import PrivateAccess
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.slices import at_once
-from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
+from tandemmq.broker.engine.limits import StoredBytes
 from tandemmq.broker.engine.ports import CallLater, InThread, Start, Store
-from tandemmq.broker.engine.stored_bytes import StoredBytes
+
+
+def at_once_on_the_loop(work: Callable[[], object], then: Callable[[], None]) -> None:
+    """Do work at once, for a broker without threads."""
+    work()
+    then()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,387 @@
+"""Login: the user of a client, and the connection id and client id that this user may have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.access import Credentials, Operation, PrivateAccess, is_admin
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind
+from tandemmq.broker.core.containment import tell
+from tandemmq.broker.core.principal import ANONYMOUS, Principal
+from tandemmq.broker.core.topics.durables import DurableSubscriber
+from tandemmq.broker.core.topics.shared import CLIENT_ID
+from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.clients import Clients
+from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.ports import Then
+from tandemmq.store.operations import AddConnection
+from tandemmq.store.records.commands import subscription_key
+from tandemmq.store.records.connection_owners import CONNECTIONS_MAX, ConnectionUsers
+from tandemmq.store.records.message_ids import is_of_numbered
+
+# Format of IdGenerator, of ActiveMQ and of its clients in other languages.
+_NUMBERED = re.compile(r"(.+-\d+-\d{10,}-\d+):\d+")
+
+
+class Sessions(Protocol):
+    """The sessions of MQTT clients."""
+
+    def find_user(self, client_id: str, then: Callable[[str | ClientError | None], None]) -> None:
+        """Call ``then``, exactly once, with the user of the session that is kept for a client id; None: there is no
+        session, or its user is not known; ClientError: it could not be read. At once, if nothing has to be read."""
+
+
+class Login(Part):
+    """Connects clients. ``sessions`` None: this broker keeps no sessions."""
+
+    def __init__(self, shared: Shared, clients: Clients, advising: Advising) -> None:
+        super().__init__(shared)
+        self.sessions: Sessions | None = None
+        self._clients = clients
+        self._advising = advising
+        self._owners = ClientIds(shared)
+        self._of_user: dict[str, set[Client]] = {}  # where ``user_connections_max`` is set
+        self._client_ids: dict[str, Client] = {}
+        self._connection_ids: dict[str, Client] = {}
+        self._connection_owners = ConnectionIds(shared.store.connections())
+
+    def connect(self, client: Client, command: Connect) -> None:
+        """Check the credentials of a client."""
+        peer, certificate = client.connection.peer, client.connection.certificate
+        credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
+        admit = partial(self._admit_or_refuse, client, command)
+        self._clients.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
+
+    def _admit_or_refuse(self, client: Client, command: Connect, answer: Principal | ClientError) -> None:
+        try:
+            if isinstance(answer, ClientError):
+                raise answer
+            self._admit(client, command, answer)
+        except ClientError as error:
+            self._clients.refuse(client, command, error)
+
+    def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
+        """Admit ``principal``. The user owns its connection id for good: the answer waits until that is stored."""
+        id, user = command.connection_id, principal.owner
+        if id is not None:
+            self._check_connection_id(client, id, principal)
+        if id is None or user is None or self._connection_owners.take(id, user, _address_of(client)):
+            self._enter(principal, client, command)
+            return
+        store = partial(self._store_owner, client, id, user)
+        self._clients.when_known(
+            client, store, lambda _: self._clients.carry_out(client, command, partial(self._enter, principal))
+        )
+
+    def _store_owner(self, client: Client, id: str, user: str, then: Callable[[None], None]) -> None:
+        self._append(AddConnection(id, user, Then(client, lambda _: then(None))))
+
+    def enter(self, client: Client, command: Connect) -> None:
+        """Continue to connect a client whose user is known."""
+        self._enter(client.principal, client, command)
+
+    def _enter(self, principal: Principal, client: Client, command: Connect) -> None:
+        """Look up the owner of the client id. A session itself reads the user of its own client, so it is looked up
+        here only if another user may have to give way."""
+        client_id, sessions = command.client_id, self.sessions
+        if client_id is not None:
+            names.check_length("the client id", client_id, ErrorKind.CLIENT_ID)
+        other = None if client_id is None else self._client_ids.get(client_id)
+        is_read_later = command.state is not None and (other is None or other.principal.name == principal.name)
+        if client_id is None or sessions is None or is_read_later or client.is_stand_in:
+            self._begin(principal, None, client, command)
+            return
+        self._clients.when_known(
+            client,
+            partial(sessions.find_user, client_id),
+            lambda user: self._clients.carry_out(client, command, partial(self._begin, principal, user)),
+        )
+
+    def _begin(
+        self, principal: Principal, session_user: str | ClientError | None, client: Client, command: Connect
+    ) -> None:
+        """Begin the connection. ``session_user``: result of ``Sessions.find_user``."""
+        if isinstance(session_user, ClientError):
+            raise session_user
+        former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
+        if former is not None:
+            # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
+            self._clients.hang_up(former, after_flush=False)
+        if command.client_id is not None:
+            if command.client_id == CLIENT_ID:
+                raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
+            if not (client.is_stand_in or principal.may_everything):
+                client.is_guest = self._owners.check(principal, command, session_user)
+            other = self._client_ids.get(command.client_id)
+            if other is not None and self._gives_way(other, principal, session_user, client, command):
+                self._take_over(other, principal, client)
+            elif other is not None and other.is_open:
+                where = f" from {other.connection.peer}" if other.principal.name == principal.name else ""
+                raise ClientError(
+                    f"Client id {command.client_id!r} is connected already{where}",
+                    "A client id belongs to one connection at a time.",
+                    kind=ErrorKind.CLIENT_ID,
+                )
+            former = other or former
+        if former is not None and former in self._clients.leavers:
+            # All that the former client had must end before a client begins under the same name.
+            begin = partial(self._begin, principal, session_user)
+            self._clients.when_known(
+                client,
+                partial(self._clients.when_left, former),
+                lambda _: self._clients.carry_out(client, command, begin),
+            )
+            return
+        self._count_for(principal, client)
+        if command.client_id is not None:
+            self._client_ids[command.client_id] = client
+            client.id = command.client_id
+        if command.connection_id is not None:
+            self._connection_ids[command.connection_id] = client
+            client.connection_id = command.connection_id
+        client.principal = principal
+        if command.state is not None:
+            assert names.is_session_state(command.state), "a session's state is a queue of the broker's own"
+            client.private = command.state
+            command.has_state = self._destinations.exists(command.state)
+            command.durable_names = self._destinations.durable_names(command.client_id or "")
+        command.principal = principal
+        command.may_read = partial(self._access.may, principal, Operation.READ)
+        client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
+        self._advising.connected(client, command.login)
+        user = None if principal.name == ANONYMOUS else principal.name
+        tell(client.connection, client.session.connected, command, client.connection.id, user)
+
+    def _gives_way(
+        self, other: Client, principal: Principal, session_user: str | None, client: Client, command: Connect
+    ) -> bool:
+        """Return whether ``other`` leaves its client id to ``client``, which connects as ``principal``."""
+        if client.is_stand_in:
+            return False
+        if other.is_stand_in:
+            return True
+        if other.principal.name == principal.name:
+            return command.steals_client_id
+        id, owns = command.client_id or "", self._owners.is_owner
+        # prove: an-owner-gets-its-client-id "owns(principal, id, session_user) and" -> "False and"
+        return owns(principal, id, session_user) and not owns(other.principal, id, session_user)
+
+    def _count_for(self, principal: Principal, client: Client) -> None:
+        """Count one more connection of the user, until it leaves. ClientError if there are too many."""
+        most, owner = self._settings.user_connections_max, principal.owner
+        if most is None or owner is None or client.is_stand_in:
+            return
+        others = self._of_user.get(owner, ())
+        if len(others) >= most:  # prove: connections-of-a-user
+            raise ClientError(
+                f"User {owner} has {most} connections",
+                f"user_connections_max is {most}: close some.",
+                kind=ErrorKind.RESOURCE,
+            )
+        self._of_user.setdefault(owner, set()).add(client)
+
+    def _take_over(self, former: Client, principal: Principal, by: Client) -> None:
+        """End ``former``, with the reason: ``by``, of ``principal``, connects with the same client id."""
+        if former.is_open:
+            where = f" from {by.connection.peer}" if former.principal.name == principal.name else ""
+            error = ClientError(
+                f"Client id {former.id!r} connected again{where}",
+                "A client id belongs to one connection at a time, and the new one replaced this one.",
+                kind=ErrorKind.TAKEN_OVER,
+            )
+            tell(former.connection, former.session.fail, error)
+            self._clients.hang_up(former)
+
+    def _check_connection_id(self, client: Client, id: str, principal: Principal) -> None:
+        """Check the owner of a connection id: its first user, also while away, because message ids begin with it."""
+        names.check_length("the id of a connection", id, ErrorKind.CLIENT_ID)
+        former = self._connection_ids.get(id)
+        is_anothers = former is not None and former.principal.name != principal.name
+        if not is_anothers and principal.owner is not None:
+            is_anothers = self._connection_owners.is_refused(id, principal.owner, _address_of(client))
+        if is_anothers or is_of_numbered(id):
+            raise ClientError(
+                f"Connection {id} belongs to another user, or to a program of other users elsewhere",
+                "Only its own user takes over a connection. A program adds users from the address of its others only.",
+                kind=ErrorKind.SECURITY,
+            )
+
+    # ---- the end
+
+    def left(self, client: Client) -> None:
+        """Stop counting the connection of a client that leaves for its user."""
+        owner = client.principal.owner
+        if owner is not None and owner in self._of_user:
+            self._of_user[owner].discard(client)
+            if not self._of_user[owner]:
+                del self._of_user[owner]
+
+    def ended(self, client: Client) -> None:
+        """Free the ids of a client when all that it had has ended."""
+        if client.id is not None and self._client_ids.get(client.id) is client:
+            del self._client_ids[client.id]
+        if client.connection_id is not None and self._connection_ids.get(client.connection_id) is client:
+            del self._connection_ids[client.connection_id]
+
+
+def _address_of(client: Client) -> str:
+    """Return the address of a client without the port."""
+    return client.connection.peer.rpartition(":")[0]
+
+
+class ClientIds(Part):
+    """Decides which users may connect with a client id: its owners, who have state under it.
+
+    That state is a durable subscription or the session of an MQTT client. The store keeps the user of each, so an owner
+    stays the owner after a restart and a failover. State without a user, from ActiveMQ or from before users were set
+    up, has no owner: its first user becomes the owner. A client id without state is free while no client is connected
+    with it.
+
+    If rights are configured, an operator may connect with the client id of another user, by its admin rights. It is a
+    guest: it uses and deletes the present state, makes no state under that client id, and gives way to an owner."""
+
+    def check(self, principal: Principal, command: Connect, session_user: str | None) -> bool:
+        """Return whether ``principal`` is a guest there. Raise ClientError if it may not connect with the client id of
+        ``command``. ``session_user``: result of ``Sessions.find_user``."""
+        client_id = command.client_id
+        assert client_id is not None, "the client gave one"
+        if self._settings.client_id_begins_with_user and principal.is_proved:
+            self._check_name(principal, command, client_id)
+        if self.is_owner(principal, client_id, session_user):
+            return False
+        durables = self._durables(client_id)
+        if session_user is None and all(each.user is None for each in durables):
+            return False
+        # An MQTT client has its session under its client id.
+        # prove: a-guest-has-no-session "command.state is None" -> "True"
+        may_come = not principal.is_proved or command.state is None
+        # prove: a-client-id-is-its-owners "self._may_use" -> "True or self._may_use"
+        if not (may_come and self._may_use(principal, durables, session_user)):
+            raise ClientError(
+                f"Client id {client_id!r} belongs to another user",
+                "That user has a durable subscription or an MQTT session under this client id.",
+                kind=ErrorKind.SECURITY,
+            )
+        return principal.is_proved
+
+    def is_owner(self, principal: Principal, client_id: str, session_user: str | None) -> bool:
+        """Return whether ``principal`` has state under that client id."""
+        return session_user == principal.name or any(each.user == principal.name for each in self._durables(client_id))
+
+    def _may_use(self, principal: Principal, durables: list[DurableSubscriber], session_user: str | None) -> bool:
+        """Return whether a user who owns nothing there may use the client id, as an admin of all its state."""
+        may_session = session_user is None or _has_right(self._access, principal, is_admin(self._access, principal))
+        return may_session and all(may_use(self._access, principal, each) for each in durables)
+
+    def _durables(self, client_id: str) -> list[DurableSubscriber]:
+        durables = self._destinations.durables
+        names = self._destinations.durable_names(client_id)
+        return [durables[subscription_key(client_id, name)] for name in names]
+
+    def _check_name(self, principal: Principal, command: Connect, client_id: str) -> None:
+        """Check that the client id begins with the name of its user, unless a client library or this broker made it."""
+        if command.is_client_id_assigned or is_generated(client_id):
+            return
+        name = principal.name
+        # ``ann`` is no beginning of ``anna-1``.
+        # prove: a-client-id-begins-with-its-user "not client_id.startswith(name)" -> "False"
+        if not client_id.startswith(name) or client_id[len(name) : len(name) + 1].isalnum():
+            raise ClientError(
+                f"Client id {client_id!r} does not begin with the name of its user, {name}",
+                f"For example {name}-1 (security.client_id_begins_with_user).",
+                kind=ErrorKind.CLIENT_ID,
+            )
+
+
+def may_use(access: PrivateAccess, principal: Principal, durable: DurableSubscriber) -> bool:
+    """Return whether ``principal`` may use a durable subscription: its user, or one with admin rights on its topics."""
+    if durable.user is None or durable.user == principal.name:
+        return True
+    may_all = all(
+        access.may(principal, operation, topic)
+        for topic in durable.topics
+        for operation in (Operation.CREATE, Operation.REMOVE)
+    )
+    return _has_right(access, principal, may_all)
+
+
+def _has_right(access: PrivateAccess, principal: Principal, is_allowed: bool) -> bool:
+    """Return whether what ``principal`` may do was granted to it. With users and without rights, every user may do
+    everything, and is no operator. Without users, no name proves anything."""
+    is_granted = access.has_rights or principal.may_everything or not principal.is_proved
+    return is_allowed and is_granted  # prove: an-operator-was-granted-it " and is_granted"
+
+
+@dataclass(slots=True)
+class _Member:
+    """User of a program: number of its connection ids in the program, and its last address."""
+
+    ids: int = 0
+    address: str | None = None
+
+
+class ConnectionIds:
+    """Records which user may have a connection id: its user, and for a new id of a program a user of that program.
+
+    Java's clients number their connections, ``ID:<host>-<port>-<time>-<n>:1``, ``:2`` and so on, and the ids of their
+    messages show the last number. A client that sees one could take the next, and lock that program out. So the part
+    before the number is a program, which belongs to the users who have connection ids of it. It may connect for several
+    users: a new user of it must come from the same address as one of the others. After a failover the address of a user
+    is not known until the user connects. ``pairs``: (connection id, user) of the store, ``limit`` of them."""
+
+    __slots__ = ("_programs", "_users")
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], *, limit: int = CONNECTIONS_MAX) -> None:
+        self._users = ConnectionUsers(limit=limit)
+        self._programs: dict[str, dict[str, _Member]] = {}
+        for id, user in pairs:
+            self.take(id, user, None)
+
+    def is_refused(self, id: str, user: str, address: str) -> bool:
+        """Return whether ``user``, who connects from ``address``, may not have that id."""
+        owner = self._users.user(id)
+        if owner is not None:
+            return owner != user
+        members = self._programs.get(_program_of(id) or "", {})
+        addresses = {member.address for member in members.values()} - {None}
+        return bool(addresses) and user not in members and address not in addresses
+
+    def take(self, id: str, user: str, address: str | None) -> bool:
+        """Record that the id belongs to ``user``, who connects from ``address``. Return whether that was known."""
+        is_known = self._users.user(id) == user
+        if not is_known:
+            self._count(id, user, 1)
+        for forgotten in self._users.know([(id, user)]):
+            self._count(*forgotten, -1)
+        program = _program_of(id)
+        if program in self._programs and user in self._programs[program]:
+            self._programs[program][user].address = address
+        return is_known
+
+    def _count(self, id: str, user: str, more: int) -> None:
+        program = _program_of(id)
+        if program is None:
+            return
+        members = self._programs.setdefault(program, {})
+        member = members.setdefault(user, _Member())
+        member.ids += more
+        if not member.ids:
+            del members[user]
+        if not members:
+            del self._programs[program]
+
+
+def is_generated(id: str) -> bool:
+    """Return whether a client library made that id, also as a client id."""
+    return _program_of(id) is not None
+
+
+def _program_of(connection_id: str) -> str | None:
+    found = _NUMBERED.fullmatch(connection_id)
+    return None if found is None else found[1]
