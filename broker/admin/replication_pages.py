@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 
 from tandemmq.broker.admin.guard import sees_names
-from tandemmq.broker.replication.network import Entry
+from tandemmq.broker.replication.directory import Entry
 from tandemmq.broker.replication.quorum import ChangeRefused, NotMaster, Voters
 from tandemmq.broker.replication.state import NotStarted
 

@@ -12,14 +12,13 @@ from dataclasses import replace
 from functools import partial
 
 import tandemmq
-from tandemmq.broker.replication.network import Entry
+from tandemmq.broker.replication.directory import Entry, ZooKeeperDirectory, ZooKeeperPlace
 from tandemmq.broker.replication.peers import write_known
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.zookeeper import ZooKeeperDirectory, ZooKeeperPlace
 from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.config.replication import ReplicationSettings, Sync
 from tandemmq.journal.errors import Deposed

@@ -1,13 +1,11 @@
-"""The members of a set, as the replica sees them: links with ordered messages, the member at the other end, and the
-external directory that lists the members.
+"""The members of a set, as the replica sees them: links with ordered messages, and the member at the other end.
 
-The implementation of the links uses sockets (``tcp``) or those of the simulator; that of the directory is ZooKeeper
-(``zookeeper``).
+The implementation uses sockets (``tcp``) or those of the simulator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -96,44 +94,3 @@ class Network(Protocol):
     def end(self) -> None:
         """End all links, stop listening, and end the thread; done on return."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Entry that a member publishes about itself. ``store`` and ``set`` are ids in hex; ``address`` is where it accepts
-    links, HOST:PORT; ``admin`` and ``connectors`` are the URIs advertised to operators and clients."""
-
-    store: str
-    node: str
-    address: str
-    weight: int
-    set: str | None  # None: it belongs to no set yet
-    has_journal: bool
-    version: str
-    is_master: bool
-    epoch: int
-    admin: str | None
-    connectors: tuple[str, ...]
-
-
-class Directory(Protocol):
-    """Directory of the members: it lists them and reports changes, and does not take part in decisions. Calls never
-    block long; any thread."""
-
-    def start(self, on_change: Callable[[], None]) -> None:
-        """Begin to watch. ``on_change`` is called, on any thread, after ``entries`` has changed; it must not block."""
-
-    def publish(self, entry: Entry) -> None:
-        """Publish this entry for this node from now on, in place of the former one; after a lost session it is
-        published again automatically."""
-
-    def entries(self) -> tuple[Entry, ...]:
-        """Return the entries known now, ours included, by store id; while the directory cannot be reached, those known
-        last."""
-
-    @property
-    def problem(self) -> str | None:
-        """Reason for which the directory cannot be reached now, for the operator; None: it can."""
-
-    def end(self) -> None:
-        """Remove our entry if possible, and stop watching. ``on_change`` is not called afterwards."""

@@ -23,9 +23,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tandemmq.broker.replication.directory import Directory, Entry
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
 from tandemmq.broker.replication.messages import Hello, Message
-from tandemmq.broker.replication.network import Directory, Entry, Link, Listener, Network
+from tandemmq.broker.replication.network import Link, Listener, Network
 from tandemmq.broker.replication.quorum import BEFORE_ALL, NOWHERE, Place
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.disk import open_regular, read_fully

@@ -23,6 +23,7 @@ from queue import Empty
 from typing import Any, Final
 
 from tandemmq.broker.replication.copy import Forked
+from tandemmq.broker.replication.directory import Directory
 from tandemmq.broker.replication.election import ALIVE
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
@@ -49,7 +50,7 @@ from tandemmq.broker.replication.messages import (
     Would,
     WouldAnswer,
 )
-from tandemmq.broker.replication.network import Directory, Link, Network
+from tandemmq.broker.replication.network import Link, Network
 from tandemmq.broker.replication.peers import Known, Links, Twins
 from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
 from tandemmq.broker.replication.quorum import NOWHERE, Place, Position, Voters

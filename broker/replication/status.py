@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tandemmq.broker.replication.directory import Entry
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.network import Entry
 from tandemmq.broker.replication.peers import Known, Links, Twins
 from tandemmq.broker.replication.quorum import NOWHERE
 from tandemmq.broker.replication.repair import KNOWS_FETCH

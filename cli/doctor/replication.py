@@ -16,8 +16,7 @@ from typing import Final
 
 import click
 
-from tandemmq.broker.replication.network import Entry
-from tandemmq.broker.replication.zookeeper import ZooKeeperPlace, decode
+from tandemmq.broker.replication.directory import Entry, ZooKeeperPlace, decode
 from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.cli.config import WrongSettings, load_settings
 from tandemmq.cli.doctor.report import Check, Finding, Report, Verdict, as_lines, fail, ok, warn
