@@ -118,7 +118,7 @@ Changing = tuple[str | None, bool, bool, int]
 class Links:
     """Links of this node. ``ours``: the links that this node dialed, by store; requests go out on them."""
 
-    def __init__(self, state: NodeState, network: Network, directory: Directory) -> None:
+    def __init__(self, state: NodeState, network: Network[Any], directory: Directory) -> None:
         self.address = ""  # of this node, as advertised to the others
         self.ours: dict[str, Link] = {}
         self._state = state

@@ -87,7 +87,7 @@ class Replica:
         promises: Callable[[], PromiseFile],
         settings: ReplicaSettings,
         *,
-        network: Network,
+        network: Network[Any],
         members: Directory,
         threads: Threads,
         chance: random.Random | None = None,

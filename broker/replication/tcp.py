@@ -4,7 +4,7 @@ It accepts connections, dials the given addresses again and again, and carries o
 up, and hands their messages to the listener. Nothing on this thread waits: names are resolved on threads of their own,
 and sockets do not block.
 
-Which links there are is decided in ``link_table``.
+Which links there are is decided in ``network``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from functools import partial
 from typing import Any, Final
 
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
-from tandemmq.broker.replication.link_table import LinkTable, Target
 from tandemmq.broker.replication.messages import FrameError, Refused
-from tandemmq.broker.replication.network import Listener
+from tandemmq.broker.replication.network import Listener, Network, Target
 from tandemmq.broker.replication.tcp_link import Stage, TcpLink
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.threads import OS_THREADS, Thread, Threads
@@ -69,8 +68,8 @@ class TcpSettings:
     pause_seconds_max: float = 1.0
 
 
-class TcpNetwork(LinkTable[TcpLink]):
-    """Network over TCP; see ``network.Network``."""
+class TcpNetwork(Network[TcpLink]):
+    """Network over TCP."""
 
     def __init__(self, settings: TcpSettings, threads: Threads = OS_THREADS) -> None:
         pauses = settings.pause_seconds_min, settings.pause_seconds_max
