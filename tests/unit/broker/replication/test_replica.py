@@ -208,8 +208,8 @@ def test_a_follower_that_is_behind_has_its_bytes_counted(whole: SmallSet) -> Non
     assert len(files) > 3
     sizes = {file: sum(batch.end for batch in list(scan(master.files, file))[-1:]) for file in files}
     expected = sum(sizes[file] for file in files if file >= place[0]) - place[1]
-    assert term.lag(tuple(place)) == expected
-    assert term.lag(term.written) == 0
+    assert term.journal.lag(tuple(place)) == expected
+    assert term.journal.lag(term.marks.written) == 0
 
 
 def test_a_master_that_no_quorum_answers_counts_it_once(whole: SmallSet) -> None:
