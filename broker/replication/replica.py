@@ -4,10 +4,10 @@ One thread, the replica's, owns position, promise and incoming stream: it handle
 thread does at once what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
 leads. The lock thread requests the mastership with ``try_acquire`` and releases it with ``release``.
 
-    state       what the node is: promise, journal, term         election   who gets a vote, and when it may stand
-    peers       the other members, and links to them             voting     asks for votes, founds, gives votes
-    follower    follows a master                                 leader     leads; the lock thread takes and releases it
-    repair      writes damaged batches of the journal again      status     reports for operators
+    state       what the node is: promise, timer, journal, term  election   asks for votes, founds, gives votes
+    peers       the other members, and links to them             follower   follows a master
+    repair      writes damaged batches of the journal again      leader     leads; the lock thread takes and releases it
+    status      reports for operators
 """
 
 # proofs: replication-rules
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from tandemmq.broker.replication.copy import Forked
 from tandemmq.broker.replication.directory import Directory
-from tandemmq.broker.replication.election import ALIVE
+from tandemmq.broker.replication.election import Candidate, Voter
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
 from tandemmq.broker.replication.messages import (
@@ -58,13 +58,14 @@ from tandemmq.broker.replication.repair import MemberCopies, OwnCopy
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
 from tandemmq.broker.replication.status import StatusReport
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voting import Candidate, Voter
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.scrubber import Scrubber
 from tandemmq.store.threads import Threads
 
 log = logging.getLogger(__name__)
 
+#: Part of T, the session time-out: the interval of ALIVE.
+ALIVE: Final = 0.125
 TICK_SECONDS: Final = 0.02
 #: Interval at which the other members' statuses are requested.
 STATUS_SECONDS: Final = 1.0

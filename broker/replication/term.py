@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tandemmq.broker.replication.election import LEASE
 from tandemmq.broker.replication.messages import Alive, Bytes, FinalUpTo, Have, Message
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.quorum import NOWHERE, ChangeRefused, Lineage, Marks, Place, Voters, quorum_th
@@ -29,6 +28,8 @@ from tandemmq.store.writer.journal_end import NoProof
 
 log = logging.getLogger(__name__)
 
+#: Part of T, the session time-out: the lease of a master, which it counts from before its question.
+LEASE: Final = 0.9
 #: A master that waits for followers calls ``alive`` at this interval.
 PATIENCE_SECONDS: Final = 0.1
 LINEAGE_MAX: Final = 1_000

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.replication import election, replica
+from tandemmq.broker.replication import election, replica, state
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.election import ElectionTimer
+from tandemmq.broker.replication.election import Voter
 from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.quorum import Marks, Voters
+from tandemmq.broker.replication.state import ElectionTimer
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voting import Voter
 from tandemmq.config.load import load
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.writer import JournalWriter
@@ -213,7 +213,7 @@ BROKEN = {
         7,
         ("partition",),
     ),
-    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "no node is elected", 119, ("kill",)),
+    "elections take their time": of_set(replaced(state, "WAIT", 4.0), "no node is elected", 119, ("kill",)),
     "files that were given up stay": of_set(
         replaced(Follower, "remove_given_up", lambda self: None), "was taken out", 2, ("kill", "handover")
     ),
