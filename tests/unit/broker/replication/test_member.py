@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.broker.replication.leaving import LEFT, NotMember, leaver
+from tandemmq.broker.replication.member import LEFT, NotMember, leaver
 from tandemmq.broker.replication.peers import KNOWN_FILE, Known, read_known, write_known
 from tandemmq.broker.replication.promise import PromiseFileInUse
 from tandemmq.store.membership import PROMISE_FILE, BelongsToSet, demand_no_set
