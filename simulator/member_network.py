@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from queue import Empty
 from typing import Final
 
+from tandemmq.broker.replication.frames import FrameError, encode
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
-from tandemmq.broker.replication.messages import FrameError, Message, encode
+from tandemmq.broker.replication.messages import Message
 from tandemmq.broker.replication.network import Link, Listener, Network, Target
 from tandemmq.simulator.kernel import Process, World, call_all
 from tandemmq.simulator.threads import SimulatedThreads

@@ -28,6 +28,7 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
+from tandemmq.broker.replication.frames import content_of
 from tandemmq.broker.replication.messages import (
     CHALLENGE_TYPE,
     PROTOCOL,
@@ -36,7 +37,6 @@ from tandemmq.broker.replication.messages import (
     Message,
     Proof,
     Refused,
-    content_of,
     name_of,
 )
 

@@ -14,20 +14,9 @@ from functools import partial
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
+from tandemmq.broker.replication.frames import FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, FrameError, FrameReader
 from tandemmq.broker.replication.handshake import Handshake, Introduction
-from tandemmq.broker.replication.messages import (
-    FRAME_BYTES_MAX,
-    HANDSHAKE_BYTES_MAX,
-    NONCE_BYTES,
-    Challenge,
-    FrameError,
-    FrameReader,
-    Hello,
-    Message,
-    Proof,
-    Refused,
-    name_of,
-)
+from tandemmq.broker.replication.messages import NONCE_BYTES, Challenge, Hello, Message, Proof, Refused, name_of
 
 logger = logging.getLogger(__name__)
 

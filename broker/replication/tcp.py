@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from tandemmq.broker.replication.frames import FrameError
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
-from tandemmq.broker.replication.messages import FrameError, Refused
+from tandemmq.broker.replication.messages import Refused
 from tandemmq.broker.replication.network import Listener, Network, Target
 from tandemmq.broker.replication.tcp_link import Stage, TcpLink
 from tandemmq.limited_log import LimitedLog

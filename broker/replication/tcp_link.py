@@ -18,7 +18,8 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Final
 
-from tandemmq.broker.replication.messages import Message, encode_parts
+from tandemmq.broker.replication.frames import encode_parts
+from tandemmq.broker.replication.messages import Message
 from tandemmq.broker.replication.network import Link, Member
 
 RECEIVED_BYTES_MAX: Final = 256 << 10  # in one call

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tandemmq.broker.replication.frames import FRAME_BYTES_MAX, FrameReader, encode
 from tandemmq.broker.replication.handshake import Handshake, Introduction
-from tandemmq.broker.replication.messages import FRAME_BYTES_MAX, FrameReader, Hello, Message, encode
+from tandemmq.broker.replication.messages import Hello, Message
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls, split_address
 
