@@ -269,7 +269,7 @@ class Parts:
             entry.store: MemberConnectors(entry.address.rpartition(":")[0].strip("[]"), entry.connectors)
             for entry in self.replica.members()
         }
-        voters = self.replica.voters
+        voters = self.replica.state.voters
         if voters is not None and self._told.take(voters.ids, members):
             self.server.tell_brokers()
 

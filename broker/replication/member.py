@@ -161,7 +161,7 @@ class SetAuthority:
         return self._replica.final
 
     def first_file(self, last: int) -> int:
-        term = self._replica.term
+        term = self._replica.state.term
         if term is None or term.is_over or term.has_begun:  # prove: an-epoch-has-one-writer
             raise Deposed(last, "this node is not elected")
         if term.epoch <= last:
@@ -233,7 +233,7 @@ class SetLocker(Locker):
 
     def keep_alive(self) -> bool:
         # A closed store has ended its term in order: until ``release`` that is no loss of the lock.
-        return self._replica.is_ours or self._replica.is_let_go
+        return self._replica.state.leads or self._replica.is_let_go
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
         """Do nothing: the replica itself publishes this in the directory."""
@@ -242,7 +242,7 @@ class SetLocker(Locker):
         self._replica.release()
 
     def proof(self) -> Proof:
-        term = self._replica.term
+        term = self._replica.state.term
         if term is None or term.is_over:
             return NO_PROOF
         return Proof(term.lease_from, term.lease_seconds)

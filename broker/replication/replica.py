@@ -53,11 +53,10 @@ from tandemmq.broker.replication.messages import (
 from tandemmq.broker.replication.network import Link, Network
 from tandemmq.broker.replication.peers import Known, Links, Twins
 from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
-from tandemmq.broker.replication.quorum import NOWHERE, Place, Position, Voters
+from tandemmq.broker.replication.quorum import NOWHERE, Place
 from tandemmq.broker.replication.repair import MemberCopies, OwnCopy
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
 from tandemmq.broker.replication.status import StatusReport
-from tandemmq.broker.replication.term import Term
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.scrubber import Scrubber
 from tandemmq.store.threads import Threads
@@ -197,38 +196,9 @@ class Replica:
         return self._report.overview()
 
     @property
-    def term(self) -> Term | None:
-        """Term that this node leads, or was elected for."""
-        return self.state.term
-
-    @property
     def final(self) -> Place:
         """Place up to which all is final, and on the own disk."""
         return self._follower.final
-
-    @property
-    def store(self) -> str:
-        return self.state.store
-
-    @property
-    def voters(self) -> Voters | None:
-        """Voters by the newest header in the own journal, final or not; otherwise by the founding that this node
-        promised."""
-        return self.state.voters
-
-    @property
-    def position(self) -> Position:
-        """End of all that was received or written, synced or not."""
-        return self.state.position
-
-    @property
-    def is_voter(self) -> bool:
-        return self.state.is_voter
-
-    @property
-    def is_ours(self) -> bool:
-        """Return whether this node is elected, and the lock thread took the mastership."""
-        return self.state.leads
 
     @property
     def is_let_go(self) -> bool:
