@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
+from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api.broker_pages import BrokerPages, Handler
 from tandemmq.broker.admin.api.destinations import Destinations
 from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, document, routes
@@ -17,10 +18,9 @@ from tandemmq.broker.admin.api.messages import Messages
 from tandemmq.broker.admin.api.pauses import Pauses
 from tandemmq.broker.admin.api.running import Running
 from tandemmq.broker.admin.api.term import Term
-from tandemmq.broker.admin.encoding import Answers
+from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard
-from tandemmq.broker.admin.roles import Role
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.net.server import Server

@@ -9,11 +9,11 @@ from typing import Final
 
 from aiohttp import web
 
+from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import Answer, Asked, Call, Endpoint, Nothing, Refused
 from tandemmq.broker.admin.api.term import Term
-from tandemmq.broker.admin.encoding import Answers
-from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.net.server import Server
 

@@ -7,7 +7,7 @@ from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint
 from tandemmq.broker.admin.api.operator_client import operator_client
 from tandemmq.broker.admin.api.pauses import Pauses
 from tandemmq.broker.admin.api.term import KINDS, Term
-from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.core.commands import AddDestination, Command, RemoveDestination
 from tandemmq.store.records.message import Destination
 

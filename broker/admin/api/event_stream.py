@@ -11,11 +11,10 @@ from typing import Final
 from aiohttp import web
 
 from tandemmq.broker.admin.api.endpoints import Call, Endpoint, Refused
+from tandemmq.broker.admin.callers import Role, Sessions
 from tandemmq.broker.admin.connections import address_of
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import has_login
-from tandemmq.broker.admin.roles import Role
-from tandemmq.broker.admin.sessions import Sessions
 
 #: Limits of concurrent streams; of those without a login, also from one address.
 STREAMS_MAX: Final = 16

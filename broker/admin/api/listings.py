@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import PAGE, Answer, Call, Endpoint, Refused
 from tandemmq.broker.admin.api.message_work import queue_of
 from tandemmq.broker.admin.api.operator_client import operator_client
 from tandemmq.broker.admin.api.term import Term, kind_in
-from tandemmq.broker.admin.encoding import Answers
-from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.inventory import Found, Inventory, Query, Row, place_of_part

@@ -7,9 +7,8 @@ from aiohttp import web
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, Refused
+from tandemmq.broker.admin.callers import Role, cookie_of
 from tandemmq.broker.admin.guard import Guard
-from tandemmq.broker.admin.roles import Role
-from tandemmq.broker.admin.sessions import cookie_of
 
 
 class Logins:

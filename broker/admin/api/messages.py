@@ -8,14 +8,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from tandemmq.broker.admin.answers import encoded
+from tandemmq.broker.admin.answers import Answers, encoded
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import OBJECT, TASK, Answer, Call, Endpoint, Refused
 from tandemmq.broker.admin.api.message_work import Choice, MessageWork
 from tandemmq.broker.admin.api.running import Running
 from tandemmq.broker.admin.api.term import KINDS, Term
-from tandemmq.broker.admin.encoding import Answers
-from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.callers import Role
 from tandemmq.store.records.message import Destination
 
 _QUEUE: Final = "/destinations/queue/{name}"

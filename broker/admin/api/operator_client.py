@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from tandemmq.broker.admin.roles import Caller
+from tandemmq.broker.admin.callers import Caller
 from tandemmq.broker.core.commands import AckMode, Pull, Subscribe, Unsubscribe
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BROWSED, InProcessClient, tell

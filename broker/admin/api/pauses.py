@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from tandemmq import log_events
 from tandemmq.broker.admin.api.operator_client import TAKEN, OperatorClient, operator_client
-from tandemmq.broker.admin.roles import TOKEN_HOLDER
+from tandemmq.broker.admin.callers import TOKEN_HOLDER
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.core.commands import Ack, AddDestination, Begin, ClientError, Command, Commit, Send
 from tandemmq.broker.core.names import PAUSES

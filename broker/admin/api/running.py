@@ -14,7 +14,7 @@ from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.backups import back_up
 from tandemmq.broker.admin.api.endpoints import TASK, Answer, Asked, Call, Endpoint, Refused, status_of
 from tandemmq.broker.admin.api.tasks import Task, Tasks
-from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.admin.status import Report
 from tandemmq.store.records.message import Destination
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from tandemmq.broker.admin.roles import Caller
+from tandemmq.broker.admin.callers import Caller
 from tandemmq.broker.core.commands import ClientError
 
 log = logging.getLogger(__name__)

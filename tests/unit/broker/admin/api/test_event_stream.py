@@ -8,10 +8,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api import event_stream
 from tandemmq.broker.admin.api.endpoints import routes
 from tandemmq.broker.admin.api.event_stream import EventStream
-from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.server import AdminServer
