@@ -14,10 +14,10 @@ from aiohttp import web
 
 from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api.api import Api
-from tandemmq.broker.admin.api.pauses import Pauses
+from tandemmq.broker.admin.api.destinations import Pauses
 from tandemmq.broker.admin.callers import Groups
 from tandemmq.broker.admin.connections import Connections
-from tandemmq.broker.admin.console.files import console_routes
+from tandemmq.broker.admin.console import console_routes
 from tandemmq.broker.admin.events import SUFFIX as EVENTS_SUFFIX
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard

@@ -1,5 +1,5 @@
-"""This node over HTTP. Its mastership and history: ``GET /lock``, ``GET /events``, ``POST /handover``; its replicated
-set: ``GET /replication``, ``POST /replication/voters``; the levels of its log: ``GET /log-level``, ``POST /log-level``.
+"""Pages of a node. Its mastership and history: ``GET /lock``, ``GET /events``, ``POST /handover``; its replicated set:
+``GET /replication``, ``POST /replication/voters``; the levels of its log: ``GET /log-level``, ``POST /log-level``.
 
 The lock and the events are answered from memory. The lock's thread refreshes the state of the lock, so a lock that
 hangs makes an answer old, with its age, but never late. A level of the log holds until the settings are read again
