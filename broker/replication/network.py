@@ -15,7 +15,7 @@ from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
 from tandemmq.broker.replication.frames import FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, FrameError, FrameReader
-from tandemmq.broker.replication.handshake import Handshake, Introduction
+from tandemmq.broker.replication.handshake import Handshake
 from tandemmq.broker.replication.messages import NONCE_BYTES, Challenge, Hello, Message, Proof, Refused, name_of
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Link(ABC):
     def __init__(self, target: str | None, peer: str) -> None:
         self.target = target
         self.peer = peer
-        self.handshake: Introduction | None = None
+        self.handshake: Handshake | None = None
         self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
         self.is_up = False
         self.up_at = 0.0
@@ -212,12 +212,13 @@ class Network(ABC, Generic[L]):
         """Begin the handshake on a new connection."""
         hello = replace(self._listener.hello(), nonce=self._nonce(), as_sent=None)
         target = self._targets.get(link.target or "")
-        link.handshake = Introduction(
-            Handshake(hello, self._token, link.is_ours, partial(self._admits, link)),
-            self._nonce(),
+        is_former = target is not None and target.is_former
+        link.handshake = Handshake(
+            hello,
             self._token,
             link.is_ours,
-            begins_plain=target is not None and target.is_former,
+            partial(self._admits, link),
+            challenge=None if is_former else self._nonce(),
             may_be_plain=self._may_be_plain,
         )
         for message in link.handshake.start():
