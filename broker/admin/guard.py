@@ -55,8 +55,6 @@ _LOGIN_SECONDS_MAX = 10.0
 _RETRY_SECONDS = 10
 READING = frozenset(("GET", "HEAD"))
 _API = "/api/"
-#: Page at which a session begins; its callers have none yet.
-SESSION_PAGE = "/api/v1/session"
 #: Balancers use whatever host name they were given.
 _FOR_EVERY_HOST = "/health"
 #: Pages without a secret, for which no login is checked: health must not wait for a directory of users.

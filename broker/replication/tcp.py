@@ -193,10 +193,11 @@ class TcpNetwork(Network[TcpLink]):
         except ValueError as error:
             self._failed(target, str(error))
             return
-        target.is_resolving = True
-        if _is_numeric(host):
-            self._resolved(target, _resolve(host, port))
+        numeric = _resolve(host, port, socket.AI_NUMERICHOST)
+        if not isinstance(numeric, str):
+            self._resolved(target, numeric)
             return
+        target.is_resolving = True
 
         def resolve() -> None:
             found = _resolve(host, port)
@@ -386,20 +387,10 @@ def _listening(host: str, port: int) -> socket.socket:
     return server
 
 
-def _is_numeric(host: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return True
-    return False
-
-
-def _resolve(host: str, port: int) -> list[Any] | str:
+def _resolve(host: str, port: int, flags: int = 0) -> list[Any] | str:
     """Return the result of getaddrinfo(3), or the reason for an error."""
     try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM) or f"{host} has no address"
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags) or f"{host} has no address"
     except (OSError, UnicodeError) as error:
         return f"{host} cannot be resolved: {error}"
 
