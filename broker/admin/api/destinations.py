@@ -42,6 +42,18 @@ from tandemmq.broker.engine.engine import Engine
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.message_ids import broker_producer
 
+log = logging.getLogger(__name__)
+
+_TRANSACTION: Final = "pause"
+_NEITHER: Final = (False, False)
+_QUEUE: Final = "/destinations/queue/{name}"
+_MESSAGES: Final = f"{_QUEUE}/messages"
+_BROWSED: Final = {
+    "type": "object",
+    "properties": {"items": {"type": "array", "items": OBJECT}, "following": {"type": ["integer", "null"]}},
+    "required": ["items", "following"],
+}
+
 
 class Destinations:
     def __init__(self, term: Term, pauses: Pauses) -> None:
@@ -50,28 +62,23 @@ class Destinations:
 
     def endpoints(self) -> list[Endpoint]:
         viewer, operator = Role.VIEWER, Role.OPERATOR
-        one, queue = "/destinations/{kind}/{name}", "/destinations/queue/{name}"
+        one = "/destinations/{kind}/{name}"
+        pausing = partial(Endpoint, "POST", role=operator, body=parameters.Pausing)
         return [
             Endpoint(
                 "POST", "/destinations", operator, "Create a destination.", self._create, body=parameters.Creation
             ),
             Endpoint("GET", one, viewer, "Show a destination.", self._destination),
             Endpoint("DELETE", one, operator, "Delete a destination and all it holds.", self._delete_destination),
-            Endpoint(
-                "POST",
-                f"{queue}/pause",
-                operator,
-                "Pause consumers or producers.",
-                self._pause,
-                body=parameters.Pausing,
+            pausing(
+                f"{_QUEUE}/pause",
+                summary="Pause consumers or producers.",
+                handle=partial(self._set_paused, is_paused=True),
             ),
-            Endpoint(
-                "POST",
-                f"{queue}/resume",
-                operator,
-                "Resume consumers or producers.",
-                self._resume,
-                body=parameters.Pausing,
+            pausing(
+                f"{_QUEUE}/resume",
+                summary="Resume consumers or producers.",
+                handle=partial(self._set_paused, is_paused=False),
             ),
         ]
 
@@ -93,12 +100,6 @@ class Destinations:
         await self._do(call, RemoveDestination(destination))
         return {}
 
-    async def _pause(self, call: Call) -> Answer:
-        return await self._set_paused(call, is_paused=True)
-
-    async def _resume(self, call: Call) -> Answer:
-        return await self._set_paused(call, is_paused=False)
-
     async def _set_paused(self, call: Call, *, is_paused: bool) -> Answer:
         said: parameters.Pausing = call.body
         engine, destination = self._term.existing(call)
@@ -110,15 +111,6 @@ class Destinations:
             producers=is_paused if said.producers else None,
         )
         return self._term.row(destination)
-
-
-_QUEUE: Final = "/destinations/queue/{name}"
-_MESSAGES: Final = f"{_QUEUE}/messages"
-_BROWSED: Final = {
-    "type": "object",
-    "properties": {"items": {"type": "array", "items": OBJECT}, "following": {"type": ["integer", "null"]}},
-    "required": ["items", "following"],
-}
 
 
 class Messages:
@@ -142,8 +134,18 @@ class Messages:
                 answers=_BROWSED,
             ),
             Endpoint("GET", f"{_MESSAGES}/{{id}}", operator, "Show a message.", self._read, query=parameters.Reading),
-            work(f"{_MESSAGES}/move", summary="Move messages.", handle=self._move, body=parameters.Target),
-            work(f"{_MESSAGES}/copy", summary="Copy messages.", handle=self._copy, body=parameters.Target),
+            work(
+                f"{_MESSAGES}/move",
+                summary="Move messages.",
+                handle=partial(self._carry, "move", MessageWork.move),
+                body=parameters.Target,
+            ),
+            work(
+                f"{_MESSAGES}/copy",
+                summary="Copy messages.",
+                handle=partial(self._carry, "copy", MessageWork.copy),
+                body=parameters.Target,
+            ),
             work(
                 f"{_MESSAGES}/delete", summary="Delete messages.", handle=self._delete_messages, body=parameters.Chosen
             ),
@@ -170,13 +172,7 @@ class Messages:
         work = MessageWork(engine, call.caller)
         return await self._running.begin(call, "purge", queue, lambda task: work.purge(queue, task))
 
-    async def _move(self, call: Call) -> web.Response:
-        return await self._carry(call, "move", MessageWork.move)
-
-    async def _copy(self, call: Call) -> web.Response:
-        return await self._carry(call, "copy", MessageWork.copy)
-
-    async def _carry(self, call: Call, kind: str, carry: Callable[..., Awaitable[None]]) -> web.Response:
+    async def _carry(self, kind: str, carry: Callable[..., Awaitable[None]], call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
         said: parameters.Target = _chosen(call)
         target = Destination(KINDS[said.to_kind], said.to)
@@ -208,12 +204,6 @@ def _chosen(call: Call) -> Any:
     if not said.is_choice:
         raise Refused(400, "choose messages with ids, selector or limit, or all of them with all=true")
     return said
-
-
-log = logging.getLogger(__name__)
-
-_TRANSACTION: Final = "pause"
-_NEITHER: Final = (False, False)
 
 
 class PauseRecord(NamedTuple):
