@@ -36,7 +36,6 @@ from tandemmq.broker.replication.messages import (
     FinalUpTo,
     Follow,
     Have,
-    Hello,
     Message,
     NotLeading,
     Piece,
@@ -52,7 +51,7 @@ from tandemmq.broker.replication.messages import (
 )
 from tandemmq.broker.replication.network import Link, Network
 from tandemmq.broker.replication.peers import Known, Links, Twins
-from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
+from tandemmq.broker.replication.promise import PromiseFile, PromiseLost
 from tandemmq.broker.replication.quorum import NOWHERE, Place
 from tandemmq.broker.replication.repair import MemberCopies, OwnCopy
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
@@ -99,7 +98,8 @@ class Replica:
         self.settings = settings
         chance = chance or random.Random()
         self.state = state = NodeState(files, promises, settings, threads=threads, chance=chance, record=record)
-        self._links = links = Links(state, network, members)
+        self._twins = twins = Twins(threads.monotonic)
+        self._links = links = Links(state, network, members, twins)
         self._known = known = Known(threads.boottime)
         self._follower = follower = Follower(state, links, free_bytes)
         self._leader = leader = Leader(state, links, known, lambda: self.on_yield())
@@ -110,9 +110,9 @@ class Replica:
         )
         self.candidate = candidate = Candidate(state, links, follower, leader)
         voter = Voter(state, follower, candidate)
-        self._twins = twins = Twins(threads.monotonic)
         self._report = report = StatusReport(state, links, follower, leader, known, twins, scrubber)
         # Methods of the roles that other threads call.
+        self.hello, self.knows, self.admits = links.hello, links.knows, links.admits
         self.try_acquire = leader.try_acquire
         self.propose, self.give_up_change = leader.propose, leader.give_up_change
         self.choose_successor = leader.choose_successor
@@ -228,46 +228,6 @@ class Replica:
             self._inbox.put(lambda: self._leader.resign(term))
 
     # ---- the network's thread (network.Listener)
-
-    def hello(self) -> Hello:
-        promise, settings = self.state.promise, self.settings
-        return Hello(
-            settings.broker,
-            self.state.set,
-            settings.node,
-            promise.store,
-            promise.life,
-            self._links.address,
-            nonce="",
-        )
-
-    def knows(self, store: str) -> bool:
-        voters = self.state.voters
-        is_voter = voters is not None and store in voters.ids
-        return is_voter or any(each.store == store for each in self._links.entries())
-
-    def admits(self, hello: Hello, is_proved: bool) -> str | None:
-        header = self.state.header
-        if header is not None and hello.set is not None and hello.set != header.id:
-            return f"of the set {hello.set}; this node is of {header.id}"
-        seen = self.state.promise.lives.get(hello.store, 0)
-        is_old = is_older(hello.life, seen)
-        # An old backup that is started beside the set ends no links of others. A clone or its original may have the
-        # later life.
-        # prove: an-unknown-old-life-is-no-twin "not self._twins.knows(hello)" -> "False"
-        is_backup = start_of(hello.life) < start_of(seen) and not self._twins.knows(hello)
-        if not is_backup:
-            if is_proved:
-                self._twins.heard(hello)
-            refusal = self._twins.refusal(hello.store)
-            if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
-                return refusal
-        if is_old:
-            return (
-                f"a later life of store {hello.store} was seen: its directory was restored from a backup. Remove "
-                "its promise file; then it follows as a learner"
-            )
-        return None
 
     def link_up(self, link: Link) -> None:
         self._twins.link_up(link)

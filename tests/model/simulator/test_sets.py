@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.replication import election, replica, state
+from tandemmq.broker.replication import election, peers, state
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.election import Voter
 from tandemmq.broker.replication.member import SetAuthority
@@ -195,7 +195,7 @@ BROKEN = {
         VOTE,
     ),
     "who was restored is admitted": of_set(
-        replaced(replica, "is_older", lambda life, seen: False), "are elected for epoch", 12, VOTE
+        replaced(peers, "is_older", lambda life, seen: False), "are elected for epoch", 12, VOTE
     ),
     "another name is another store": of_set(
         changed(PromiseFile, "_read", "if slot is None:", "if slot is None or slot[1].node != node:"),
