@@ -16,6 +16,15 @@ from aiohttp import web
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.slicing import Slices
 
+T = TypeVar("T")
+#: Limit of an answer unless the settings change it (``admin.answer_size_max``).
+BYTES_MAX: Final = 4 << 20
+#: Bytes of JSON that are made in one step.
+STEP_BYTES: Final = 16 * 1024
+Row = Mapping[str, Any]
+#: Returns ``following`` for a row: a request with this value as ``after`` gets the rows after that row.
+Cursor = Callable[[Any], str]
+
 
 def answer(value: Mapping[str, Any], status: int = 200) -> web.Response:
     return encoded(json.dumps(value, default=str).encode() + b"\n", status)
@@ -33,18 +42,6 @@ def not_master(status: Mapping[str, Any], error: str) -> web.Response:
     if status.get("holder"):
         value["holder"] = status["holder"]
     return answer(value, 409)
-
-
-T = TypeVar("T")
-
-#: Limit of an answer unless the settings change it (``admin.answer_size_max``).
-BYTES_MAX: Final = 4 << 20
-#: Bytes of JSON that are made in one step.
-STEP_BYTES: Final = 16 * 1024
-
-Row = Mapping[str, Any]
-#: Returns ``following`` for a row: a request with this value as ``after`` gets the rows after that row.
-Cursor = Callable[[Any], str]
 
 
 class Rows:

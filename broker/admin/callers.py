@@ -19,6 +19,13 @@ from aiohttp import web
 
 from tandemmq.broker.core.principal import Principal
 
+_COOKIE = "tandemmq-session"
+CSRF_HEADER = "X-CSRF-Token"
+#: Limit of the sessions of one broker; beyond it the session that was used longest ago ends.
+SESSIONS_MAX = 1_000
+IDLE_SECONDS_MAX = 30 * 60.0
+AGE_SECONDS_MAX = 12 * 3600.0
+
 
 class Role(IntEnum):
     """Role of a caller. Each role has the rights of those before it.
@@ -74,14 +81,6 @@ TOKEN_HOLDER = Caller("admin token", Role.ADMIN, Principal("admin", may_everythi
 #: Any caller of a broker without users: then its status is public.
 ANYBODY = Caller("anybody", Role.VIEWER, Principal("nobody"))
 STRANGER = Caller("nobody", Role.NOBODY, Principal("nobody"))
-
-
-_COOKIE = "tandemmq-session"
-CSRF_HEADER = "X-CSRF-Token"
-#: Limit of the sessions of one broker; beyond it the session that was used longest ago ends.
-SESSIONS_MAX = 1_000
-IDLE_SECONDS_MAX = 30 * 60.0
-AGE_SECONDS_MAX = 12 * 3600.0
 
 
 @dataclass(slots=True)

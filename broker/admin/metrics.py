@@ -30,6 +30,13 @@ SET_ROLES: Final = ("master", "elected", "follower", "looking")
 Status = dict[str, Any]
 # Values of the labels, in their order, and the value of the metric.
 Sample = tuple[tuple[str, ...], float]
+#: Problems that a restart of the process repairs; for all others a supervisor must not restart it.
+MENDED_BY_A_START: Final = ("BUG", "this node takes no part until it is started again")
+# Lists of a status: the label "kind", the key of the list, and the field with the destination's name.
+_LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
+#: Bytes of one sample without its labels: the name and the value.
+SAMPLE_BYTES_MAX: Final = 90
+_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class StatusCollector(Collector):
@@ -134,10 +141,6 @@ SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
 }
 
 
-#: Problems that a restart of the process repairs; for all others a supervisor must not restart it.
-MENDED_BY_A_START: Final = ("BUG", "this node takes no part until it is started again")
-
-
 def set_problems(said: Mapping[str, Any]) -> list[str]:
     """Return the reasons why the broker is not healthy."""
     problem = str(said.get("problem") or "")
@@ -178,13 +181,6 @@ def set_lags(said: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], float]]
     for store, follower in said.get("followers", {}).items():
         if follower.get("lag_bytes") is not None:
             yield (str(follower["node"]), store), follower["lag_bytes"]
-
-
-# Lists of a status: the label "kind", the key of the list, and the field with the destination's name.
-_LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
-#: Bytes of one sample without its labels: the name and the value.
-SAMPLE_BYTES_MAX: Final = 90
-_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class DestinationMetrics:

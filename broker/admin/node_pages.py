@@ -41,6 +41,9 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 Status = dict[str, Any]
+#: Limit of a change: by then the header with the new voters is on the disks of a quorum, or an error is returned.
+CHANGE_SECONDS_MAX: Final = 30.0
+log = logging.getLogger(__name__)
 
 
 class HaPages:
@@ -186,10 +189,6 @@ def _holder(holder: Holder | None) -> dict[str, Any] | None:
     return None if holder is None else asdict(holder)
 
 
-#: Limit of a change: by then the header with the new voters is on the disks of a quorum, or an error is returned.
-CHANGE_SECONDS_MAX: Final = 30.0
-
-
 class Member(Protocol):
     """Part of broker.replication.replica.Replica that the pages use. Any thread."""
 
@@ -258,9 +257,6 @@ class ReplicationPages:
             reason = str(error) or "the store ended, or no quorum answers"
             return web.json_response({"error": f"the change is not final: {reason}"}, status=503)
         return web.json_response({"voters": {store: voters.name(store) for store in voters.ids}})
-
-
-log = logging.getLogger(__name__)
 
 
 class LogPages:

@@ -39,6 +39,11 @@ SILENCE_SECONDS_MAX = 10.0
 SILENT_LOOKS_MAX = 3
 
 Answer = dict[str, Any]
+#: Number of owners that are named.
+OWNERS_MAX: Final = 10
+#: Name of the rest; no queue, topic or subscription has it, since their names begin with a kind.
+OTHERS: Final = "others"
+_bytes = attrgetter("bytes")
 
 
 @dataclass(slots=True)
@@ -224,14 +229,6 @@ def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:
     elif silence > LOCK_SILENCE_SECONDS_MAX:
         found.append(f"{locker.where} has not answered for {silence:.0f} s: it may be ours meanwhile")
     return found
-
-
-#: Number of owners that are named.
-OWNERS_MAX: Final = 10
-#: Name of the rest; no queue, topic or subscription has it, since their names begin with a kind.
-OTHERS: Final = "others"
-
-_bytes = attrgetter("bytes")
 
 
 def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:

@@ -28,6 +28,17 @@ from tandemmq.broker.admin.status import Report
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.net.server import Server
 
+#: Limits of concurrent streams; of those without a login, also from one address.
+STREAMS_MAX: Final = 16
+STRANGERS_MAX: Final = 4
+STREAM_LOOK_SECONDS: Final = 0.5
+#: Interval at which a stream without events sends a comment that shows the broker is there.
+STREAM_SIGN_SECONDS: Final = 10.0
+#: A stream ends after this time; browsers begin the next one automatically.
+STREAM_SECONDS_MAX: Final = 600.0
+#: A stream whose client does not take what is written for this time is closed.
+WRITE_SECONDS_MAX: Final = 30.0
+
 
 class Api:
     """The API. ``pages``: other pages of the admin server, by name (``GET /lock``), which the API offers as well;
@@ -112,18 +123,6 @@ class Logins:
         response = answer({})
         response.del_cookie(cookie_of(call.request), path="/")
         return response
-
-
-#: Limits of concurrent streams; of those without a login, also from one address.
-STREAMS_MAX: Final = 16
-STRANGERS_MAX: Final = 4
-STREAM_LOOK_SECONDS: Final = 0.5
-#: Interval at which a stream without events sends a comment that shows the broker is there.
-STREAM_SIGN_SECONDS: Final = 10.0
-#: A stream ends after this time; browsers begin the next one automatically.
-STREAM_SECONDS_MAX: Final = 600.0
-#: A stream whose client does not take what is written for this time is closed.
-WRITE_SECONDS_MAX: Final = 30.0
 
 
 class EventStream:

@@ -27,6 +27,10 @@ RUNNING_MAX: Final = 64
 REMEMBERED_MAX: Final = 200
 #: Limit of the notes of one task.
 NOTES_MAX: Final = 50
+#: Interval of the checks whether to stop.
+LOOK_SECONDS: Final = 0.2
+#: Limit of the output of the process.
+_SAID_BYTES_MAX: Final = 1 << 20
 
 
 class State(StrEnum):
@@ -138,12 +142,6 @@ class Tasks:
     def all(self) -> list[Task]:
         """Return all tasks, the latest first."""
         return list(reversed(self._by_id.values()))
-
-
-#: Interval of the checks whether to stop.
-LOOK_SECONDS: Final = 0.2
-#: Limit of the output of the process.
-_SAID_BYTES_MAX: Final = 1 << 20
 
 
 async def back_up(directory: str, target: str, task: Task) -> None:

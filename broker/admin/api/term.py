@@ -19,6 +19,12 @@ from tandemmq.broker.engine.in_process import BROWSED, InProcessClient, tell
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 KINDS: Final = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
+#: Highest priority of an OpenWire consumer: messages are taken before other consumers receive them.
+_PRIORITY: Final = 127
+TAKEN: Final = "taken"
+# A pull ends without a message while the store is slow to read: it is repeated while the store reads.
+_PULL_SECONDS: Final = 0.05
+_numbers = itertools.count(1)
 
 
 class Term:
@@ -61,15 +67,6 @@ def kind_in(call: Call) -> DestinationKind:
     if kind not in KINDS:
         raise Refused(404, f"{kind[:64]!r} is no kind of destination: queue or topic")
     return KINDS[kind]
-
-
-#: Highest priority of an OpenWire consumer: messages are taken before other consumers receive them.
-_PRIORITY: Final = 127
-TAKEN: Final = "taken"
-# A pull ends without a message while the store is slow to read: it is repeated while the store reads.
-_PULL_SECONDS: Final = 0.05
-
-_numbers = itertools.count(1)
 
 
 class Delivery:
