@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, dataclass_transform
 
 from tandemmq.broker.replication.fields import (
     Ascending,
@@ -37,18 +37,20 @@ class Message:
     more."""
 
 
-K = TypeVar("K", bound=type[Message])
+M = TypeVar("M", bound=Message)
 
 #: Classes of messages, by the type on the wire; the type and the name in the protocol's table, by class.
 KINDS: Final[dict[int, type[Message]]] = {}
 CODES: Final[dict[type[Message], tuple[int, str]]] = {}
 
 
-def message(code: int, name: str) -> Callable[[K], K]:
-    """Return a decorator that enters a class under its type and name."""
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def message(code: int, name: str) -> Callable[[type[M]], type[M]]:
+    """Return a decorator that makes a class a frozen dataclass, and enters it under its type and name."""
 
-    def enter(kind: K) -> K:
+    def enter(fields: type[M]) -> type[M]:
         assert code not in KINDS, "a type on the wire has one message"
+        kind = dataclass(frozen=True, slots=True)(fields)
         KINDS[code], CODES[kind] = kind, (code, name)
         return kind
 
@@ -61,7 +63,6 @@ def name_of(message: Message) -> str:
 
 
 @message(1, "HELLO")
-@dataclass(frozen=True, slots=True)
 class Hello(Message):
     """Identity of the sender, and a number drawn for this connection alone. ``as_sent``: the content of the frame, if
     it was read."""
@@ -78,13 +79,11 @@ class Hello(Message):
 
 
 @message(2, "PROOF")
-@dataclass(frozen=True, slots=True)
 class Proof(Message):
     hmac: Annotated[str, hex_of(HMAC_BYTES)]
 
 
 @message(3, "REFUSED")
-@dataclass(frozen=True, slots=True)
 class Refused(Message):
     """Refusal; the link ends."""
 
@@ -92,7 +91,6 @@ class Refused(Message):
 
 
 @message(CHALLENGE_TYPE, "CHALLENGE")
-@dataclass(frozen=True, slots=True)
 class Challenge(Message):
     """A number drawn for this connection alone, before any name is sent."""
 
@@ -100,7 +98,6 @@ class Challenge(Message):
 
 
 @message(10, "WOULD")
-@dataclass(frozen=True, slots=True)
 class Would(Message):
     """Question whether the receiver would promise. Nothing is written."""
 
@@ -112,7 +109,6 @@ class Would(Message):
 
 
 @message(11, "WOULD_ANSWER")
-@dataclass(frozen=True, slots=True)
 class WouldAnswer(Message):
     """Answer to WOULD. ``epoch``: the highest number that the sender knows of promises, epochs and files."""
 
@@ -125,7 +121,6 @@ class WouldAnswer(Message):
 
 
 @message(12, "PROMISE")
-@dataclass(frozen=True, slots=True)
 class Promise(Message):
     """Request to promise this epoch to the sender, and for ``milliseconds`` no epoch to another node. ``founding``: of
     a set to be founded, which has no ``set`` yet."""
@@ -139,7 +134,6 @@ class Promise(Message):
 
 
 @message(13, "PROMISE_ANSWER")
-@dataclass(frozen=True, slots=True)
 class PromiseAnswer(Message):
     """Answer to PROMISE. ``promised``: the epoch in the promise file of the sender."""
 
@@ -151,7 +145,6 @@ class PromiseAnswer(Message):
 
 
 @message(20, "FOLLOW")
-@dataclass(frozen=True, slots=True)
 class Follow(Message):
     """Question whether the receiver is the master, and request to begin from this lineage. ``files``: those of the
     sender."""
@@ -164,7 +157,6 @@ class Follow(Message):
 
 
 @message(21, "BEGIN")
-@dataclass(frozen=True, slots=True)
 class Begin(Message):
     """Answer of the master of this epoch. ``follow``: the FOLLOW that this answers; ``common``: place up to which both
     journals are the same; ``files``: those that the receiver may keep; ``needed``: those that it must have;
@@ -186,13 +178,11 @@ class Begin(Message):
 
 
 @message(22, "NOT_LEADING")
-@dataclass(frozen=True, slots=True)
 class NotLeading(Message):
     epoch: Number  # the promised one
 
 
 @message(23, "BYTES")
-@dataclass(frozen=True, slots=True)
 class Bytes(Message):
     """Bytes of a journal file that is ``length`` long. ``end``: where the next batch begins if one ends here, else
     0."""
@@ -208,7 +198,6 @@ class Bytes(Message):
 
 
 @message(24, "SEALED")
-@dataclass(frozen=True, slots=True)
 class Sealed(Message):
     """Notice that the whole file was sent."""
 
@@ -218,7 +207,6 @@ class Sealed(Message):
 
 
 @message(25, "SKIPPED")
-@dataclass(frozen=True, slots=True)
 class Skipped(Message):
     """Notice that the file was given up meanwhile."""
 
@@ -227,7 +215,6 @@ class Skipped(Message):
 
 
 @message(26, "FINAL")
-@dataclass(frozen=True, slots=True)
 class FinalUpTo(Message):
     """Place up to which the journal is final."""
 
@@ -237,7 +224,6 @@ class FinalUpTo(Message):
 
 
 @message(27, "ALIVE")
-@dataclass(frozen=True, slots=True)
 class Alive(Message):
     """Heartbeat of the master. A node that answers promises nothing to another node for ``milliseconds``."""
 
@@ -247,14 +233,12 @@ class Alive(Message):
 
 
 @message(28, "ALIVE_ANSWER")
-@dataclass(frozen=True, slots=True)
 class AliveAnswer(Message):
     epoch: Number
     number: Number
 
 
 @message(29, "HAVE")
-@dataclass(frozen=True, slots=True)
 class Have(Message):
     """Notice that the sender has everything of the master's files up to there. ``free``: free bytes of its volume."""
 
@@ -266,7 +250,6 @@ class Have(Message):
 
 
 @message(30, "RESIGN")
-@dataclass(frozen=True, slots=True)
 class Resign(Message):
     """Notice that the sender no longer leads, and that a node should stand at once. ``to``: the node meant."""
 
@@ -275,7 +258,6 @@ class Resign(Message):
 
 
 @message(31, "FETCH")
-@dataclass(frozen=True, slots=True)
 class Fetch(Message):
     """Request for the batch that begins there: the sender's is damaged. ``lineage``: of the sender's journal."""
 
@@ -287,7 +269,6 @@ class Fetch(Message):
 
 
 @message(32, "PIECE")
-@dataclass(frozen=True, slots=True)
 class Piece(Message):
     """Part of the batch that FETCH ``id`` requested. ``end``: as in BYTES; ``length``: of the whole batch, 0: the
     sender has no sound one."""
@@ -302,13 +283,11 @@ class Piece(Message):
 
 
 @message(40, "STATUS")
-@dataclass(frozen=True, slots=True)
 class Status(Message):
     """Request for the receiver's status."""
 
 
 @message(41, "STATUS_ANSWER")
-@dataclass(frozen=True, slots=True)
 class StatusAnswer(Message):
     status: Mapping[str, Any]
 
