@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api.api import Api
-from tandemmq.broker.admin.api.pauses import Pauses
+from tandemmq.broker.admin.api.destinations import Pauses
+from tandemmq.broker.admin.callers import Groups
 from tandemmq.broker.admin.connections import Connections
-from tandemmq.broker.admin.console.files import console_routes
-from tandemmq.broker.admin.destination_metrics import DestinationMetrics
-from tandemmq.broker.admin.encoding import Answers
+from tandemmq.broker.admin.console import console_routes
 from tandemmq.broker.admin.events import SUFFIX as EVENTS_SUFFIX
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard
-from tandemmq.broker.admin.ha_pages import HaPages
-from tandemmq.broker.admin.log_pages import LogPages
+from tandemmq.broker.admin.metrics import DestinationMetrics
+from tandemmq.broker.admin.node_pages import HaPages, LogPages
 from tandemmq.broker.admin.notify import Notifier
 from tandemmq.broker.admin.places import PLACES, Places
-from tandemmq.broker.admin.roles import Groups
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.admin.store_pages import StorePages
@@ -269,7 +268,7 @@ class Parts:
             entry.store: MemberConnectors(entry.address.rpartition(":")[0].strip("[]"), entry.connectors)
             for entry in self.replica.members()
         }
-        voters = self.replica.voters
+        voters = self.replica.state.voters
         if voters is not None and self._told.take(voters.ids, members):
             self.server.tell_brokers()
 
@@ -323,7 +322,7 @@ class Parts:
             store = mastership.store
             return store.rotate() if isinstance(store, Store) else None
 
-        from tandemmq.broker.admin.replication_pages import ReplicationPages
+        from tandemmq.broker.admin.node_pages import ReplicationPages
 
         return ReplicationPages(self.replica, rotate).routes()
 

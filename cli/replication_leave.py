@@ -8,7 +8,7 @@ from datetime import datetime
 
 import click
 
-from tandemmq.broker.replication.leaving import Leaver, NotMember, Standing, leaver
+from tandemmq.broker.replication.member import Leaver, NotMember, Standing, leaver
 from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
 from tandemmq.cli.failures import Failed
 from tandemmq.cli.output import json_option, say_each, tell

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tandemmq.broker.replication.network import Entry
+from tandemmq.broker.replication.directory import Entry
 from tandemmq.simulator.kernel import Process, World
 
 #: Time between a call, or a change, and its effect.

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from queue import Empty
 from typing import Final
 
+from tandemmq.broker.replication.frames import FrameError, encode
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
-from tandemmq.broker.replication.link_table import Connection, LinkTable, Target
-from tandemmq.broker.replication.messages import FrameError, Message, encode
-from tandemmq.broker.replication.network import Listener
+from tandemmq.broker.replication.messages import Message
+from tandemmq.broker.replication.network import Link, Listener, Network, Target
 from tandemmq.simulator.kernel import Process, World, call_all
 from tandemmq.simulator.threads import SimulatedThreads
 
@@ -111,7 +111,7 @@ class Wires:
                 end.ended("the other side is silent")
 
 
-class MemberLink(Connection):
+class MemberLink(Link):
     """An end of a connection. What it sends waits in ``_under_way`` until it is at the other end."""
 
     def __init__(self, network: MemberNetwork, target: str | None, peer: str) -> None:
@@ -206,7 +206,7 @@ class MemberLink(Connection):
             self.network.call(lambda: self.network.finished(self, reason))
 
 
-class MemberNetwork(LinkTable[MemberLink]):
+class MemberNetwork(Network[MemberLink]):
     """Network of one life of one broker; ``name`` is its host's. An address belongs to one name of the broker."""
 
     def __init__(self, wires: Wires, process: Process, threads: SimulatedThreads, name: str, port: int) -> None:

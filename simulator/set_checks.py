@@ -114,8 +114,8 @@ class SetChecks:
         replica = node.replica
         if replica is None:
             return
-        term = replica.term
-        if self._stores.setdefault((node.name, node.identities), replica.store) != replica.store:
+        term = replica.state.term
+        if self._stores.setdefault((node.name, node.identities), replica.state.store) != replica.state.store:
             self._problem(f"{node.name}, now called {node.called}, is another store with the same promise file")
         key = node.name, node.disks
         if term is not None:
@@ -210,13 +210,13 @@ class SetChecks:
 
     def _final_now(self, node: SetNode) -> Place:
         replica = node.replica
-        term = None if replica is None else replica.term
+        term = None if replica is None else replica.state.term
         return max((0, 0) if replica is None else replica.final, (0, 0) if term is None else term.marks.final)
 
     def _check_leases(self) -> None:
         leading = []
         for node in self._nodes:
-            term = None if node.replica is None else node.replica.term
+            term = None if node.replica is None else node.replica.state.term
             if term is not None and term.has_lease:
                 leading.append(f"{node.name} in epoch {term.epoch}")
         if len(leading) > 1:
@@ -245,7 +245,7 @@ class SetChecks:
         still be under way to them, such as ALIVE of a master.
         """
         running = [node for node in self._nodes if node.process is not None and not node.process.is_paused]
-        if any(node.replica is not None and node.replica.term is not None for node in running):
+        if any(node.replica is not None and node.replica.state.term is not None for node in running):
             return ()
         able = [node for node in running if node.may_stand and not node.host.link.is_cut]
         for node in running:
@@ -256,7 +256,7 @@ class SetChecks:
             return ()
         votes = {node.store for node in able}
         for node in able:
-            voters = None if node.replica is None else node.replica.voters
+            voters = None if node.replica is None else node.replica.state.voters
             if voters is None or not voters.have_quorum([store for store in votes if store is not None]):
                 return ()
         return tuple(node.name for node in able)

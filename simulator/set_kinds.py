@@ -95,7 +95,7 @@ def power_of_one(faults: Faults) -> None:
 
 def _all_follow(site: SetSite) -> bool:
     """Return whether a node leads, and all others have what it has."""
-    terms = [node.replica.term for node in map(_as_member, site.nodes) if node.replica is not None]
+    terms = [node.replica.state.term for node in map(_as_member, site.nodes) if node.replica is not None]
     leading = [term for term in terms if term is not None and term.has_lease]
     if len(leading) != 1 or len(terms) < len(site.nodes) or site.wires.cut or site.mending:
         return False
@@ -213,7 +213,7 @@ def disk_lost(faults: Faults) -> None:
     site, node = _site(faults), _node(faults)
     if node.name in site.lost or not site.may_lose_a_vote or node.replica is None:
         return
-    site.lost[node.name] = node.replica.store
+    site.lost[node.name] = node.replica.state.store
     faults.happened("disk-lost", f"the disk of {node.host.name} is lost")
     node.lose_disk(faults.restart_seconds())
 
@@ -222,7 +222,7 @@ def promise_restored(faults: Faults) -> None:
     site, node = _site(faults), _node(faults)
     if node.name in site.lost or not site.may_lose_a_vote or not node.has_old_promises or node.replica is None:
         return
-    site.lost[node.name] = node.replica.store
+    site.lost[node.name] = node.replica.state.store
     site.restored[node.name] = faults.world.now
     faults.happened("promise-restored", f"an old promise file of {node.name} is put back")
     node.restore_promise(faults.restart_seconds())

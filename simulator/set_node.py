@@ -270,7 +270,7 @@ class SetNode(Node):
 
     @property
     def store(self) -> str | None:
-        return None if self.replica is None else self.replica.store
+        return None if self.replica is None else self.replica.state.store
 
 
 def _is_met(promise_file: bytes) -> bool:

@@ -212,7 +212,7 @@ class SetSimulation(Simulation):
         node = next(each for each in self.members if each.name == name)
         if name in site.restored or node.replica is None:
             return
-        master = next((each for each in self.members if each.replica is not None and each.replica.is_ours), None)
+        master = next((each for each in self.members if each.replica is not None and each.replica.state.leads), None)
         if master is not None and master.is_master and master.process is not None and not master.process.is_paused:
             self._operating = True
             process = master.process
@@ -225,10 +225,10 @@ class SetSimulation(Simulation):
     def _change(self, master: SetNode, node: SetNode) -> None:
         """Change the voters, on a thread of the master."""
         replica, mastership = master.replica, master.mastership
-        term = None if replica is None else replica.term
+        term = None if replica is None else replica.state.term
         if replica is None or term is None or mastership is None or node.replica is None:
             return
-        former, store = self._set_site.lost[node.name], node.replica.store
+        former, store = self._set_site.lost[node.name], node.replica.state.store
         voters = term.marks.voters
         removes = former is not None and former in voters and former != store
         learner = term.stream(store)
@@ -319,7 +319,7 @@ class SetSimulation(Simulation):
     def _is_copied(self) -> bool:
         """Return whether the votes are restored, and all nodes know as final what the master has written."""
         master = next((each for each in self.members if each.is_master), None)
-        term = None if master is None or master.replica is None else master.replica.term
+        term = None if master is None or master.replica is None else master.replica.state.term
         if term is None or self._set_site.lost:
             return False
         written = term.marks.written

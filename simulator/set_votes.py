@@ -110,7 +110,7 @@ class SecondVote:
         self._site.wires.go_on()
         what = f"{winner.name} is elected and cut off; {voter.name}, who voted, is killed"
         if self._restores and not self._site.lost:
-            self._site.lost[voter.name] = None if voter.replica is None else voter.replica.store
+            self._site.lost[voter.name] = None if voter.replica is None else voter.replica.state.store
             self._site.restored[voter.name] = self._world.now
             voter.restore_promise(BACK_SECONDS)
             self._faults.happened("vote-restored", f"{what}, with an old promise file")

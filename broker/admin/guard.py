@@ -3,7 +3,7 @@
 Every client may read the health pages and the files of the console. If users are configured, the other pages require
 the role viewer; on the pages in ``SHORT`` every other client gets only what names nothing. A change there requires the
 broker's token, which is in a file that only its user can read, or a user of the broker with the role admin. Answers of
-``/api/`` depend on the caller's role (broker.admin.roles). A page of a foreign site has no access: it is recognised by
+``/api/`` depend on the caller's role (``callers``). A page of a foreign site has no access: it is recognised by
 its own name (Origin), or by the address used to reach this server (Host), if it made a name of its own lead here (DNS
 rebinding).
 """
@@ -24,10 +24,20 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.callers import (
+    ANYBODY,
+    NO_GROUPS,
+    STRANGER,
+    TOKEN_HOLDER,
+    Caller,
+    Groups,
+    Role,
+    Sessions,
+    may_change,
+    same,
+)
 from tandemmq.broker.admin.connections import AdminConnection
 from tandemmq.broker.admin.places import State
-from tandemmq.broker.admin.roles import ANYBODY, NO_GROUPS, STRANGER, TOKEN_HOLDER, Caller, Groups, Role
-from tandemmq.broker.admin.sessions import Sessions, may_change, same
 from tandemmq.broker.admin.token import new_token, read_token, write_token
 from tandemmq.broker.core.access import Access, Credentials, is_admin
 from tandemmq.broker.core.commands import ClientError, Undecided
@@ -45,8 +55,6 @@ _LOGIN_SECONDS_MAX = 10.0
 _RETRY_SECONDS = 10
 READING = frozenset(("GET", "HEAD"))
 _API = "/api/"
-#: Page at which a session begins; its callers have none yet.
-SESSION_PAGE = "/api/v1/session"
 #: Balancers use whatever host name they were given.
 _FOR_EVERY_HOST = "/health"
 #: Pages without a secret, for which no login is checked: health must not wait for a directory of users.

@@ -281,7 +281,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         ),
     ),
 }
-#: Metrics of single destinations (broker.admin.destination_metrics); ``path`` is the key among the figures of one.
+#: Metrics of single destinations (broker.admin.metrics); ``path`` is the key among the figures of one.
 LEFT_OUT: Final = _gauge(
     "destinations_left_out",
     "Destinations without their own metrics: beyond `admin.metrics_destinations_max` or `admin.answer_size_max`.",

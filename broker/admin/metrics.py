@@ -1,27 +1,42 @@
-"""The Prometheus view of a broker's status: the metrics of broker.admin.metric_table, with their values.
+"""The Prometheus view of a broker's status: the metrics of broker.admin.metric_table, with their values; and those of
+single destinations that an operator chose, as text, made in steps.
 
 It keeps nothing between scrapes and uses no global registry, so two brokers in one process (tests, demotion and
 promotion) do not interfere. Values that a status does not have are left out.
+
+The number of destinations with metrics is bounded, since Prometheus keeps several series of each, and so is the length
+of the text. Destinations beyond a bound are counted in ``tandemmq_destinations_left_out``, and are still part of the
+sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tandemmq.broker.admin import set_metrics
-from tandemmq.broker.admin.metric_table import METRICS, Kind, Named
+from tandemmq.broker.admin.answers import BYTES_MAX
+from tandemmq.broker.admin.metric_table import LEFT_OUT, METRICS, OF_DESTINATIONS, Kind, Named
+from tandemmq.broker.core.names import Pattern
+from tandemmq.broker.core.slices import Work, pieces
 from tandemmq.broker.ha.states import Phase, Trouble
 
 ROLES: Final = ("master", "standby", "starting", "demoted")
+SET_ROLES: Final = ("master", "elected", "follower", "looking")
 
 Status = dict[str, Any]
 # Values of the labels, in their order, and the value of the metric.
 Sample = tuple[tuple[str, ...], float]
+#: Problems that a restart of the process repairs; for all others a supervisor must not restart it.
+MENDED_BY_A_START: Final = ("BUG", "this node takes no part until it is started again")
+# Lists of a status: the label "kind", the key of the list, and the field with the destination's name.
+_LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
+#: Bytes of one sample without its labels: the name and the value.
+SAMPLE_BYTES_MAX: Final = 90
+_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class StatusCollector(Collector):
@@ -34,7 +49,7 @@ class StatusCollector(Collector):
         self._has_names = has_names
         self._status = status | {
             "takeover": status.get("takeover") or (status.get("standby") or {}).get("takeover"),
-            "set": set_metrics.values(status["replication"]) if "replication" in status else None,
+            "set": set_values(status["replication"]) if "replication" in status else None,
         }
 
     def collect(self) -> Iterator[Metric]:
@@ -120,7 +135,98 @@ SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     "bridge_circled_total": _bridges("circled"),
     "bridge_waiting": _bridges("waiting"),
     "replication_role": lambda status: (
-        _one_of(set_metrics.ROLES, status["replication"].get("role")) if "replication" in status else ()
+        _one_of(SET_ROLES, status["replication"].get("role")) if "replication" in status else ()
     ),
-    "replication_follower_lag_bytes": lambda status: set_metrics.lags(status.get("replication", {})),
+    "replication_follower_lag_bytes": lambda status: set_lags(status.get("replication", {})),
 }
+
+
+def set_problems(said: Mapping[str, Any]) -> list[str]:
+    """Return the reasons why the broker is not healthy."""
+    problem = str(said.get("problem") or "")
+    return [problem] if any(text in problem for text in MENDED_BY_A_START) else []
+
+
+def set_warnings(said: Mapping[str, Any]) -> list[str]:
+    """Return the sentences that are only shown."""
+    shown = [str(said["problem"])] if said.get("problem") and not set_problems(said) else []
+    if not said.get("is_whole", True):
+        shown.append("this node lacks files of the journal, and does not count until it has them")
+    if said.get("twins"):
+        shown.append(str(said["twins"]))
+    if said.get("zookeeper"):
+        shown.append(f"the set goes on without its directory: {said['zookeeper']}")
+    return shown
+
+
+def set_values(said: Mapping[str, Any]) -> dict[str, int]:
+    """Return the values from which the metrics of a set are made (broker.admin.metric_table): epoch, voters, and
+    health."""
+    return {
+        "epoch": said.get("epoch", 0),
+        "promised_epoch": said.get("promised", 0),
+        "voters": len(said.get("voters", ())),
+        "is_voter": int(bool(said.get("is_voter"))),
+        "is_whole": int(bool(said.get("is_whole"))),
+        "has_quorum": int(bool(said.get("has_quorum"))),
+        "has_problem": int(bool(said.get("problem") or said.get("twins"))),
+        "directory_problem": int(bool(said.get("zookeeper"))),
+        "elections": said.get("elections", 0),
+        "quorum_losses": said.get("quorum_losses", 0),
+    }
+
+
+def set_lags(said: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield the bytes by which each follower is behind, by node and store; unknown values are left out."""
+    for store, follower in said.get("followers", {}).items():
+        if follower.get("lag_bytes") is not None:
+            yield (str(follower["node"]), store), follower["lag_bytes"]
+
+
+class DestinationMetrics:
+    """Metrics of destinations whose names match one of ``patterns``: the first ``most`` that the broker knew."""
+
+    def __init__(self, patterns: Sequence[str] = (), most: int = 0) -> None:
+        self._patterns = tuple(map(Pattern, patterns))
+        self._most = most
+
+    def text(self, status: Mapping[str, Any], bytes_max: int = BYTES_MAX) -> Work[bytes]:
+        """Return the text of a scrape, in ``bytes_max`` bytes at most; empty without patterns, or if the broker is no
+        master."""
+        if not self._patterns or "queues" not in status:
+            return b""
+        chosen: list[tuple[str, dict[str, Any]]] = []
+        left_out = 0
+        for kind, listed, name in _LISTS:
+            for piece in pieces(status[listed]):
+                wanted = [each for each in piece if any(pattern.matches(each[name]) for pattern in self._patterns)]
+                for each in wanted:
+                    labels = _labels(kind, each, each[name])
+                    length = len(OF_DESTINATIONS) * (len(labels.encode()) + SAMPLE_BYTES_MAX)
+                    if len(chosen) == self._most or length > bytes_max:
+                        left_out += 1
+                        continue
+                    bytes_max -= length
+                    chosen.append((labels, each))
+                yield
+        parts = [f"{_head(LEFT_OUT)}{LEFT_OUT.full_name} {left_out}\n".encode()]
+        for named in OF_DESTINATIONS:
+            name, key = named.full_name, named.path
+            parts.append(_head(named).encode())
+            for some in pieces(chosen):
+                lines = [f"{name}{labels} {figures[key]}\n" for labels, figures in some if key in figures]
+                parts.append("".join(lines).encode())
+                yield
+        return b"".join(parts)
+
+
+def _head(named: Named) -> str:
+    return f"# HELP {named.full_name} {named.meaning}\n# TYPE {named.full_name} {named.kind}\n"
+
+
+def _labels(kind: str, figures: Mapping[str, Any], destination: str) -> str:
+    labels = f'kind="{kind}",destination="{destination.translate(_ESCAPED)}"'
+    if kind == "subscription":
+        subscription = f"{figures['client_id']}:{figures['name']}"
+        labels += f',subscription="{subscription.translate(_ESCAPED)}"'
+    return f"{{{labels}}}"

@@ -43,13 +43,11 @@ from aiohttp.web_protocol import RequestPayloadError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from tandemmq.broker.admin.answers import answer, encoded
+from tandemmq.broker.admin.answers import Answers, Shared, answer, encoded, json_in_steps
 from tandemmq.broker.admin.api.endpoints import BODY_BYTES_MAX
 from tandemmq.broker.admin.connections import PORT, AdminConnection, Connections
-from tandemmq.broker.admin.destination_metrics import DestinationMetrics
-from tandemmq.broker.admin.encoding import Answers, Shared, json_in_steps
 from tandemmq.broker.admin.guard import READING, has_login, sees_names
-from tandemmq.broker.admin.metrics import StatusCollector
+from tandemmq.broker.admin.metrics import DestinationMetrics, StatusCollector
 from tandemmq.broker.admin.places import Places, State
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.net.tls_handshake import TlsServer

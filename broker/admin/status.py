@@ -10,14 +10,15 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from heapq import nlargest
+from operator import attrgetter
+from typing import Any, Final
 
 from tandemmq import __version__, compiled
-from tandemmq.broker.admin import set_metrics
 from tandemmq.broker.admin.events import EventRing, last_takeover_seconds
-from tandemmq.broker.admin.journal_figures import journal_figures
+from tandemmq.broker.admin.metrics import set_problems, set_warnings
 from tandemmq.broker.bridges.bridges import left_sentence
-from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.slices import Work, pieces
 from tandemmq.broker.engine import memory_holders
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.flow_control import sentence
@@ -30,6 +31,7 @@ from tandemmq.broker.process.loop_lag import LoopLag
 from tandemmq.broker.security import expiry
 from tandemmq.locker.contract import JITTER, Locker
 from tandemmq.store.several.stores import SeveralStores
+from tandemmq.store.state.owners import OwnerState
 
 # An idle storage thread checks the fence once a keep-alive period. A thread that is silent for several periods, and for
 # this long, hangs.
@@ -37,6 +39,11 @@ SILENCE_SECONDS_MAX = 10.0
 SILENT_LOOKS_MAX = 3
 
 Answer = dict[str, Any]
+#: Number of owners that are named.
+OWNERS_MAX: Final = 10
+#: Name of the rest; no queue, topic or subscription has it, since their names begin with a kind.
+OTHERS: Final = "others"
+_bytes = attrgetter("bytes")
 
 
 @dataclass(slots=True)
@@ -144,9 +151,9 @@ class Report:
         if part is not None:
             answer["replication"] = part
         answer["problems"] = problems(self.mastership, self.locker, self.monotonic()) + (
-            [] if part is None else set_metrics.problems(part)
+            [] if part is None else set_problems(part)
         )
-        answer["warnings"] = self._warnings(store) + ([] if part is None else set_metrics.warnings(part))
+        answer["warnings"] = self._warnings(store) + ([] if part is None else set_warnings(part))
         if silence is not None:
             answer["warnings"].append(
                 f"{mastership.holder} has been silent for {silence:.0f} s and keeps the lock: no broker serves "
@@ -222,3 +229,29 @@ def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:
     elif silence > LOCK_SILENCE_SECONDS_MAX:
         found.append(f"{locker.where} has not answered for {silence:.0f} s: it may be ours meanwhile")
     return found
+
+
+def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:
+    """Return the figures of the journal, in steps. A file without messages is kept because its records refer to other
+    files, or because it is the file being written."""
+    stores = list(store.members().values()) if isinstance(store, SeveralStores) else [store]
+    files = without_messages = live_bytes = owned = 0
+    largest: list[OwnerState] = []
+    for each in stores:
+        for held in pieces(each.file_states()):
+            files += len(held)
+            without_messages += sum(not file.live for file in held)
+            live_bytes += sum(file.live_bytes for file in held)
+            yield
+        for owners in pieces(each.owner_states()):
+            owned += sum(map(_bytes, owners))
+            largest = nlargest(OWNERS_MAX, [*largest, *owners], key=_bytes)
+            yield
+    named = {str(owner): owner.bytes for owner in largest if owner.bytes}
+    return {
+        "files": files,
+        "files_without_messages": without_messages,
+        "live_bytes": live_bytes,
+        # Messages that several subscriptions of a topic hold together count for each of them.
+        "owner_bytes": named | {OTHERS: max(0, owned - sum(named.values()))},
+    }

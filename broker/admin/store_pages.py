@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from tandemmq.broker.admin.answers import answer, not_master
-from tandemmq.broker.admin.encoding import Answers
+from tandemmq.broker.admin.answers import Answers, answer, not_master
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.ha.service import AnyStore
 from tandemmq.journal.errors import JournalError

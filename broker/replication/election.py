@@ -1,28 +1,27 @@
-"""The election rules of a node: how it answers a request for its promise, and when it may stand
-(docs/formats/replication.md, rules 1 to 4).
+"""Elections of a set: the rules of votes, and this node as a candidate, as a founder, and as a voter.
 
-The answers are pure functions of the node's state. The timer says which master's ALIVE this node answers, until when
-that master may lead by the answers, and when a random wait after that ends. The network's thread answers ALIVE, so a
-slow disk does not delay the answer; the replica's thread sets which master.
+A candidate asks all voters whether they would promise, then asks for their promises. The answers are pure functions of
+the voter's state; all else runs on the replica's thread (docs/formats/replication.md, rules 1 to 4 and 10, and
+"Founding").
 """
 
 # proofs: election
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, field
 
-from tandemmq.broker.replication.messages import Alive
+from tandemmq.broker.replication.fields import ID_BYTES
+from tandemmq.broker.replication.follower import Follower
+from tandemmq.broker.replication.leader import Leader
+from tandemmq.broker.replication.messages import Promise, PromiseAnswer, Resign, Would, WouldAnswer
 from tandemmq.broker.replication.network import Link
-from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Position
-from tandemmq.store.threads import Threads
+from tandemmq.broker.replication.peers import Links
+from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Position, Voters
+from tandemmq.broker.replication.state import NodeState
 
-#: Parts of T, the session time-out: the lease of a master, which it counts from before its question; the longest random
-#: wait of a candidate, beyond T; the interval of ALIVE.
-LEASE = 0.9
-WAIT = 0.5
-ALIVE = 0.125
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,96 +91,242 @@ def _refusal(view: View, asker_set: str | None, position: Position, now: float) 
 # proofs: replication-rules
 
 
-class ElectionTimer:
-    """Election timer of a node. ``lease_until``: time on the clock until which a master may lead by this node's
-    answers."""
+@dataclass(slots=True)
+class Round:
+    """A question to all voters, and the answers so far."""
 
-    def __init__(self, timeout_seconds: float, threads: Threads, chance: random.Random) -> None:
-        self.lease_until = 0.0
-        self._timeout = timeout_seconds
-        self._now = threads.boottime
-        self._chance = chance
-        self._guard = threads.lock()
-        # Sender of the ALIVE to answer: by link, or by the store of a candidate that was granted an epoch and has not
-        # begun it.
-        self._follows: tuple[Link, int] | None = None
-        self._granted: tuple[str, int] | None = None
-        self._stand_at = 0.0
-        self._rests_until = 0.0
+    message: Would | Promise
+    voters: Voters
+    asked_at: float
+    until: float
+    yes: set[str]
+    refused: set[str] = field(default_factory=set)
 
     @property
-    def over_at(self) -> float:
-        """Time on the clock at which this node will have heard of no master for long enough."""
-        return self._stand_at
+    def must_be_all(self) -> bool:
+        return isinstance(self.message, Promise) and self.message.founding is not None
 
     @property
-    def is_over(self) -> bool:
-        """Return whether this node has heard of no master for long enough."""
-        return self._now() >= self._stand_at
+    def is_won(self) -> bool:
+        # prove: founded-by-all "self.yes >= set(self.voters.ids) if self.must_be_all else "
+        return self.yes >= set(self.voters.ids) if self.must_be_all else self.voters.have_quorum(self.yes)
+
+
+class Candidate:
+    """Candidacy of this node. ``rounds`` counts the questions asked."""
+
+    def __init__(self, state: NodeState, links: Links, follower: Follower, leader: Leader) -> None:
+        self.rounds = 0
+        self._state = state
+        self._links = links
+        self._follower = follower
+        self._leader = leader
+        self._timeout = state.settings.timeout_seconds
+        self._round: Round | None = None
+        self._highest = 0  # highest epoch or file number heard of
+
+    @property
+    def is_asking(self) -> bool:
+        return self._round is not None
+
+    @property
+    def asks_until(self) -> float | None:
+        """Time on the clock from which answers to the current question are too late; None: no question is open."""
+        return None if self._round is None else self._round.until
 
     @property
     def may_stand(self) -> bool:
-        return self.is_over and self._now() >= self._rests_until
+        state = self._state
+        return (
+            state.is_voter
+            and state.header is not None
+            and state.promise.is_whole
+            and not state.problem
+            and self._leader.is_wanted
+        )
 
-    def answers(self, link: Link, message: Alive) -> bool:
-        """Return whether this ALIVE must be answered. If so, its master may lead for that long from now on."""
-        with self._guard:
-            is_followed = self._follows == (link, message.epoch)
-            is_granted = self._granted == (link.member.store, message.epoch)
-            if not (is_followed or is_granted):  # prove: alive-of-the-followed-master
-                return False
-            self._hold(message.milliseconds)
-            return True
+    def tick(self) -> None:
+        if self._round is not None:
+            if self._state.now() >= self._round.until:
+                self._lose("not enough answers in time")
+        elif self._follower.master is None and self._state.timer.may_stand:
+            if self.may_stand:
+                self._ask_would()
+            elif self._state.header is None:
+                self._try_founding()
 
-    def _hold(self, milliseconds: int) -> None:
-        # prove: lease-by-the-longer-timeout "max(milliseconds / 1000, self._timeout)" -> "self._timeout"
-        self.lease_until = max(self.lease_until, self._now() + max(milliseconds / 1000, self._timeout))
-        self._stand_at = self.lease_until + self._chance.uniform(0, WAIT) * self._timeout
+    # ---- would you promise me?
 
-    def hold_after_start(self) -> None:
-        """Assume the lease of a master: the last answer of the former life is unknown, and a master may lead by it."""
-        self.lease_until = self._now() + self._timeout  # prove: lease-outlives-a-restart
+    def _ask_would(self) -> None:
+        state = self._state
+        header, voters = state.header, state.voters
+        assert header is not None, "who may stand has one"
+        assert voters is not None, "who may stand is a voter"
+        self.rounds += 1
+        weight = state.settings.weight
+        self._ask(Would(self.rounds, header.id, state.promise.epoch, state.position, weight), voters)
 
-    def grant(self, store: str, epoch: int, milliseconds: int) -> None:
-        with self._guard:
-            self._granted = store, epoch
-            self._hold(milliseconds)
+    def _ask(self, message: Would | Promise, voters: Voters) -> None:
+        now = self._state.now()
+        self._round = Round(message, voters, now, now + self._timeout / 4, {self._state.store})
+        for store in voters.ids:
+            link = self._links.ours.get(store)
+            if link is not None:
+                link.send(message)
+        self._go_on_when_won()
 
-    def follow(self, link: Link, epoch: int) -> None:
-        with self._guard:
-            self._follows = link, epoch
-            self._hold(0)
-        self._rests_until = 0.0
+    def would_answered(self, link: Link, message: WouldAnswer) -> None:
+        self._highest = max(self._highest, message.epoch)
+        self._note_answer(link, message.id, Would, message.yes, message.reason)
 
-    def leave(self) -> None:
-        """Stop answering the master that was followed; answers already given hold."""
-        with self._guard:
-            self._follows = None
+    def promise_answered(self, link: Link, message: PromiseAnswer) -> None:
+        self._highest = max(self._highest, message.promised)
+        self._note_answer(link, message.id, Promise, message.granted, message.reason)
 
-    def answer_nobody(self) -> None:
-        with self._guard:
-            self._follows = self._granted = None
+    def _note_answer(self, link: Link, id: int, kind: type, is_yes: bool, reason: str) -> None:
+        asking = self._round
+        # prove: answer-to-this-question " or asking.message.id != id"
+        if asking is None or asking.message.id != id or type(asking.message) is not kind:
+            return
+        store = link.member.store
+        if is_yes:
+            asking.yes.add(store)
+            self._go_on_when_won()
+        else:
+            asking.refused.add(store)
+            if len(asking.refused) + len(asking.yes) >= len(asking.voters.ids) or asking.must_be_all:
+                self._lose(reason)
 
-    def rest(self, seconds: float = 0.0) -> None:
-        """Stand after a random moment, and not before ``seconds`` have passed."""
-        with self._guard:
-            wait = self._chance.uniform(0, WAIT) * self._timeout
-            self._stand_at = max(self.lease_until, self._now() + seconds) + wait
+    def _lose(self, reason: str) -> None:
+        self.give_up()
+        log.info("not elected: %s", reason)
+        self._state.timer.rest(0.05 * self._timeout)
 
-    def rest_after_leading(self, seconds: float) -> None:
-        """Like ``rest``; for ``seconds`` leave the election to the other nodes, unless one leads or gives up
-        meanwhile."""
-        self._rests_until = self._now() + seconds
-        self.rest()
+    def give_up(self) -> None:
+        """Tell the voters that promised in this round that they are free to promise to other nodes."""
+        lost, self._round = self._round, None
+        if lost is not None and isinstance(lost.message, Promise):
+            self._links.tell(Resign(lost.message.epoch, None))
 
-    def resigned(self, is_next: bool | None) -> None:
-        """Note that the node that this one followed, or promised to, no longer leads. ``is_next``: it named this node
-        to stand at once; False: it named another node; None: it named none."""
-        with self._guard:
-            self.lease_until = 0.0
-            self._granted = None
-            self._rests_until = 0.0
-            wait = 0.0 if is_next else self._chance.uniform(0, 0.1) * self._timeout
-            if is_next is False:
-                wait += self._timeout / 2
-            self._stand_at = self._now() + wait
+    def _go_on_when_won(self) -> None:
+        won = self._round
+        if won is None or not won.is_won:
+            return
+        self._round = None
+        message = won.message
+        if isinstance(message, Would):
+            self._stand(won.voters, None)
+            return
+        set_id = message.founding.set if message.founding is not None else message.set
+        assert set_id is not None, "who founds nothing is of a set"
+        # prove: lease-from-before-the-question "won.asked_at" -> "self._state.now()"
+        self._leader.elected(message.epoch, set_id, won.voters, dict.fromkeys(won.yes, won.asked_at))
+
+    # ---- promise me
+
+    def _stand(self, voters: Voters, founding: Founding | None) -> None:
+        """Ask for promises of an epoch above every number heard of."""
+        state = self._state
+        self._follower.leave("this node stands", ends_link=False)
+        state.copy.end_tail()
+        # prove: epoch-above-every-file "state.highest" -> "state.promise.epoch"
+        epoch = 1 + max(self._highest, state.highest)
+        state.promise_epoch(epoch, state.store, founding)
+        self.rounds += 1
+        set_id = None if founding else state.set
+        milliseconds = state.settings.timeout_milliseconds
+        self._ask(Promise(self.rounds, set_id, epoch, state.position, founding, milliseconds), voters)
+
+    # ---- founding
+
+    def _try_founding(self) -> None:
+        """Found the first of all epochs: when all nodes are present, the node with the highest weight asks."""
+        state, links = self._state, self._links
+        if not self._leader.is_wanted or state.problem:
+            return
+        state.timer.rest()
+        mine = links.own_entry()
+        others = [each for each in links.entries() if each.store != mine.store and each.store in links.ours]
+        there = [mine, *others]
+        if any(each.set is not None for each in there):
+            return  # a set is there: this node follows as a learner
+        if len(there) != state.settings.replicas:
+            state.say_waiting(f"waits for {state.settings.replicas} nodes to found the set; there are {len(there)}")
+            return
+        with_journal = [each for each in there if each.has_journal]
+        if len(with_journal) > 1:
+            names = ", ".join(each.node for each in with_journal)
+            state.say_waiting(f"a set cannot be founded: {names} have a journal each; only one may")
+            return
+        if max(with_journal or there, key=lambda each: (each.weight, each.store)) is not mine:
+            return
+        voters = Voters(tuple(sorted(each.store for each in there)), {each.store: each.node for each in there})
+        founding = state.promise.founding
+        if founding is None or founding.voters != voters:
+            founding = Founding(state.files.disk.urandom(ID_BYTES).hex(), voters)
+        self._stand(voters, founding)
+
+
+class Voter:
+    def __init__(self, state: NodeState, follower: Follower, candidate: Candidate) -> None:
+        self._state = state
+        self._follower = follower
+        self._candidate = candidate
+        self._deferred_at = float("-inf")  # to a node of a lower weight
+
+    def _view(self) -> View:
+        state = self._state
+        promise, term = state.promise, state.term
+        return View(
+            store=state.store,
+            set=state.set,
+            founding=promise.founding,
+            epoch=promise.epoch,
+            candidate=promise.candidate,
+            position=state.position,
+            weight=state.settings.weight,
+            may_stand=self._candidate.may_stand,
+            is_voter=state.is_voter and promise.is_whole,
+            lease_until=state.timer.lease_until,
+            leads=term is not None and term.has_lease,
+        )
+
+    def would(self, link: Link, message: Would) -> None:
+        view = self._view()
+        now = self._state.now()
+        has_deferred = now - self._deferred_at < self._state.settings.timeout_seconds
+        reason = refusal_to_would(view, message.set, message.position, message.weight, now, has_deferred=has_deferred)
+        if reason is not None and reason.startswith("after me"):
+            self._deferred_at = now
+        highest = self._state.highest
+        link.send(WouldAnswer(message.id, reason is None, reason or "", highest, view.position, view.weight))
+
+    def promise(self, link: Link, message: Promise) -> None:
+        state, asker = self._state, link.member.store
+        reason = self._refusal_to_promise(asker, message)
+        term = state.term
+        if reason is None and term is not None:
+            # From here on the term confirms nothing: only now its position is stable.
+            term.depose()  # prove: deposed-before-the-position-is-taken
+            reason = self._refusal_to_promise(asker, message)  # prove: deposed-compares-again
+        if reason is None:
+            self._follower.leave("a later epoch is promised", ends_link=False)  # prove: promised-takes-no-older-bytes
+            if (message.epoch, asker) != (state.promise.epoch, state.promise.candidate):
+                state.promise_epoch(message.epoch, asker, message.founding)
+            state.timer.grant(asker, message.epoch, message.milliseconds)
+            self._candidate.give_up()
+        link.send(PromiseAnswer(message.id, message.epoch, reason is None, reason or "", state.promise.epoch))
+
+    def _refusal_to_promise(self, asker: str, message: Promise) -> str | None:
+        return refusal_to_promise(
+            self._view(), asker, message.set, message.epoch, message.position, message.founding, self._state.now()
+        )
+
+    def resigned(self, link: Link, message: Resign) -> None:
+        """Handle the resignation of the leader, or of the candidate that was granted an epoch."""
+        state, store, master = self._state, link.member.store, self._follower.master
+        of = state.promise.candidate if master is None else master.link.member.store
+        if message.epoch != state.promise.epoch or store != of:
+            return
+        self._follower.leave("it resigned", ends_link=False)
+        state.timer.resigned(None if message.to is None else message.to == state.store)

@@ -41,7 +41,8 @@ def parse_object(data: bytes | memoryview) -> dict[str, Any]:
         raise FieldError("is nested too deeply") from None
     except ValueError as error:
         raise FieldError(f"is no JSON: {error}") from None
-    return mapping(parsed)
+    found: dict[str, Any] = mapping(parsed)
+    return found
 
 
 def _refuse_constant(name: str) -> Any:
@@ -51,57 +52,44 @@ def _refuse_constant(name: str) -> Any:
 _decode_json: Final = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
-def number(value: Any) -> int:
-    if type(value) is int and 0 <= value <= NUMBER_MAX:
+def valid_if(is_valid: Callable[[Any], bool], otherwise: str) -> Check:
+    """Return a check for values for which ``is_valid`` is true. ``otherwise``: the end of the error's sentence."""
+
+    def check(value: Any) -> Any:
+        if is_valid(value):
+            return value
+        raise FieldError(f"{_short(value)} is {otherwise}")
+
+    return check
+
+
+def number_from(least: int, most: int, what: str) -> Check:
+    return valid_if(lambda value: type(value) is int and least <= value <= most, f"no {what}")
+
+
+number: Final = number_from(0, NUMBER_MAX, "number from 0 to 2^63 - 1")
+signed: Final = number_from(-NUMBER_MAX, NUMBER_MAX, "number of 64 bits")
+file_number: Final = number_from(0, FILE_MAX, "number of a file")
+boolean: Final = valid_if(lambda value: type(value) is bool, "neither true nor false")
+mapping: Final = valid_if(lambda value: isinstance(value, dict), "no object")
+
+
+def text_up_to(characters_max: int) -> Check:
+    def check(value: Any) -> str:
+        if not isinstance(value, str):
+            raise FieldError(f"{_short(value)} is no text")
+        if len(value) > characters_max:
+            raise FieldError(f"a text of {len(value)} characters; at most {characters_max} are allowed")
+        if not is_text(value):
+            raise FieldError(f"{_short(value)} has half of a surrogate pair")
         return value
-    raise FieldError(f"{_short(value)} is no number from 0 to 2^63 - 1")
+
+    return check
 
 
-def signed(value: Any) -> int:
-    if type(value) is int and -NUMBER_MAX <= value <= NUMBER_MAX:
-        return value
-    raise FieldError(f"{_short(value)} is no number of 64 bits")
-
-
-def file_number(value: Any) -> int:
-    if type(value) is int and 0 <= value <= FILE_MAX:
-        return value
-    raise FieldError(f"{_short(value)} is no number of a file")
-
-
-def boolean(value: Any) -> bool:
-    if type(value) is bool:
-        return value
-    raise FieldError(f"{_short(value)} is neither true nor false")
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return value
-    raise FieldError(f"{_short(value)} is no object")
-
-
-def text(value: Any) -> str:
-    return _text(value, TEXT_CHARACTERS_MAX)
-
-
-def node(value: Any) -> str:
-    """Check the display name of a member."""
-    return _text(value, NODE_CHARACTERS_MAX)
-
-
-def reason(value: Any) -> str:
-    return _text(value, REASON_CHARACTERS_MAX)
-
-
-def _text(value: Any, characters_max: int) -> str:
-    if not isinstance(value, str):
-        raise FieldError(f"{_short(value)} is no text")
-    if len(value) > characters_max:
-        raise FieldError(f"a text of {len(value)} characters; at most {characters_max} are allowed")
-    if not is_text(value):
-        raise FieldError(f"{_short(value)} has half of a surrogate pair")
-    return value
+text: Final = text_up_to(TEXT_CHARACTERS_MAX)
+node: Final = text_up_to(NODE_CHARACTERS_MAX)  # the display name of a member
+reason: Final = text_up_to(REASON_CHARACTERS_MAX)
 
 
 def is_text(value: str) -> bool:
@@ -117,25 +105,15 @@ def hex_of(count: int) -> Check:
     """Return a check for ``count`` bytes in lower-case hexadecimal digits: the only spelling, so ids can be compared as
     texts."""
     is_hex = re.compile(rf"[0-9a-f]{{{2 * count}}}").fullmatch
-
-    def check(value: Any) -> str:
-        if isinstance(value, str) and is_hex(value):
-            return value
-        raise FieldError(f"{_short(value)} is not {count} bytes in hexadecimal digits")
-
-    return check
+    otherwise = f"not {count} bytes in hexadecimal digits"
+    return valid_if(lambda value: isinstance(value, str) and is_hex(value) is not None, otherwise)
 
 
 identity: Final = hex_of(ID_BYTES)
 
 
 def one_of(*words: str) -> Check:
-    def check(value: Any) -> str:
-        if isinstance(value, str) and value in words:
-            return value
-        raise FieldError(f"{_short(value)} is not one of {', '.join(words)}")
-
-    return check
+    return valid_if(lambda value: isinstance(value, str) and value in words, f"not one of {', '.join(words)}")
 
 
 def or_null(check: Check) -> Check:
@@ -197,7 +175,9 @@ def founding(value: Any) -> Founding:
     return Founding(identity(said["set"]), voters(said["voters"], said["names"]))
 
 
-def founding_as_json(value: Founding) -> Mapping[str, Any]:
+def as_json(value: object) -> Mapping[str, Any]:
+    """Return a value of a field in a form that JSON has. For the argument ``default`` of ``json``."""
+    assert isinstance(value, Founding), f"{type(value).__name__} has no place in a message"
     return {"set": value.set, "voters": list(value.voters.ids), "names": dict(value.voters.names)}
 
 

@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
+from tandemmq.broker.replication.frames import content_of
 from tandemmq.broker.replication.messages import (
     CHALLENGE_TYPE,
     PROTOCOL,
@@ -36,23 +37,18 @@ from tandemmq.broker.replication.messages import (
     Message,
     Proof,
     Refused,
-    content_of,
     name_of,
 )
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
+#: Names of the sides in their proofs, and what is added to them in the introduction.
 _DIALER: Final = b"dialer"
 _LISTENER: Final = b"listener"
-_DIALER_INTRODUCED: Final = b"dialer, introduced"
-_LISTENER_INTRODUCED: Final = b"listener, introduced"
+_INTRODUCED: Final = b", introduced"
 #: Text with which an older version refuses CHALLENGE.
 FORMER_REFUSAL: Final = f"a message of type {CHALLENGE_TYPE},"
 
-
-def _proof(token: bytes, *parts: bytes) -> str:
-    """Return the HMAC of the parts, each with its length before it."""
-    covered = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-    return hmac.digest(token, covered, "sha256").hex()
+T = TypeVar("T")
 
 
 def _admit_all(hello: Hello, is_proved: bool) -> str | None:
@@ -60,43 +56,112 @@ def _admit_all(hello: Hello, is_proved: bool) -> str | None:
 
 
 class Handshake:
-    """A side of the handshake. ``admits`` returns why the member is refused, or None. It is called before this side's
-    own proof, and when the other side has proved that it knows the token. Its second argument says whether it has.
+    """A side of introduction and handshake. ``challenge``: the number for its CHALLENGE; None: there is no
+    introduction, as with an older version. ``may_be_plain``: whether the listener accepts a HELLO of that store without
+    introduction.
+
+    ``admits`` returns why the member is refused, or None. It is called before this side's own proof, and when the other
+    side has proved in the handshake that it knows the token. Its second argument says whether it has.
 
     The handshake is over when ``peer`` or ``refused`` is set: the proved HELLO of the other side, or why the link must
-    end. In both cases, first send the messages that were returned.
+    end. In both cases, first send the messages that were returned. ``is_proved``: the other side has proved that it
+    knows the token; ``is_introduced``: both sides did so before a HELLO. ``is_former``: the other side has a version
+    that does not know CHALLENGE.
     """
 
-    __slots__ = ("_admits", "_hello", "_is_dialer", "_theirs", "_token", "is_proved", "peer", "refused")
+    __slots__ = (
+        "_admits",
+        "_challenge",
+        "_hello",
+        "_is_dialer",
+        "_is_plain",
+        "_may_be_plain",
+        "_their_challenge",
+        "_theirs",
+        "_token",
+        "is_former",
+        "is_introduced",
+        "is_proved",
+        "peer",
+        "refused",
+    )
 
     def __init__(
-        self, hello: Hello, token: bytes, is_dialer: bool, admits: Callable[[Hello, bool], str | None] = _admit_all
+        self,
+        hello: Hello,
+        token: bytes,
+        is_dialer: bool,
+        admits: Callable[[Hello, bool], str | None] = _admit_all,
+        *,
+        challenge: str | None = None,
+        may_be_plain: Callable[[str], bool] = lambda store: False,
     ) -> None:
         self._hello = hello
         self._token = token
         self._is_dialer = is_dialer
         self._admits = admits
+        self._challenge = challenge or ""
+        self._is_plain = challenge is None
+        self._may_be_plain = may_be_plain
+        self._their_challenge: str | None = None
         self._theirs: Hello | None = None
-        self.is_proved = False  # the other side knows the token
+        self.is_introduced = False
+        self.is_proved = False
+        self.is_former = False
         self.peer: Hello | None = None
         self.refused: str | None = None
 
     def start(self) -> list[Message]:
         """Return the first messages to send."""
-        return [self._hello] if self._is_dialer else []
+        if not self._is_dialer:
+            return []
+        return [self._hello if self._is_plain else Challenge(self._challenge)]
 
     def receive(self, message: Message) -> list[Message]:
         """Return the messages to send in answer."""
         assert self.peer is None, "the handshake is not over"
         assert self.refused is None, "nor has it failed"
         if isinstance(message, Refused):
+            is_first = not self._is_plain and self._their_challenge is None
+            self.is_former = is_first and message.reason.startswith(FORMER_REFUSAL)
             self.refused = f"refused by the other side: {message.reason}"
             return []
+        if not self.is_introduced and not self._is_plain:
+            return self._introduce(message, self._their_challenge)
         if self._theirs is None and isinstance(message, Hello):
             return self._meet(message)
         if self._theirs is not None and isinstance(message, Proof):
             return self._check(message, self._theirs)
         return self._refuse(f"{name_of(message)} is not expected here")
+
+    # ---- the introduction
+
+    def _introduce(self, message: Message, theirs: str | None) -> list[Message]:
+        if theirs is None and isinstance(message, Challenge):
+            self._their_challenge = message.nonce
+            return [self._prove_challenges(message.nonce) if self._is_dialer else Challenge(self._challenge)]
+        if theirs is not None and isinstance(message, Proof):
+            expected = self._proof_of_challenges(self._their_side, theirs)
+            if not hmac.compare_digest(message.hmac, expected):  # prove: introduced-by-the-token
+                return self._refuse("the security tokens differ")
+            self.is_introduced = self.is_proved = True
+            return [self._hello if self._is_dialer else self._prove_challenges(theirs)]
+        if theirs is None and isinstance(message, Hello) and not self._is_dialer:
+            # prove: no-name-before-the-proof "self._may_be_plain(message.store)" -> "True"
+            if self._may_be_plain(message.store):
+                self._is_plain = True
+                return self._meet(message)
+            return self._refuse("the token is to be proved before HELLO")
+        return self._refuse(f"{name_of(message)} is not expected here")
+
+    def _prove_challenges(self, theirs: str) -> Proof:
+        return Proof(self._proof_of_challenges(self._side, theirs))
+
+    def _proof_of_challenges(self, side: bytes, theirs: str) -> str:
+        nonces = self._dialer_first(self._challenge, theirs)
+        return self._proof(side + _INTRODUCED, *map(bytes.fromhex, nonces))
+
+    # ---- the handshake
 
     def _meet(self, theirs: Hello) -> list[Message]:
         wrong = self._wrong(theirs)
@@ -108,7 +173,7 @@ class Handshake:
         return [self._prove(theirs)] if self._is_dialer else [self._hello]
 
     def _check(self, proof: Proof, theirs: Hello) -> list[Message]:
-        expected = self._proof(theirs, _LISTENER if self._is_dialer else _DIALER)
+        expected = self._proof_of_hellos(self._their_side, theirs)
         if not hmac.compare_digest(proof.hmac, expected):  # prove: peer-knows-the-token
             return self._refuse("the security tokens differ")
         self.is_proved = True
@@ -131,115 +196,31 @@ class Handshake:
             return f"this store belongs to set {mine.set}, not {theirs.set}"
         return None
 
-    def _prove(self, theirs: Hello) -> Message:
-        return Proof(self._proof(theirs, _DIALER if self._is_dialer else _LISTENER))
+    def _prove(self, theirs: Hello) -> Proof:
+        return Proof(self._proof_of_hellos(self._side, theirs))
 
-    def _proof(self, theirs: Hello, side: bytes) -> str:
-        hellos = (self._hello, theirs) if self._is_dialer else (theirs, self._hello)
+    def _proof_of_hellos(self, side: bytes, theirs: Hello) -> str:
+        hellos = self._dialer_first(self._hello, theirs)
         nonces = (bytes.fromhex(hello.nonce) for hello in hellos)
-        return _proof(self._token, side, *nonces, *map(content_of, hellos))
+        return self._proof(side, *nonces, *map(content_of, hellos))
 
-    def _refuse(self, reason: str) -> list[Message]:
-        self.refused = reason
-        return [Refused(reason)]
-
-
-class Introduction:
-    """A side of introduction and handshake: used like a Handshake, and over when the Handshake is. ``nonce``: the
-    number for its CHALLENGE. ``begins_plain``: the dialer begins with HELLO. ``may_be_plain``: whether the listener
-    accepts a HELLO of that store without introduction.
-
-    ``is_introduced``: both sides proved before a HELLO that they know the token. ``is_former``: the other side has a
-    version that does not know CHALLENGE.
-    """
-
-    __slots__ = (
-        "_handshake",
-        "_is_dialer",
-        "_is_plain",
-        "_may_be_plain",
-        "_nonce",
-        "_theirs",
-        "_token",
-        "is_former",
-        "is_introduced",
-        "refused",
-    )
-
-    def __init__(
-        self,
-        handshake: Handshake,
-        nonce: str,
-        token: bytes,
-        is_dialer: bool,
-        *,
-        begins_plain: bool = False,
-        may_be_plain: Callable[[str], bool] = lambda store: False,
-    ) -> None:
-        self._handshake = handshake
-        self._nonce = nonce
-        self._token = token
-        self._is_dialer = is_dialer
-        self._is_plain = begins_plain
-        self._may_be_plain = may_be_plain
-        self._theirs: str | None = None
-        self.is_introduced = False
-        self.is_former = False
-        self.refused: str | None = None
+    # ---- both
 
     @property
-    def peer(self) -> Hello | None:
-        """HELLO of the other side (see Handshake)."""
-        return self._handshake.peer
+    def _side(self) -> bytes:
+        return _DIALER if self._is_dialer else _LISTENER
 
     @property
-    def is_proved(self) -> bool:
-        """Return whether the other side has proved that it knows the token."""
-        return self.is_introduced or self._handshake.is_proved
+    def _their_side(self) -> bytes:
+        return _LISTENER if self._is_dialer else _DIALER
 
-    def start(self) -> list[Message]:
-        """Return the first messages to send."""
-        if self._is_plain:
-            return self._handshake.start()
-        return [Challenge(self._nonce)] if self._is_dialer else []
+    def _dialer_first(self, mine: T, theirs: T) -> tuple[T, T]:
+        return (mine, theirs) if self._is_dialer else (theirs, mine)
 
-    def receive(self, message: Message) -> list[Message]:
-        """Return the messages to send in answer."""
-        if self.is_introduced or self._is_plain:
-            return self._hand_on(message)
-        if isinstance(message, Refused):
-            self.is_former = self._theirs is None and message.reason.startswith(FORMER_REFUSAL)
-            self.refused = f"refused by the other side: {message.reason}"
-            return []
-        if self._theirs is None and isinstance(message, Challenge):
-            self._theirs = message.nonce
-            return [self._proof(_DIALER_INTRODUCED) if self._is_dialer else Challenge(self._nonce)]
-        if self._theirs is not None and isinstance(message, Proof):
-            return self._check(message)
-        if isinstance(message, Hello) and not self._is_dialer and self._theirs is None:
-            # prove: no-name-before-the-proof "self._may_be_plain(message.store)" -> "True"
-            if self._may_be_plain(message.store):
-                self._is_plain = True
-                return self._hand_on(message)
-            return self._refuse("the token is to be proved before HELLO")
-        return self._refuse(f"{name_of(message)} is not expected here")
-
-    def _check(self, proof: Proof) -> list[Message]:
-        expected = self._proof(_LISTENER_INTRODUCED if self._is_dialer else _DIALER_INTRODUCED)
-        if not hmac.compare_digest(proof.hmac, expected.hmac):  # prove: introduced-by-the-token
-            return self._refuse("the security tokens differ")
-        self.is_introduced = True
-        return self._handshake.start() if self._is_dialer else [self._proof(_LISTENER_INTRODUCED)]
-
-    def _hand_on(self, message: Message) -> list[Message]:
-        answers = self._handshake.receive(message)
-        self.refused = self._handshake.refused
-        return answers
-
-    def _proof(self, side: bytes) -> Proof:
-        assert self._theirs is not None, "both challenges are there"
-        nonces = (self._nonce, self._theirs) if self._is_dialer else (self._theirs, self._nonce)
-        return Proof(_proof(self._token, side, *map(bytes.fromhex, nonces)))
+    def _proof(self, *parts: bytes) -> str:
+        """Return the HMAC of the parts, each with its length before it."""
+        covered = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.digest(self._token, covered, "sha256").hex()
 
     def _refuse(self, reason: str) -> list[Message]:
         self.refused = reason

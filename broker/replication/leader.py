@@ -182,13 +182,13 @@ class Leader:
                 tuple(sorted({*state.files.list(), *needed})),
                 needed,
                 tuple(lacking),
-                term.written,
+                term.marks.written,
                 term.marks.final,
                 state.settings.sync.remote == "disk",
                 acknowledged,  # prove: begin-says-what-was-acknowledged "acknowledged" -> "NOWHERE"
             )
         )
-        term.add(Stream(link, term, common, lacking, state.threads, rate=state.settings.catch_up_rate))
+        term.add(Stream(link, term.journal, common, lacking, state.threads, rate=state.settings.catch_up_rate))
 
     def link_down(self, link: Link) -> None:
         term = self._state.term

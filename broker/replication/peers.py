@@ -23,9 +23,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tandemmq.broker.replication.directory import Directory, Entry
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
 from tandemmq.broker.replication.messages import Hello, Message
-from tandemmq.broker.replication.network import Directory, Entry, Link, Listener, Network
+from tandemmq.broker.replication.network import Link, Listener, Network
+from tandemmq.broker.replication.promise import is_older, start_of
 from tandemmq.broker.replication.quorum import BEFORE_ALL, NOWHERE, Place
 from tandemmq.broker.replication.state import NodeState
 from tandemmq.disk import open_regular, read_fully
@@ -117,12 +119,13 @@ Changing = tuple[str | None, bool, bool, int]
 class Links:
     """Links of this node. ``ours``: the links that this node dialed, by store; requests go out on them."""
 
-    def __init__(self, state: NodeState, network: Network, directory: Directory) -> None:
+    def __init__(self, state: NodeState, network: Network[Any], directory: Directory, twins: Twins) -> None:
         self.address = ""  # of this node, as advertised to the others
         self.ours: dict[str, Link] = {}
         self._state = state
         self._network = network
         self._directory = directory
+        self._twins = twins
         self._heard: dict[str, str] = {}  # addresses that members reported, by store
         self._published: Changing | None = None
 
@@ -171,6 +174,51 @@ class Links:
         """Send the message to every linked member."""
         for link in self.ours.values():
             link.send(message)
+
+    # ---- who this node is, and whom it admits; the network's thread
+
+    def hello(self) -> Hello:
+        """Return the HELLO of this node; see ``network.Listener``."""
+        promise, settings = self._state.promise, self._state.settings
+        return Hello(
+            settings.broker,
+            self._state.set,
+            settings.node,
+            promise.store,
+            promise.life,
+            self.address,
+            nonce="",
+        )
+
+    def knows(self, store: str) -> bool:
+        """Return whether a node with that store is, or was, a member as far as this node knows."""
+        voters = self._state.voters
+        is_voter = voters is not None and store in voters.ids
+        return is_voter or any(each.store == store for each in self.entries())
+
+    def admits(self, hello: Hello, is_proved: bool) -> str | None:
+        """Return the reason to refuse this member; None: it is admitted. See ``network.Listener``."""
+        header = self._state.header
+        if header is not None and hello.set is not None and hello.set != header.id:
+            return f"of the set {hello.set}; this node is of {header.id}"
+        seen = self._state.promise.lives.get(hello.store, 0)
+        is_old = is_older(hello.life, seen)
+        # An old backup that is started beside the set ends no links of others. A clone or its original may have the
+        # later life.
+        # prove: an-unknown-old-life-is-no-twin "not self._twins.knows(hello)" -> "False"
+        is_backup = start_of(hello.life) < start_of(seen) and not self._twins.knows(hello)
+        if not is_backup:
+            if is_proved:
+                self._twins.heard(hello)
+            refusal = self._twins.refusal(hello.store)
+            if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
+                return refusal
+        if is_old:
+            return (
+                f"a later life of store {hello.store} was seen: its directory was restored from a backup. Remove "
+                "its promise file; then it follows as a learner"
+            )
+        return None
 
     # ---- the directory
 

@@ -36,8 +36,8 @@ from tandemmq.broker.replication.fields import (
     Identity,
     NodeName,
     Number,
+    as_json,
     checks_of,
-    founding_as_json,
     identity,
     mapping,
     number,
@@ -266,21 +266,8 @@ def _that_fits(promise: Promise) -> Promise:
 
 def encode_slot(promise: Promise, sequence: int) -> bytes:
     """Encode one slot. Raises PromiseTooLong."""
-    said = {
-        "set": promise.set,
-        "store": promise.store,
-        "node": promise.node,
-        "life": promise.life,
-        "epoch": promise.epoch,
-        "candidate": promise.candidate,
-        "founding": None if promise.founding is None else founding_as_json(promise.founding),
-        "lives": dict(promise.lives),
-        "boot": promise.boot,
-        "is_whole": promise.is_whole,
-        "is_met": promise.is_met,
-        "was": promise.was,
-    }
-    content = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+    said = {key: getattr(promise, key) for key in _CHECKS}
+    content = json.dumps(said, default=as_json, ensure_ascii=False, separators=(",", ":")).encode()
     if len(content) > JSON_BYTES_MAX:
         raise PromiseTooLong(f"a promise of {len(content)} bytes; {JSON_BYTES_MAX} fit into a slot")
     checked = (_HEAD.pack(sequence, len(content)) + content).ljust(SLOT_BYTES - _CHECKED_AT, b"\0")

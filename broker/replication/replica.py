@@ -4,10 +4,10 @@ One thread, the replica's, owns position, promise and incoming stream: it handle
 thread does at once what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
 leads. The lock thread requests the mastership with ``try_acquire`` and releases it with ``release``.
 
-    state       what the node is: promise, journal, term         election   who gets a vote, and when it may stand
-    peers       the other members, and links to them             voting     asks for votes, founds, gives votes
-    follower    follows a master                                 leader     leads; the lock thread takes and releases it
-    repair      writes damaged batches of the journal again      status     reports for operators
+    state       what the node is: promise, timer, journal, term  election   asks for votes, founds, gives votes
+    peers       the other members, and links to them             follower   follows a master
+    repair      writes damaged batches of the journal again      leader     leads; the lock thread takes and releases it
+    status      reports for operators
 """
 
 # proofs: replication-rules
@@ -23,7 +23,8 @@ from queue import Empty
 from typing import Any, Final
 
 from tandemmq.broker.replication.copy import Forked
-from tandemmq.broker.replication.election import ALIVE
+from tandemmq.broker.replication.directory import Directory
+from tandemmq.broker.replication.election import Candidate, Voter
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
 from tandemmq.broker.replication.messages import (
@@ -35,7 +36,6 @@ from tandemmq.broker.replication.messages import (
     FinalUpTo,
     Follow,
     Have,
-    Hello,
     Message,
     NotLeading,
     Piece,
@@ -49,21 +49,21 @@ from tandemmq.broker.replication.messages import (
     Would,
     WouldAnswer,
 )
-from tandemmq.broker.replication.network import Directory, Link, Network
+from tandemmq.broker.replication.network import Link, Network
 from tandemmq.broker.replication.peers import Known, Links, Twins
-from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older, start_of
-from tandemmq.broker.replication.quorum import NOWHERE, Place, Position, Voters
+from tandemmq.broker.replication.promise import PromiseFile, PromiseLost
+from tandemmq.broker.replication.quorum import NOWHERE, Place
 from tandemmq.broker.replication.repair import MemberCopies, OwnCopy
 from tandemmq.broker.replication.state import PROMISE_LOST, NodeState, NotStarted, ReplicaSettings
 from tandemmq.broker.replication.status import StatusReport
-from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voting import Candidate, Voter
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.maintenance.scrubber import Scrubber
 from tandemmq.store.threads import Threads
 
 log = logging.getLogger(__name__)
 
+#: Part of T, the session time-out: the interval of ALIVE.
+ALIVE: Final = 0.125
 TICK_SECONDS: Final = 0.02
 #: Interval at which the other members' statuses are requested.
 STATUS_SECONDS: Final = 1.0
@@ -86,7 +86,7 @@ class Replica:
         promises: Callable[[], PromiseFile],
         settings: ReplicaSettings,
         *,
-        network: Network,
+        network: Network[Any],
         members: Directory,
         threads: Threads,
         chance: random.Random | None = None,
@@ -98,7 +98,8 @@ class Replica:
         self.settings = settings
         chance = chance or random.Random()
         self.state = state = NodeState(files, promises, settings, threads=threads, chance=chance, record=record)
-        self._links = links = Links(state, network, members)
+        self._twins = twins = Twins(threads.monotonic)
+        self._links = links = Links(state, network, members, twins)
         self._known = known = Known(threads.boottime)
         self._follower = follower = Follower(state, links, free_bytes)
         self._leader = leader = Leader(state, links, known, lambda: self.on_yield())
@@ -109,9 +110,9 @@ class Replica:
         )
         self.candidate = candidate = Candidate(state, links, follower, leader)
         voter = Voter(state, follower, candidate)
-        self._twins = twins = Twins(threads.monotonic)
         self._report = report = StatusReport(state, links, follower, leader, known, twins, scrubber)
         # Methods of the roles that other threads call.
+        self.hello, self.knows, self.admits = links.hello, links.knows, links.admits
         self.try_acquire = leader.try_acquire
         self.propose, self.give_up_change = leader.propose, leader.give_up_change
         self.choose_successor = leader.choose_successor
@@ -195,38 +196,9 @@ class Replica:
         return self._report.overview()
 
     @property
-    def term(self) -> Term | None:
-        """Term that this node leads, or was elected for."""
-        return self.state.term
-
-    @property
     def final(self) -> Place:
         """Place up to which all is final, and on the own disk."""
         return self._follower.final
-
-    @property
-    def store(self) -> str:
-        return self.state.store
-
-    @property
-    def voters(self) -> Voters | None:
-        """Voters by the newest header in the own journal, final or not; otherwise by the founding that this node
-        promised."""
-        return self.state.voters
-
-    @property
-    def position(self) -> Position:
-        """End of all that was received or written, synced or not."""
-        return self.state.position
-
-    @property
-    def is_voter(self) -> bool:
-        return self.state.is_voter
-
-    @property
-    def is_ours(self) -> bool:
-        """Return whether this node is elected, and the lock thread took the mastership."""
-        return self.state.leads
 
     @property
     def is_let_go(self) -> bool:
@@ -256,46 +228,6 @@ class Replica:
             self._inbox.put(lambda: self._leader.resign(term))
 
     # ---- the network's thread (network.Listener)
-
-    def hello(self) -> Hello:
-        promise, settings = self.state.promise, self.settings
-        return Hello(
-            settings.broker,
-            self.state.set,
-            settings.node,
-            promise.store,
-            promise.life,
-            self._links.address,
-            nonce="",
-        )
-
-    def knows(self, store: str) -> bool:
-        voters = self.state.voters
-        is_voter = voters is not None and store in voters.ids
-        return is_voter or any(each.store == store for each in self._links.entries())
-
-    def admits(self, hello: Hello, is_proved: bool) -> str | None:
-        header = self.state.header
-        if header is not None and hello.set is not None and hello.set != header.id:
-            return f"of the set {hello.set}; this node is of {header.id}"
-        seen = self.state.promise.lives.get(hello.store, 0)
-        is_old = is_older(hello.life, seen)
-        # An old backup that is started beside the set ends no links of others. A clone or its original may have the
-        # later life.
-        # prove: an-unknown-old-life-is-no-twin "not self._twins.knows(hello)" -> "False"
-        is_backup = start_of(hello.life) < start_of(seen) and not self._twins.knows(hello)
-        if not is_backup:
-            if is_proved:
-                self._twins.heard(hello)
-            refusal = self._twins.refusal(hello.store)
-            if refusal is not None:  # prove: twins-are-refused "refusal is not None" -> "False"
-                return refusal
-        if is_old:
-            return (
-                f"a later life of store {hello.store} was seen: its directory was restored from a backup. Remove "
-                "its promise file; then it follows as a learner"
-            )
-        return None
 
     def link_up(self, link: Link) -> None:
         self._twins.link_up(link)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tandemmq.broker.replication.directory import Entry
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.network import Entry
 from tandemmq.broker.replication.peers import Known, Links, Twins
 from tandemmq.broker.replication.quorum import NOWHERE
 from tandemmq.broker.replication.repair import KNOWS_FETCH
@@ -42,7 +42,9 @@ class StatusReport:
     def measure_lags(self) -> None:
         """Measure how far followers are behind. It reads files, so the replica's thread calls it at intervals."""
         term = self._state.term
-        self._lags = {} if term is None else {store: term.lag(place) for store, place in term.marks.places().items()}
+        self._lags = (
+            {} if term is None else {store: term.journal.lag(place) for store, place in term.marks.places().items()}
+        )
 
     def leader(self) -> Entry | None:
         """Return the entry of the leading node, as far as this node knows."""
@@ -102,7 +104,7 @@ class StatusReport:
         term, voters, header, leads = state.term, state.voters, state.header, state.leads
         followers = {}
         if term is not None:
-            written = term.written
+            written = term.marks.written
             for store, stream in list(term.streams.items()):
                 have = term.marks.places().get(store, NOWHERE)
                 followers[store] = {

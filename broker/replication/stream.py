@@ -19,13 +19,16 @@ import os
 import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from tandemmq.broker.replication.messages import Bytes, Sealed, Skipped
 from tandemmq.broker.replication.network import Link
-from tandemmq.broker.replication.quorum import NOWHERE, Place
+from tandemmq.broker.replication.quorum import NOWHERE, Marks, Place
 from tandemmq.disk import open_regular, read_fully
+from tandemmq.journal.errors import JournalMissing
 from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import scan
+from tandemmq.store.recovery.header_reader import HeaderReader
 from tandemmq.store.threads import Threads
 
 log = logging.getLogger(__name__)
@@ -44,33 +47,74 @@ ENDED_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 1.0
 
 
-class Journal(Protocol):
-    """The master's journal, as a stream reads it. Any thread."""
+class Journal:
+    """The master's journal, as streams read it. ``marks``: those of the term. ``pace``: of what is read from files,
+    shared by all followers. Any thread."""
 
-    @property
-    def files(self) -> JournalFiles: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def pace(self) -> Pace:
-        """Pace of what is read from files, shared by all followers."""
-        ...
+    def __init__(self, epoch: int, files: JournalFiles, marks: Marks, threads: Threads) -> None:
+        self.epoch = epoch
+        self.files = files
+        self.pace = Pace(threads.monotonic)
+        self._marks = marks
+        self._ends: dict[int, int] = {}
+        self._headers = HeaderReader(files)
+        self._reading = threads.lock()
 
     @property
     def written(self) -> Place:
         """Place up to which the master has written."""
-        ...
+        return self._marks.written
+
+    def sealed(self, file: int, end: int) -> None:
+        """Note that the file is no longer written."""
+        self._ends[file] = end
 
     def end_of(self, file: int) -> int | None:
-        """Return the end of a file that is no longer written; None for the present one. Raises JournalMissing if it is
-        gone."""
-        ...
+        """Return the end of a file that is no longer written; None for the present one. Raises FileNotFoundError if the
+        file is gone."""
+        if file == self.written[0]:
+            return None
+        end = self._ends.get(file)
+        if end is None:
+            with self._reading:
+                self._headers.refresh()
+                end = self._headers.epoch_history.ends.get(file)
+                if end is None:
+                    end = self._scanned_end(file)
+                self._ends[file] = end
+        return end
+
+    def _scanned_end(self, file: int) -> int:
+        end = 0
+        try:
+            for batch in scan(self.files, file):
+                end = batch.end
+        except JournalMissing as error:
+            raise FileNotFoundError(str(error)) from error
+        return end
 
     def after(self, file: int) -> int | None:
         """Return the next existing file; None: there is none."""
-        ...
+        last = self.written[0]
+        return next((each for each in self.files.list() if file < each <= last), None)
+
+    def lag(self, place: Place) -> int:
+        """Return the bytes of the journal after ``place``, at most: of a file whose end is unknown, all bytes
+        count."""
+        file, end = place
+        last, written = self.written
+        lag = -end if file else 0
+        for each in self.files.list():
+            if file <= each < last:
+                known = self._ends.get(each)
+                lag += self._size(each) if known is None else known
+        return max(0, lag + written)
+
+    def _size(self, file: int) -> int:
+        try:
+            return self.files.size(file)
+        except FileNotFoundError:
+            return 0
 
 
 class Stream:

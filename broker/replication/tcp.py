@@ -4,7 +4,7 @@ It accepts connections, dials the given addresses again and again, and carries o
 up, and hands their messages to the listener. Nothing on this thread waits: names are resolved on threads of their own,
 and sockets do not block.
 
-Which links there are is decided in ``link_table``.
+Which links there are is decided in ``network``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from tandemmq.broker.replication.frames import FrameError
 from tandemmq.broker.replication.handshake import HANDSHAKE_SECONDS_MAX
-from tandemmq.broker.replication.link_table import LinkTable, Target
-from tandemmq.broker.replication.messages import FrameError, Refused
-from tandemmq.broker.replication.network import Listener
+from tandemmq.broker.replication.messages import Refused
+from tandemmq.broker.replication.network import Listener, Network, Target
 from tandemmq.broker.replication.tcp_link import Stage, TcpLink
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.threads import OS_THREADS, Thread, Threads
@@ -69,8 +69,8 @@ class TcpSettings:
     pause_seconds_max: float = 1.0
 
 
-class TcpNetwork(LinkTable[TcpLink]):
-    """Network over TCP; see ``network.Network``."""
+class TcpNetwork(Network[TcpLink]):
+    """Network over TCP."""
 
     def __init__(self, settings: TcpSettings, threads: Threads = OS_THREADS) -> None:
         pauses = settings.pause_seconds_min, settings.pause_seconds_max
@@ -193,10 +193,11 @@ class TcpNetwork(LinkTable[TcpLink]):
         except ValueError as error:
             self._failed(target, str(error))
             return
-        target.is_resolving = True
-        if _is_numeric(host):
-            self._resolved(target, _resolve(host, port))
+        numeric = _resolve(host, port, socket.AI_NUMERICHOST)
+        if not isinstance(numeric, str):
+            self._resolved(target, numeric)
             return
+        target.is_resolving = True
 
         def resolve() -> None:
             found = _resolve(host, port)
@@ -386,20 +387,10 @@ def _listening(host: str, port: int) -> socket.socket:
     return server
 
 
-def _is_numeric(host: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return True
-    return False
-
-
-def _resolve(host: str, port: int) -> list[Any] | str:
+def _resolve(host: str, port: int, flags: int = 0) -> list[Any] | str:
     """Return the result of getaddrinfo(3), or the reason for an error."""
     try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM) or f"{host} has no address"
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags) or f"{host} has no address"
     except (OSError, UnicodeError) as error:
         return f"{host} cannot be resolved: {error}"
 

@@ -18,9 +18,9 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Final
 
-from tandemmq.broker.replication.link_table import Connection
-from tandemmq.broker.replication.messages import Message, encode_parts
-from tandemmq.broker.replication.network import Member
+from tandemmq.broker.replication.frames import encode_parts
+from tandemmq.broker.replication.messages import Message
+from tandemmq.broker.replication.network import Link, Member
 
 RECEIVED_BYTES_MAX: Final = 256 << 10  # in one call
 BUFFERS_MAX: Final = 64  # in one call that sends
@@ -36,7 +36,7 @@ class Stage(Enum):
     DOWN = auto()
 
 
-class TcpLink(Connection):
+class TcpLink(Link):
     """A connection to a member. ``attend`` makes the network's thread look at this link; from any thread."""
 
     def __init__(

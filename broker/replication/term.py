@@ -15,22 +15,21 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tandemmq.broker.replication.election import LEASE
 from tandemmq.broker.replication.messages import Alive, Bytes, FinalUpTo, Have, Message
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.quorum import NOWHERE, ChangeRefused, Lineage, Marks, Place, Voters, quorum_th
-from tandemmq.broker.replication.stream import CHUNK_BYTES, Pace, Stream
+from tandemmq.broker.replication.stream import CHUNK_BYTES, Journal, Stream
 from tandemmq.config.replication import Sync
-from tandemmq.journal.errors import Deposed, JournalMissing
+from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.scan import scan
 from tandemmq.store.records.headers import SetHeader
-from tandemmq.store.recovery.header_reader import HeaderReader
 from tandemmq.store.threads import Threads
 from tandemmq.store.writer.journal_end import NoProof
 
 log = logging.getLogger(__name__)
 
+#: Part of T, the session time-out: the lease of a master, which it counts from before its question.
+LEASE: Final = 0.9
 #: A master that waits for followers calls ``alive`` at this interval.
 PATIENCE_SECONDS: Final = 0.1
 LINEAGE_MAX: Final = 1_000
@@ -57,10 +56,9 @@ class Term:
     ) -> None:
         self.epoch = epoch
         self.header = header
-        self.files = files
         self.marks = Marks(store, Voters(header.voters, header.names), sync)
         self.lease_seconds = LEASE * timeout_seconds
-        self.pace = Pace(threads.monotonic)
+        self.journal = Journal(epoch, files, self.marks, threads)
         self.is_over = False
         self.is_taken = False  # by the lock thread, until it releases it
         self.has_begun = False
@@ -81,9 +79,6 @@ class Term:
         self._wrote_at = 0.0
         self._told = NOWHERE
         self._changed_at = NOWHERE  # where the header of the last change ends
-        self._ends: dict[int, int] = {}
-        self._headers = HeaderReader(files)
-        self._reading = threads.lock()
         self._needed: Callable[[], tuple[int, ...]] = tuple
         self._next: SetHeader | None = None  # with other voters, until a file begins with it
         self._said = header  # content of the newest header, which may not be written yet
@@ -132,24 +127,6 @@ class Term:
         """Send a message to all followers."""
         for stream in list(self.streams.values()):
             stream.link.send(message)
-
-    def lag(self, place: Place) -> int:
-        """Return the bytes of the journal after ``place``, at most: of a file whose end is unknown, all bytes
-        count."""
-        file, end = place
-        last, written = self.marks.written
-        lag = -end if file else 0
-        for each in self.files.list():
-            if file <= each < last:
-                known = self._ends.get(each)
-                lag += self._size(each) if known is None else known
-        return max(0, lag + written)
-
-    def _size(self, file: int) -> int:
-        try:
-            return self.files.size(file)
-        except FileNotFoundError:
-            return 0
 
     # ---- followers
 
@@ -202,10 +179,10 @@ class Term:
     def _still_there(self, common: Place, acknowledged: Place) -> Place:
         """Return the last place up to ``acknowledged`` that this journal still has. Files that the state does not need
         are given up: a follower that removed them lacks nothing. NOWHERE: all after ``common`` was given up."""
-        for file in reversed(self.files.list()):
+        for file in reversed(self.journal.files.list()):
             if common[0] <= file <= acknowledged[0]:
                 try:
-                    end = self.end_of(file)
+                    end = self.journal.end_of(file)
                 except FileNotFoundError:
                     continue  # it was given up just now
                 # prove: files-between-are-not-given-up "min(acknowledged, (file, end))" -> "NOWHERE"
@@ -305,12 +282,12 @@ class Term:
 
     def _length(self, file: int) -> int:
         try:
-            return self.files.size(file)
+            return self.journal.files.size(file)
         except FileNotFoundError as error:
             raise Deposed(file, "its name is gone") from error
 
     def sealed(self, file: int, end: int) -> None:
-        self._ends[file] = end
+        self.journal.sealed(file, end)
         for stream in list(self.streams.values()):
             stream.sealed(file, end)
 
@@ -330,7 +307,7 @@ class Term:
                 if self._is_reached(place, must_be_final):
                     self._wanted = None
                     if not must_be_final:
-                        self.pace.settled(self._threads.monotonic() - self._wrote_at)
+                        self.journal.pace.settled(self._threads.monotonic() - self._wrote_at)
                     return
                 self._wanted = place, must_be_final
                 self._changed.clear()
@@ -387,40 +364,6 @@ class Term:
         for stream in list(self.streams.values()):
             stream.end()
         self.has_ended.set()
-
-    # ---- what streams read (stream.Journal)
-
-    @property
-    def written(self) -> Place:
-        return self.marks.written
-
-    def end_of(self, file: int) -> int | None:
-        """Return the end of a file; see ``stream.Journal``."""
-        if file == self.marks.written[0]:
-            return None
-        end = self._ends.get(file)
-        if end is None:
-            with self._reading:
-                self._headers.refresh()
-                end = self._headers.epoch_history.ends.get(file)
-                if end is None:
-                    end = self._scanned_end(file)
-                self._ends[file] = end
-        return end
-
-    def _scanned_end(self, file: int) -> int:
-        end = 0
-        try:
-            for batch in scan(self.files, file):
-                end = batch.end
-        except JournalMissing as error:
-            raise FileNotFoundError(str(error)) from error
-        return end
-
-    def after(self, file: int) -> int | None:
-        """Return the next file; see ``stream.Journal``."""
-        last = self.marks.written[0]
-        return next((each for each in self.files.list() if file < each <= last), None)
 
 
 def header_of_term(set_id: str, voters: Voters, lineage: Iterable[tuple[int, int, int]]) -> SetHeader:

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tandemmq.cli.doctor.local_probe import opened
 from tandemmq.cli.doctor.report import Finding, fail, ok, warn
-from tandemmq.disk import sync_directory, write_fully
+from tandemmq.disk import opened, sync_directory, write_fully
 from tandemmq.store.volume import NETWORK, Mount
 
 SYNCS: Final = 40
@@ -92,7 +91,7 @@ def _word(path: str) -> str | None:
 def time_syncs(directory: str) -> list[float]:
     """Return the seconds that each of SYNCS page overwrites took to be synced as the journal syncs its batches."""
     path = os.path.join(directory, "synced")
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+    with opened(os, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
         write_fully(os, fd, bytes(SYNCS * SYNC_BYTES), 0)
         os.fsync(fd)
         taken = []

@@ -15,27 +15,16 @@ import re
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, NoReturn, TypedDict
 
-from tandemmq.disk import write_fully
+from tandemmq.disk import opened, write_fully
 
 NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 READ_BYTES_MAX: Final = 4096
 LOOK_AGAIN_SECONDS: Final = 0.002
 REUSE_FILES: Final = 64
 HELD, REFUSED = b"1", b"0"
-
-
-@contextmanager
-def opened(path: str, flags: int) -> Iterator[int]:
-    """Yield a descriptor and close it at the end."""
-    fd = os.open(path, flags, 0o600)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 class LookResult(TypedDict):
@@ -122,7 +111,7 @@ class LocalProbe:
     def is_free(self, name: str, by_flock: bool = False) -> bool:
         """Return whether this process could get the lock. It is released at once."""
         take = fcntl.flock if by_flock else fcntl.lockf
-        with opened(self._path(name), os.O_RDWR) as fd:
+        with opened(os, self._path(name), os.O_RDWR) as fd:
             try:
                 take(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -148,13 +137,13 @@ class LocalProbe:
 
     def write(self, name: str, text: str) -> None:
         """Write the text at the start of the file, which is created if needed. Synced on return."""
-        with opened(self._path(name), os.O_WRONLY | os.O_CREAT) as fd:
+        with opened(os, self._path(name), os.O_WRONLY | os.O_CREAT) as fd:
             write_fully(os, fd, text.encode(), 0)
             os.fsync(fd)
 
     def read(self, name: str) -> str:
         """Return the content of the file, newly opened."""
-        with opened(self._path(name), os.O_RDONLY) as fd:
+        with opened(os, self._path(name), os.O_RDONLY) as fd:
             return os.pread(fd, READ_BYTES_MAX, 0).decode()
 
     def keep(self, name: str) -> None:

@@ -16,8 +16,8 @@ from typing import Final
 
 import click
 
-from tandemmq.broker.replication.network import Entry
-from tandemmq.broker.replication.zookeeper import ZooKeeperPlace, decode
+from tandemmq.broker.replication.directory import Entry, ZooKeeperPlace, decode
+from tandemmq.broker.replication.tcp import split_address
 from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.cli.config import WrongSettings, load_settings
 from tandemmq.cli.doctor.report import Check, Finding, Report, Verdict, as_lines, fail, ok, warn
@@ -228,9 +228,8 @@ def _is_own(entry: Entry, options: ReplicationSettings) -> bool:
 
 
 def _unreachable(entry: Entry) -> str | None:
-    host, _, port = entry.address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX).close()
+        socket.create_connection(split_address(entry.address), CONNECT_SECONDS_MAX).close()
     except (OSError, ValueError) as error:
         return f"{entry.node} at {entry.address}: {getattr(error, 'strerror', None) or error}"
     return None

@@ -88,7 +88,7 @@ class RealSet(Cluster):
         replica = self._replicas[authority]
         replica.release()
         for node in self._set.nodes:
-            if node.replica is not replica and node.replica.term is not None:
+            if node.replica is not replica and node.replica.state.term is not None:
                 self._set.switch.isolate(node.name)
                 break
         else:
@@ -96,13 +96,15 @@ class RealSet(Cluster):
         others = [each for each in self._set.nodes if each.replica is not replica and each is not node]
 
         def is_elected() -> bool:
-            ahead = next((each for each in others if each.replica.position > replica.position), None)
+            ahead = next((each for each in others if each.replica.state.position > replica.state.position), None)
             if ahead is None:
                 return replica.try_acquire()
             # Nobody votes for who is behind, and each may still write what had come: who is ahead is asked each time.
             replica.release()
             if self._set.try_elect(ahead):
-                self._set.until(lambda: replica.position == ahead.replica.position, "it has all that the other one has")
+                self._set.until(
+                    lambda: replica.state.position == ahead.replica.state.position, "it has all that the other one has"
+                )
                 ahead.leave()
             return False
 
@@ -110,9 +112,9 @@ class RealSet(Cluster):
         self._set.switch.heal()
 
     def wait_until_told(self, master: Authority, follower: Authority) -> None:
-        term = self._replicas[master].term
+        term = self._replicas[master].state.term
         assert term is not None
-        self._set.until(lambda: follower.horizon == term.marks.final == term.written, "it is final, and told")
+        self._set.until(lambda: follower.horizon == term.marks.final == term.marks.written, "it is final, and told")
 
     def close(self) -> None:
         self._set.close()

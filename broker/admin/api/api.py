@@ -1,29 +1,43 @@
-"""The API ``/api/v1``: the endpoints of all subjects, and their document. The checks of requests are in
-``endpoints``."""
+"""The API ``/api/v1``: the endpoints of all subjects, and their document; among them those of a browser: log in, log
+out, and events as they happen (server-sent events). The checks of requests are in ``endpoints``.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from aiohttp import web
 
-from tandemmq.broker.admin.api.broker_pages import BrokerPages, Handler
-from tandemmq.broker.admin.api.destinations import Destinations
-from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, document, routes
-from tandemmq.broker.admin.api.event_stream import EventStream
+from tandemmq.broker.admin.answers import Answers, answer
+from tandemmq.broker.admin.api import parameters
+from tandemmq.broker.admin.api.broker_pages import BrokerPages, Handler, Running
+from tandemmq.broker.admin.api.destinations import Destinations, Messages, Pauses
+from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, Refused, document, routes
 from tandemmq.broker.admin.api.listings import Listings
-from tandemmq.broker.admin.api.logins import Logins
-from tandemmq.broker.admin.api.messages import Messages
-from tandemmq.broker.admin.api.pauses import Pauses
-from tandemmq.broker.admin.api.running import Running
 from tandemmq.broker.admin.api.term import Term
-from tandemmq.broker.admin.encoding import Answers
+from tandemmq.broker.admin.callers import Role, Sessions, cookie_of
+from tandemmq.broker.admin.connections import address_of
 from tandemmq.broker.admin.events import EventRing
-from tandemmq.broker.admin.guard import Guard
-from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.guard import Guard, has_login
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.net.server import Server
+
+#: Limits of concurrent streams; of those without a login, also from one address.
+STREAMS_MAX: Final = 16
+STRANGERS_MAX: Final = 4
+STREAM_LOOK_SECONDS: Final = 0.5
+#: Interval at which a stream without events sends a comment that shows the broker is there.
+STREAM_SIGN_SECONDS: Final = 10.0
+#: A stream ends after this time; browsers begin the next one automatically.
+STREAM_SECONDS_MAX: Final = 600.0
+#: A stream whose client does not take what is written for this time is closed.
+WRITE_SECONDS_MAX: Final = 30.0
 
 
 class Api:
@@ -69,3 +83,119 @@ class Api:
 
     async def _get_document(self, call: Call) -> Answer:
         return self._document
+
+
+class Logins:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                "GET", "/session", Role.NOBODY, "Show the user of the request and the user's role.", self._get_session
+            ),
+            Endpoint("POST", "/session", Role.NOBODY, "Log in: sets a cookie.", self._log_in, body=parameters.Login),
+            Endpoint("DELETE", "/session", Role.NOBODY, "Log out.", self._log_out),
+        ]
+
+    async def _get_session(self, call: Call) -> Answer:
+        session = self._guard.sessions.of(call.request)
+        csrf = None if session is None else session.csrf
+        needs_login = call.caller.role is Role.NOBODY
+        return {"name": call.caller.name, "role": call.caller.role.word, "csrf": csrf, "needs_login": needs_login}
+
+    async def _log_in(self, call: Call) -> web.Response:
+        said: parameters.Login = call.body
+        if said.token:
+            caller = self._guard.holder_of(said.token)
+        else:
+            caller = await self._guard.user(call.request, said.login, said.passcode)
+        if caller is None:
+            raise Refused(401, "wrong name or passcode, or not this broker's token")
+        id, session = self._guard.sessions.begin(caller)
+        response = answer({"name": caller.name, "role": caller.role.word, "csrf": session.csrf, "needs_login": False})
+        is_secure = call.request.secure
+        response.set_cookie(cookie_of(call.request), id, httponly=True, samesite="Strict", path="/", secure=is_secure)
+        return response
+
+    async def _log_out(self, call: Call) -> web.Response:
+        self._guard.sessions.end(call.request)
+        response = answer({})
+        response.del_cookie(cookie_of(call.request), path="/")
+        return response
+
+
+class EventStream:
+    def __init__(self, ring: EventRing, sessions: Sessions) -> None:
+        self._ring = ring
+        self._sessions = sessions
+        self._run = secrets.token_hex(4)  # numbers of events begin anew with each process
+        self._streams = 0
+        self._of_strangers: Counter[str] = Counter()  # by address
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint("GET", "/events/stream", Role.VIEWER, "Stream events (server-sent events).", self._stream)]
+
+    async def _stream(self, call: Call) -> web.StreamResponse:
+        """Send each event as it comes, beginning after ``Last-Event-ID``; ``/events`` has earlier events. The stream
+        ends with the sessions of its user."""
+        address = None if has_login(call.request) else address_of(str(call.request.remote))
+        if self._streams >= STREAMS_MAX:
+            raise Refused(503, f"{STREAMS_MAX} watch already")
+        if address is not None and self._of_strangers[address] >= STRANGERS_MAX:
+            raise Refused(503, f"{STRANGERS_MAX} watch from this address without a login already")
+        self._streams += 1
+        if address is not None:
+            self._of_strangers[address] += 1
+        try:
+            return await self._watch(call)
+        finally:
+            self._streams -= 1
+            if address is not None:
+                self._of_strangers[address] -= 1
+                self._of_strangers += Counter()  # without those that are 0
+
+    async def _watch(self, call: Call) -> web.StreamResponse:
+        request, name = call.request, call.caller.name
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        response.force_close()
+
+        async def write(text: str) -> None:
+            async with asyncio.timeout(WRITE_SECONDS_MAX):
+                await response.write(text.encode())
+
+        loop = asyncio.get_running_loop()
+        until, ends = loop.time() + STREAM_SECONDS_MAX, self._sessions.ends_of(name)
+        following, silent = self._following(request), 0.0
+        try:
+            await response.prepare(request)
+            # A stream that ends before the first event has an id to continue from, too.
+            await write(f": the broker is there\nid: {self._run}.{following}\n\n")
+            while request.transport is not None and loop.time() < until and self._sessions.ends_of(name) == ends:
+                await asyncio.sleep(STREAM_LOOK_SECONDS)
+                events, end = self._ring.numbered()
+                new = events[max(0, len(events) - (end - following)) :]
+                for number, each in enumerate(new, end - len(new) + 1):
+                    shown = json.dumps(each.as_json(), default=str)
+                    await write(f"id: {self._run}.{number}\ndata: {shown}\n\n")
+                following = end
+                silent = 0.0 if new else silent + STREAM_LOOK_SECONDS
+                if silent >= STREAM_SIGN_SECONDS:
+                    silent = 0.0
+                    await write(": the broker is there\n\n")
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+        except ConnectionError:
+            pass
+        return response
+
+    def _following(self, request: web.Request) -> int:
+        """Return the number of the first event that the client has not seen: the first of this process, if its id is of
+        a former one."""
+        said = request.headers.get("Last-Event-ID")
+        end = self._ring.numbered()[1]
+        if said is None:
+            return end
+        run, _, number = said.partition(".")
+        return min(int(number), end) if run == self._run and number.isdecimal() and len(number) < 19 else 0

@@ -14,11 +14,10 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tandemmq import __version__
-from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.answers import Answers, Cursor, answer
 from tandemmq.broker.admin.api.tasks import TooManyTasks
-from tandemmq.broker.admin.encoding import Answers, Cursor
+from tandemmq.broker.admin.callers import ANYBODY, Caller, Role
 from tandemmq.broker.admin.guard import Guard, caller_of
-from tandemmq.broker.admin.roles import ANYBODY, Caller, Role
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 
 log = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class Call:
 class Endpoint:
     """An endpoint. ``path`` is without PREFIX, with variables in braces. ``role``: the required role. ``answers``: the
     JSON schema of an answer with 200; ``statuses``: further statuses, beside those of every endpoint. ``cursor``: of
-    the rows of a paged list (``broker.admin.encoding``)."""
+    the rows of a paged list (``broker.admin.answers``)."""
 
     method: str
     path: str

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import PAGE, Answer, Call, Endpoint, Refused
 from tandemmq.broker.admin.api.message_work import queue_of
-from tandemmq.broker.admin.api.operator_client import operator_client
-from tandemmq.broker.admin.api.term import Term, kind_in
-from tandemmq.broker.admin.encoding import Answers
-from tandemmq.broker.admin.roles import Role
+from tandemmq.broker.admin.api.term import Term, kind_in, operator_client
+from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.engine.inventory import Found, Inventory, Query, Row, place_of_part
@@ -47,7 +46,7 @@ class Listings:
             listing(
                 "/subscriptions",
                 summary="List durable subscriptions.",
-                handle=self._subscriptions,
+                handle=partial(self._list, of=Inventory.subscriptions),
                 query=parameters.Paged,
                 cursor=lambda row: place_of_part(row["client_id"], row["name"], row["topic"]),
             ),
@@ -75,7 +74,7 @@ class Listings:
             listing(
                 "/transactions",
                 summary="List open and prepared transactions.",
-                handle=self._transactions,
+                handle=partial(self._list, of=Inventory.transactions),
                 query=parameters.Paged,
                 cursor=lambda row: str(row["id"]) if row["kind"] == "xa" else _of_connection(row),
             ),
@@ -100,9 +99,6 @@ class Listings:
         only_dead_letters = call.query.dead_letters
         return await self._list(call, lambda inventory, query: inventory.queues(query, only_dead_letters))
 
-    async def _subscriptions(self, call: Call) -> Answer:
-        return await self._list(call, Inventory.subscriptions)
-
     async def _delete_subscription(self, call: Call) -> Answer:
         """Delete a subscription as its client would do it; meanwhile its client id is in use."""
         async with operator_client(self._term.engine(), call.caller) as operator:
@@ -117,9 +113,6 @@ class Listings:
     async def _producers(self, call: Call) -> Answer:
         page = await self._list(call, lambda inventory, query: inventory.producers(query, _of(call.query)))
         return {**page, "blocked": self._term.engine().flow.blocked(call.query.limit)}
-
-    async def _transactions(self, call: Call) -> Answer:
-        return await self._list(call, Inventory.transactions)
 
     async def _hang_up(self, call: Call) -> Answer:
         if not self._term.engine().hang_up(call.path["id"]):

@@ -1,18 +1,22 @@
 """Tasks of operators that may take long: each continues when its caller disconnects, and can be stopped between two
-messages."""
+messages. A backup is made by a separate process, so that it takes no time of the broker's.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from tandemmq.broker.admin.roles import Caller
-from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.admin.callers import Caller
+from tandemmq.broker.core.commands import ClientError, refusal
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +27,10 @@ RUNNING_MAX: Final = 64
 REMEMBERED_MAX: Final = 200
 #: Limit of the notes of one task.
 NOTES_MAX: Final = 50
+#: Interval of the checks whether to stop.
+LOOK_SECONDS: Final = 0.2
+#: Limit of the output of the process.
+_SAID_BYTES_MAX: Final = 1 << 20
 
 
 class State(StrEnum):
@@ -134,3 +142,38 @@ class Tasks:
     def all(self) -> list[Task]:
         """Return all tasks, the latest first."""
         return list(reversed(self._by_id.values()))
+
+
+async def back_up(directory: str, target: str, task: Task) -> None:
+    """Make a backup like ``tandemmq backup`` (store.tools.backup): then ``target`` has what ``directory`` stores,
+    checked. ClientError when none was made. A backup that was stopped has no manifest."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tandemmq", "backup", target, "--data", directory, "--json"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=_SAID_BYTES_MAX,
+        cwd=os.path.dirname(target),
+    )
+    assert process.stdout is not None, "its output is a pipe"
+    saying = asyncio.create_task(process.stdout.read(_SAID_BYTES_MAX))
+    try:
+        while not saying.done():
+            await asyncio.wait((saying,), timeout=LOOK_SECONDS)
+            if task.is_to_stop and process.returncode is None:
+                process.terminate()
+    finally:
+        if process.returncode is None and not saying.done():
+            process.kill()
+    code = await process.wait()
+    if task.is_to_stop:
+        return
+    try:
+        said = json.loads(saying.result())
+    except ValueError:
+        said = {"error": f"it ended with {code} without a result"}
+    if code:
+        raise refusal(str(said.get("error", "it failed")))
+    for figure in ("messages", "files", "bytes"):
+        task.count(figure, said[figure])

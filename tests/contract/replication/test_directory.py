@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.replication.network import Directory, Entry
+from tandemmq.broker.replication.directory import Directory, Entry
 from tests.support.replication.shared_directory import SharedDirectory, SharedDirectoryMember
 
 WAIT_SECONDS_MAX = 30.0

@@ -17,8 +17,14 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.replication.network import Entry
-from tandemmq.broker.replication.zookeeper import ENTRY_BYTES_MAX, ZooKeeperDirectory, ZooKeeperPlace, decode, encode
+from tandemmq.broker.replication.directory import (
+    ENTRY_BYTES_MAX,
+    Entry,
+    ZooKeeperDirectory,
+    ZooKeeperPlace,
+    decode,
+    encode,
+)
 from tests.contract.replication.test_directory import A, B, DirectoryContract, eventually
 from tests.support.services.zookeeper import TICK_MS, ZooKeeperServer, end_session, zookeeper, zookeeper_ensemble
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.replication import election, replica
+from tandemmq.broker.replication import election, peers, state
 from tandemmq.broker.replication.copy import JournalCopy
-from tandemmq.broker.replication.election import ElectionTimer
+from tandemmq.broker.replication.election import Voter
 from tandemmq.broker.replication.member import SetAuthority
 from tandemmq.broker.replication.promise import PromiseFile
 from tandemmq.broker.replication.quorum import Marks, Voters
+from tandemmq.broker.replication.state import ElectionTimer
 from tandemmq.broker.replication.term import Term
-from tandemmq.broker.replication.voting import Voter
 from tandemmq.config.load import load
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.writer import JournalWriter
@@ -195,7 +195,7 @@ BROKEN = {
         VOTE,
     ),
     "who was restored is admitted": of_set(
-        replaced(replica, "is_older", lambda life, seen: False), "are elected for epoch", 12, VOTE
+        replaced(peers, "is_older", lambda life, seen: False), "are elected for epoch", 12, VOTE
     ),
     "another name is another store": of_set(
         changed(PromiseFile, "_read", "if slot is None:", "if slot is None or slot[1].node != node:"),
@@ -213,7 +213,7 @@ BROKEN = {
         7,
         ("partition",),
     ),
-    "elections take their time": of_set(replaced(election, "WAIT", 4.0), "no node is elected", 119, ("kill",)),
+    "elections take their time": of_set(replaced(state, "WAIT", 4.0), "no node is elected", 119, ("kill",)),
     "files that were given up stay": of_set(
         replaced(Follower, "remove_given_up", lambda self: None), "was taken out", 2, ("kill", "handover")
     ),

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tandemmq.broker.replication.handshake import Handshake, Introduction
-from tandemmq.broker.replication.messages import FRAME_BYTES_MAX, FrameReader, Hello, Message, encode
+from tandemmq.broker.replication.frames import FRAME_BYTES_MAX, FrameReader, encode
+from tandemmq.broker.replication.handshake import Handshake
+from tandemmq.broker.replication.messages import Hello, Message
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls, split_address
 
@@ -117,8 +118,8 @@ class RawPeer:
         self.sock: socket.socket = socket.create_connection(split_address(address), PATIENCE_SECONDS, own)
         if tls is not None:
             self.sock = tls.wrap_socket(self.sock, server_hostname="127.0.0.1")
-        handshake = Handshake(replace(hello, nonce="1" * 64), token, True)
-        self.handshake = Introduction(handshake, "3" * 64, token, True, begins_plain=is_former)
+        challenge = None if is_former else "3" * 64
+        self.handshake = Handshake(replace(hello, nonce="1" * 64), token, True, challenge=challenge)
         self.reader = FrameReader(FRAME_BYTES_MAX)
 
     def greet(self) -> RawPeer:

@@ -33,6 +33,7 @@ from tandemmq.broker.protocols.mqtt.packets import Connect, Packet
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.types import ProducerId
 from tandemmq.broker.replication import messages as replicated
+from tandemmq.broker.replication.frames import encode as encode_message
 from tandemmq.broker.replication.quorum import BEFORE_ALL
 from tests.support.acceptance.openwire_wire import OpenWire
 from tests.support.broker.replication_links import RawPeer, hello_of
@@ -334,7 +335,7 @@ def replication(target: Target, dice: random.Random, rough: Rough) -> Step:
             replicated.Resign(epoch, None), replicated.Fetch(number, "5" * 32, (), file, 0),
             replicated.Piece(number, file, 0, 0, 100, b"x" * 100), replicated.StatusAnswer({"role": "master"}),
         ]  # fmt: skip
-        rough.say(replicated.encode(dice.choice(said)))
+        rough.say(encode_message(dice.choice(said)))
         DONE["refused: REFUSED"] += b'"reason"' in _pass_over(rough, 0.01)
 
     return step

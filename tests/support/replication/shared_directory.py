@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tandemmq.broker.replication.network import Entry
+from tandemmq.broker.replication.directory import Entry
 
 
 class SharedDirectory:

@@ -77,7 +77,7 @@ class SmallNode:
 
     @property
     def epoch(self) -> int:
-        term = self.replica.term
+        term = self.replica.state.term
         return 0 if term is None else term.epoch
 
     def serve(self) -> None:
@@ -253,7 +253,7 @@ class SmallSet:
 
     def elect(self, *among: SmallNode) -> SmallNode:
         """Whoever is elected among these, serving. When it founds the set, all have its first header on return."""
-        is_founding = not any(node.replica.is_voter and node.replica.state.header for node in self.nodes)
+        is_founding = not any(node.replica.state.is_voter and node.replica.state.header for node in self.nodes)
         candidates = among or tuple(self.nodes)
         found = self.until(lambda: self.try_elect(*candidates), "a node is elected and serves")
         if is_founding:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from queue import Empty
 
-from tandemmq.broker.replication.messages import FrameReader, Hello, Message, encode
+from tandemmq.broker.replication.frames import FrameReader, encode
+from tandemmq.broker.replication.messages import Hello, Message
 from tandemmq.broker.replication.network import Listener, Member
 from tandemmq.store.threads import OS_THREADS, Threads
 

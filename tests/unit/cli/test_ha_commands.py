@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tandemmq.broker.admin.encoding import Answers
+from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.events import EventRing
-from tandemmq.broker.admin.ha_pages import HaPages
+from tandemmq.broker.admin.node_pages import HaPages
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.ha.states import ANSWERS, RECOGNISED, TRANSITIONS, HandedOver, Moment, NotMaster, Phase, Trouble
 from tandemmq.broker.ha.waits import BOUNDS, Wait

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from tandemmq.broker.admin.encoding import Answers
+from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.events import EventRing
-from tandemmq.broker.admin.ha_pages import HaPages
+from tandemmq.broker.admin.node_pages import HaPages
 from tandemmq.broker.core.slices import at_once
 from tandemmq.broker.ha.states import Phase
 

@@ -17,10 +17,10 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from tandemmq.broker.admin import guard as guards
+from tandemmq.broker.admin.callers import TOKEN_HOLDER
 from tandemmq.broker.admin.guard import Guard
+from tandemmq.broker.admin.node_pages import ReplicationPages
 from tandemmq.broker.admin.places import HEALTH_PLACES, PLACES
-from tandemmq.broker.admin.replication_pages import ReplicationPages
-from tandemmq.broker.admin.roles import TOKEN_HOLDER
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.token import TOKEN, new_token, read_token
 from tandemmq.broker.core.access import Access, Credentials, OpenAccess, Operation, refused_login, refused_operation

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.admin import set_metrics
+from tandemmq.broker.admin.metrics import set_problems, set_warnings
 from tandemmq.broker.admin.server import HEALTH_PAGES
 from tandemmq.broker.admin.status import Report, problems
 from tests.support.tree import ROOT
@@ -42,8 +42,8 @@ def status(
     report: Any = SimpleNamespace(
         warnings=(), files=lambda: list(files), scrubbed=lambda: {"damaged_journal_files": damaged_files}
     )
-    warnings = Report._warnings(report, store) + set_metrics.warnings(part)
-    found = problems(mastership, locker, NOW) + set_metrics.problems(part)
+    warnings = Report._warnings(report, store) + set_warnings(part)
+    found = problems(mastership, locker, NOW) + set_problems(part)
     return {"role": role, "epoch": 3, "problems": found, "warnings": warnings}
 
 

@@ -15,10 +15,15 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from tandemmq.broker.admin.destination_metrics import DestinationMetrics
 from tandemmq.broker.admin.metric_table import METRICS, Kind
-from tandemmq.broker.admin.metrics import SAMPLES, StatusCollector
-from tandemmq.broker.admin.set_metrics import ROLES, problems, warnings
+from tandemmq.broker.admin.metrics import (
+    ROLES,
+    SAMPLES,
+    DestinationMetrics,
+    StatusCollector,
+    set_problems,
+    set_warnings,
+)
 from tandemmq.broker.core.slices import ITEMS, at_once
 from tandemmq.broker.ha.states import Phase, Trouble
 from tandemmq.broker.process.loop_lag import LoopLag
@@ -207,12 +212,12 @@ LOST = "/data/replication.promise could not be written before: this node takes n
 )
 def test_only_what_a_start_mends_makes_it_unhealthy(problem: str, is_mended_by_a_start: bool) -> None:
     said = PART | {"problem": problem}
-    assert problems(said) == ([problem] if is_mended_by_a_start else [])
-    assert warnings(said) == ([problem] if problem and not is_mended_by_a_start else [])
+    assert set_problems(said) == ([problem] if is_mended_by_a_start else [])
+    assert set_warnings(said) == ([problem] if problem and not is_mended_by_a_start else [])
 
 
 def test_who_is_not_whole_and_a_directory_that_is_away_are_shown() -> None:
-    shown = warnings(PART | {"is_whole": False, "zookeeper": "no server answered"})
+    shown = set_warnings(PART | {"is_whole": False, "zookeeper": "no server answered"})
     assert len(shown) == 2
     assert "no server answered" in shown[1]
 

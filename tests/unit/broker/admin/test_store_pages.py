@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tandemmq.broker.admin.journal_figures import OTHERS, OWNERS_MAX, journal_figures
 from tandemmq.broker.admin.server import AdminServer
+from tandemmq.broker.admin.status import OTHERS, OWNERS_MAX, journal_figures
 from tandemmq.broker.admin.store_pages import StorePages
 from tandemmq.broker.core.slices import Work, at_once
 from tandemmq.journal.files import JournalFiles

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tandemmq.broker.admin.api.tasks import Task, Tasks
-from tandemmq.broker.admin.roles import ANYBODY
+from tandemmq.broker.admin.callers import ANYBODY
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.core.commands import ClientError, Unsubscribe
 from tandemmq.broker.core.principal import Principal

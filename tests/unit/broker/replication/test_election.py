@@ -14,8 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.broker.replication.election import ALIVE, LEASE, WAIT, View, refusal_to_promise, refusal_to_would
+from tandemmq.broker.replication.election import View, refusal_to_promise, refusal_to_would
 from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Lineage, Position, Voters, common_point, is_lineage
+from tandemmq.broker.replication.replica import ALIVE
+from tandemmq.broker.replication.state import WAIT
+from tandemmq.broker.replication.term import LEASE
 
 OWN, A, B = (f"{number:032x}" for number in (1, 2, 3))
 SET, OTHER = "5e" * 16, "07" * 16

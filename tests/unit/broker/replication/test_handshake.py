@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pytest
 
+from tandemmq.broker.replication.frames import FrameReader, content_of, encode
 from tandemmq.broker.replication.handshake import Handshake
-from tandemmq.broker.replication.messages import FrameReader, Hello, Message, Proof, Refused, Status, content_of, encode
+from tandemmq.broker.replication.messages import Hello, Message, Proof, Refused, Status
 
 A = Hello("queue", None, "a1", "a" * 32, 3, "a1:4000", "1" * 64)
 B = Hello("queue", "c" * 32, "b1", "b" * 32, 9, "b1:4000", "2" * 64)

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tandemmq.broker.replication import frames
 from tandemmq.broker.replication import messages as m
-from tandemmq.broker.replication.messages import FrameError, FrameReader, Message, encode, encode_parts
+from tandemmq.broker.replication.frames import FrameError, FrameReader, encode, encode_parts
+from tandemmq.broker.replication.messages import Message
 from tandemmq.broker.replication.quorum import Founding, Lineage, Position, Voters
 
 numbers = st.integers(0, (1 << 63) - 1)
@@ -75,11 +77,11 @@ BY_KIND: dict[tuple[Any, str], st.SearchStrategy[Any]] = {
     (m.Fetch, "set"): ids,
     (m.Begin, "end"): pairs,
 }
-KINDS = [kind for _, _, kind in m._TABLE]
+KINDS = list(m.CODES)
 
 
 def of_kind(kind: Any) -> st.SearchStrategy[Message]:
-    names = [field.name for field in dataclasses.fields(kind) if field.name not in ("as_sent", "_head")]
+    names = [field.name for field in dataclasses.fields(kind) if field.name not in ("as_sent", "head")]
     return st.builds(kind, **{name: BY_KIND.get((kind, name), BY_FIELD.get(name, numbers)) for name in names})
 
 
@@ -107,7 +109,7 @@ def test_what_a_former_version_does_not_say_means_nothing() -> None:
     begin = m.Begin(1, 2, "5e" * 16, (1, 2), (), (), (), (3, 4), (1, 2), True)
     said = {field.name: getattr(begin, field.name) for field in dataclasses.fields(begin)}
     del said["acknowledged"]
-    assert m.decode(frame(21, said)) == begin
+    assert frames.decode(frame(21, said)) == begin
 
 
 @given(messages)
@@ -140,7 +142,7 @@ def test_what_is_received_in_its_place_is_the_same(long: int, sent: list[Message
     stream = b"".join(map(encode, sent))
     reader, found, at = FrameReader(), [], 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(m, "LONG_FRAME_BYTES_MIN", long)
+        patch.setattr(frames, "LONG_FRAME_BYTES_MIN", long)
         while at < len(stream):
             piece = stream[at : at + dice.choice((1, 3, 8, 50, 3_000))]
             place = reader.place
@@ -292,13 +294,13 @@ def test_what_is_wrong_is_named(stream: bytes, wrong: str) -> None:
 
 
 def test_before_the_handshake_a_peer_makes_us_hold_little_and_the_bound_is_raised_after_it() -> None:
-    large = m.Bytes(1, 1, 0, 0, 1, bytes(m.DATA_BYTES_MAX))
+    large = m.Bytes(1, 1, 0, 0, 1, bytes(frames.DATA_BYTES_MAX))
     for is_raised in (True, False):
-        reader = FrameReader(m.HANDSHAKE_BYTES_MAX)
+        reader = FrameReader(frames.HANDSHAKE_BYTES_MAX)
         reader.feed(encode(HELLO) + encode(large))
         assert reader.next_message() == HELLO
         if is_raised:
-            reader.bytes_max = m.FRAME_BYTES_MAX
+            reader.bytes_max = frames.FRAME_BYTES_MAX
             assert reader.next_message() == large
         else:
             with pytest.raises(FrameError, match="from 1 to 16384"):
@@ -307,7 +309,7 @@ def test_before_the_handshake_a_peer_makes_us_hold_little_and_the_bound_is_raise
 
 def test_more_than_a_frame_holds_is_not_sent() -> None:
     with pytest.raises(AssertionError):
-        encode(m.Bytes(1, 1, 0, 0, 1, bytes(m.DATA_BYTES_MAX + 1)))
+        encode(m.Bytes(1, 1, 0, 0, 1, bytes(frames.DATA_BYTES_MAX + 1)))
 
 
 def test_a_hello_is_kept_as_it_was_sent() -> None:
@@ -320,8 +322,8 @@ def test_a_hello_is_kept_as_it_was_sent() -> None:
     found = reader.next_message()
     assert found == HELLO
     assert isinstance(found, m.Hello)
-    assert m.content_of(found) == content
-    assert m.content_of(HELLO) == encode(HELLO)[9:]
+    assert frames.content_of(found) == content
+    assert frames.content_of(HELLO) == encode(HELLO)[9:]
 
 
 def test_a_long_reason_is_cut() -> None:
@@ -334,5 +336,5 @@ def test_the_names_are_those_of_the_document() -> None:
     with open("docs/formats/replication.md", encoding="utf-8") as page:
         rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in page if line.startswith("| ")]
     said = {(int(number), name) for number, name in rows if number.isdigit()}
-    assert said == {(code, name) for code, name, _ in m._TABLE}
+    assert said == set(m.CODES.values())
     assert m.name_of(m.Status()) == "STATUS"

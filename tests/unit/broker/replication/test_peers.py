@@ -109,12 +109,12 @@ def test_of_a_cloned_disk_no_copy_is_let_in_until_one_is_stopped(whole: SmallSet
     cloned, other = whole.others(master)
     shutil.copytree(cloned.directory, whole.path / "clone")
     clone = whole.add("clone")
-    assert clone.replica.store == cloned.replica.store
+    assert clone.replica.state.store == cloned.replica.state.store
     for witness in (master, other):
         whole.until(lambda: witness.replica.status()["twins"], "it is seen")  # noqa: B023
 
     def is_linked() -> bool:
-        return any(witness.replica.has_link_to(clone.replica.store) for witness in (master, other))
+        return any(witness.replica.has_link_to(clone.replica.state.store) for witness in (master, other))
 
     whole.until(lambda: not is_linked(), "neither is linked")
     for _ in range(200):
@@ -139,11 +139,11 @@ def test_an_old_copy_that_starts_beside_a_set_takes_nobodys_links(whole: SmallSe
         if not turn:
             shutil.copytree(follower.directory, whole.path / "copy")
         follower.start()
-        whole.until(lambda: follower.replica.has_link_to(master.replica.store), "it is heard")
+        whole.until(lambda: follower.replica.has_link_to(master.replica.state.store), "it is heard")
         whole.until_same(master, follower)
-    whole.until(lambda: master.replica.has_link_to(follower.replica.store), "it is dialed again")
+    whole.until(lambda: master.replica.has_link_to(follower.replica.state.store), "it is dialed again")
     whole.add("copy")
     for _ in range(int(3 * TWIN_SECONDS)):
         whole.threads.sleep(1.0)
-        assert master.replica.has_link_to(follower.replica.store)
+        assert master.replica.has_link_to(follower.replica.state.store)
         assert not master.replica.status()["twins"]

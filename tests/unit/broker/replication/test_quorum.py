@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandemmq.broker.replication.election import Round
 from tandemmq.broker.replication.messages import Promise
 from tandemmq.broker.replication.quorum import BEFORE_ALL, NOWHERE, Founding, Marks, Place, Position, Voters, quorum_th
-from tandemmq.broker.replication.voting import Round
 from tandemmq.config.replication import Sync, sync_of
 
 pytestmark = pytest.mark.promise("set-is-managed")

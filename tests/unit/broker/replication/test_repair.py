@@ -240,8 +240,8 @@ def test_what_comes_is_verified_before_it_is_used(whole: SmallSet) -> None:
 def test_only_sealed_files_that_cannot_be_cut_are_repaired(whole: SmallSet) -> None:
     master, file = begun(whole)
     follower, other = whole.others(master)
-    assert copy_of(master).below == master.replica.position.file
-    assert file < copy_of(follower).below <= follower.replica.position.file
+    assert copy_of(master).below == master.replica.state.position.file
+    assert file < copy_of(follower).below <= follower.replica.state.position.file
     for node in (master, other):
         node.stop()
     follower.kill()

@@ -34,7 +34,7 @@ def test_what_is_free_elsewhere_is_known_though_nothing_is_written(whole: SmallS
     for free in (5, 1 << 30):
         for node in whole.others(master):
             node.free_bytes = free
-        term = master.replica.term
+        term = master.replica.state.term
         assert term is not None
         whole.until(lambda term=term, free=free: term.free_bytes == free, "the master knows")  # type: ignore[misc]
 
@@ -55,7 +55,7 @@ def test_a_node_that_starts_without_the_directory_is_found_by_those_that_know_it
 def test_a_disk_is_replaced_by_removing_and_adding(whole: SmallSet) -> None:
     master = whole.begun()
     away, stays = whole.others(master)
-    lost = away.replica.store
+    lost = away.replica.state.store
     away.stop()
     for path in away.directory.iterdir():
         path.unlink()
@@ -72,7 +72,7 @@ def test_a_disk_is_replaced_by_removing_and_adding(whole: SmallSet) -> None:
     master.replica.propose(add=away.name)
     master.begin_file()
     master.write("c")
-    whole.until(lambda: away.replica.is_voter, "it votes")
+    whole.until(lambda: away.replica.state.is_voter, "it votes")
     stays.stop()
     master.write("d")
     master.stop()
@@ -87,9 +87,9 @@ def test_a_change_leaves_a_quorum_that_is_alive_and_caught_up(whole: SmallSet) -
     """To remove a living voter while another is dead would stop the set."""
     master = whole.begun()
     dead, lives = whole.others(master)
-    whole.until(lambda: lives.replica.store in master.replica.term.live_stores(), "it answers")
+    whole.until(lambda: lives.replica.state.store in master.replica.state.term.live_stores(), "it answers")
     dead.kill()
-    whole.until(lambda: dead.replica.store not in master.replica.term.live_stores(), "its link is down")
+    whole.until(lambda: dead.replica.state.store not in master.replica.state.term.live_stores(), "its link is down")
     with pytest.raises(ChangeRefused, match=f"2 of them must be alive and caught up; these are not: {dead.name}"):
         master.replica.propose(remove=lives.name)
     master.write("b")
@@ -136,8 +136,8 @@ def test_a_directory_from_a_backup_is_refused_until_its_promise_file_is_gone(who
     (away.directory / FILE_NAME).unlink()
     away.start()
     whole.until_same()
-    assert not away.replica.is_voter
-    assert stays.replica.is_voter
+    assert not away.replica.state.is_voter
+    assert stays.replica.state.is_voter
 
 
 def test_a_file_that_goes_between_follow_and_begin_is_asked_for_anew(whole: SmallSet) -> None:
@@ -150,9 +150,9 @@ def test_a_file_that_goes_between_follow_and_begin_is_asked_for_anew(whole: Smal
     away.stop()
     whole.switch.slow[master.name, away.name] = 0.3  # BEGIN comes after the file went
     away.start()
-    term = master.replica.term
+    term = master.replica.state.term
     assert term is not None
-    whole.until(lambda: term.stream(away.replica.store), "it asked")
+    whole.until(lambda: term.stream(away.replica.state.store), "it asked")
     whole.switch.cut.add((away.name, master.name))  # what it asks before BEGIN comes is not heard
     away.files.remove([away.files.list()[1]])
     assert not away.replica.status()["master"], "no BEGIN has come yet"
@@ -186,7 +186,7 @@ def test_each_knows_what_the_others_said_last(whole: SmallSet) -> None:
     def said() -> dict[str, Any]:
         return {each["node"]: each["said"] or {} for each in asked.replica.overview()["members"]}
 
-    whole.until(lambda: said()[other.name].get("position") == list(master.replica.position), "the other is known")
+    whole.until(lambda: said()[other.name].get("position") == list(master.replica.state.position), "the other is known")
     whole.until(lambda: said()[master.name].get("role") == "master", "the master is known")
     lags = master.replica.status
     whole.until(lambda: {each["lag_bytes"] for each in lags()["followers"].values()} == {0}, "nobody is behind")
@@ -202,14 +202,14 @@ def test_a_follower_that_is_behind_has_its_bytes_counted(whole: SmallSet) -> Non
     place = master.replica.status()["position"][1:]
     for number in range(40):
         master.write(f"{number}-" + "x" * 5_000)
-    term = master.replica.term
+    term = master.replica.state.term
     assert term is not None
     files = master.files.list()
     assert len(files) > 3
     sizes = {file: sum(batch.end for batch in list(scan(master.files, file))[-1:]) for file in files}
     expected = sum(sizes[file] for file in files if file >= place[0]) - place[1]
-    assert term.lag(tuple(place)) == expected
-    assert term.lag(term.written) == 0
+    assert term.journal.lag(tuple(place)) == expected
+    assert term.journal.lag(term.marks.written) == 0
 
 
 def test_a_master_that_no_quorum_answers_counts_it_once(whole: SmallSet) -> None:
@@ -248,7 +248,7 @@ def test_a_follower_says_what_it_has_only_where_that_moved(make: NewSet, sync: s
     said = heard(master, Have)
     for number in range(20):
         master.write(f"m{number}")
-    written = master.replica.term.marks.written  # type: ignore[union-attr]
+    written = master.replica.state.term.marks.written  # type: ignore[union-attr]
     whole.until(
         lambda: {each["have"] == list(written) for each in master.replica.status()["followers"].values()} == {True},
         "it is on all disks",
@@ -271,8 +271,8 @@ def test_who_resigns_names_who_is_to_stand(whole: SmallSet) -> None:
     whole.until(lambda: all(resigned), "both are told")
     ((_, first),), ((_, second),) = resigned
     assert first == second
-    assert first.to in [node.replica.store for node in followers]
-    assert whole.elect(*followers).replica.store == first.to
+    assert first.to in [node.replica.state.store for node in followers]
+    assert whole.elect(*followers).replica.state.store == first.to
 
 
 def test_a_node_that_is_far_behind_lets_its_standby_wait(whole: SmallSet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def test_a_node_that_is_far_behind_lets_its_standby_wait(whole: SmallSet, monkey
 
     monkeypatch.setattr(Follower, "_see_final", see_final)
     away.start()
-    written = master.replica.term.marks.written  # type: ignore[union-attr]
+    written = master.replica.state.term.marks.written  # type: ignore[union-attr]
     whole.until(lambda: away.replica.final >= written, "all is final")
     assert len(seen) > 2
     assert all(final == (0, 0) or final >= end for final, end in seen)
@@ -315,7 +315,7 @@ def test_a_mastership_that_another_took_is_lost(whole: SmallSet) -> None:
     master = whole.elect()
     locker = SetLocker(LockRequest("", Holder("set")), master.replica)
     assert locker.keep_alive()
-    term = master.replica.term
+    term = master.replica.state.term
     assert term is not None
     term.depose()
     assert not locker.keep_alive()

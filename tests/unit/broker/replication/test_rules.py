@@ -466,7 +466,7 @@ def test_a_damaged_copy_promises_nothing_until_it_has_caught_up(case: Case) -> N
         file.write(b"rot")
     case.restart()
     assert not case.replica.state.promise.is_whole
-    begin = case.replica.position[1:]
+    begin = case.replica.state.position[1:]
     case.begin(case.two, 5, begin, end=case.end)
     assert not case.replica.state.promise.is_whole
     rest = Path(case.source.files.path(4)).read_bytes()[begin[1] : case.end[1]]
@@ -492,13 +492,13 @@ def test_a_copy_that_has_no_header_yet_goes_on_after_a_start(make: Callable[...,
     content = Path(source.files.path(1)).read_bytes()[: end[1]]
     case.begin(case.two, 2, (0, 0), files=(1, 2), needed=(1,), end=source.place)
     case.say(case.two, Bytes(2, 1, 0, end[1], LENGTH, content))
-    assert case.replica.position == Position(0, *case_end)
+    assert case.replica.state.position == Position(0, *case_end)
     case.restart()
     assert case.replica.hello().set == SET
     case.begin(case.two, 2, end, files=(1, 2), needed=(1,), end=source.place)
     assert not case.replica.state.problem
     case.stream(case.two, source, 2)
-    assert case.replica.position == Position(2, *source.place)
+    assert case.replica.state.position == Position(2, *source.place)
 
 
 def test_a_journal_of_its_own_is_not_taken_for_a_copy(make: Callable[..., Case]) -> None:
@@ -516,7 +516,7 @@ def test_an_empty_node_belongs_to_no_set_before_it_has_something(make: Callable[
     case = make(is_empty=True)
     case.begin(case.two, 2, (0, 0), files=(2,))
     assert case.replica.hello().set is None
-    assert case.replica.position == BEFORE_ALL
+    assert case.replica.state.position == BEFORE_ALL
 
 
 def test_what_was_received_is_on_the_disk_before_a_later_epoch_is_promised(make: Callable[..., Case]) -> None:
@@ -539,7 +539,7 @@ def test_after_a_failure_of_the_disk_nobody_is_followed_for_a_while(case: Case) 
     later = case.later(5, case.end)
     case.begin(case.two, 5, case.end)
     case.stream(case.two, later, 5)
-    assert case.replica.position == Position(5, *later.place)
+    assert case.replica.state.position == Position(5, *later.place)
     Path(case.files.path(5)).write_bytes(bytes(LENGTH))  # the disk never had what the kernel showed
     case.replica._guarded(fail)
     asked = case.seek()
@@ -547,7 +547,7 @@ def test_after_a_failure_of_the_disk_nobody_is_followed_for_a_while(case: Case) 
     assert case.replica.followed_epoch is None
     case.clock.now += PAUSE_SECONDS
     case.replica._tick()
-    assert case.replica.position == case.here, "it was read anew"
+    assert case.replica.state.position == case.here, "it was read anew"
     case.begin(case.two, 5, case.end)
     assert case.replica.followed_epoch == 5
 
@@ -562,13 +562,13 @@ def elected(case: Case) -> None:
     case.say(case.two, WouldAnswer(asked.id, True, "", 4, case.here, 1))
     promise = case.last(case.two, Promise)
     case.say(case.two, PromiseAnswer(promise.id, promise.epoch, True, "", promise.epoch))
-    assert case.replica.term is not None
+    assert case.replica.state.term is not None
 
 
 def leading(case: Case) -> Term:
     """It is elected, and has written the header of its first file; nothing is synced."""
     elected(case)
-    term = case.replica.term
+    term = case.replica.state.term
     assert term is not None
     term.begin(lambda: (4, term.epoch))
     case.files.prepare("n1", LENGTH)
@@ -585,8 +585,8 @@ def test_a_lease_begins_before_the_promises_were_asked_for(case: Case) -> None:
     case.clock.now += T / 8
     promise = case.last(case.two, Promise)
     case.say(case.two, PromiseAnswer(promise.id, promise.epoch, True, "", promise.epoch))
-    assert case.replica.term is not None
-    assert case.replica.term.lease_from == asked_at
+    assert case.replica.state.term is not None
+    assert case.replica.state.term.lease_from == asked_at
 
 
 def test_who_lets_go_resigns_when_its_store_writes_no_more(case: Case) -> None:
@@ -623,7 +623,7 @@ def test_an_epoch_is_above_all_that_was_heard_of(case: Case) -> None:
 def test_followers_come_when_the_header_is_written(case: Case) -> None:
     """Before it nobody can say where the epoch begins, and what came before would be left out."""
     elected(case)
-    term = case.replica.term
+    term = case.replica.state.term
     assert term is not None
     follow = Follow(1, term.epoch, SET, ((4, *case.middle),), (4,))
     case.say(case.three, follow)
@@ -646,13 +646,13 @@ def test_an_answer_to_what_was_here_before_is_not_taken(case: Case) -> None:
     source = case.later(5, case.end)
     case.begin(case.two, 5, case.end)
     case.stream(case.two, source, 5)
-    grown = case.replica.position
+    grown = case.replica.state.position
     assert grown.epoch == 5
     case.replica.link_down(case.two, "it broke")
     case.run()
     latest = case.seek()
     case.begin(case.three, 5, case.end, follow=first)
-    assert case.replica.position == grown
+    assert case.replica.state.position == grown
     assert case.replica.followed_epoch is None
     case.begin(case.three, 5, grown[1:], follow=latest)
     assert case.replica.followed_epoch == 5
@@ -690,7 +690,7 @@ def test_haves_of_another_epoch_do_not_count(case: Case) -> None:
 
 def test_a_master_whose_lease_is_over_confirms_nothing_once_it_promised(case: Case) -> None:
     elected(case)
-    term = case.replica.term
+    term = case.replica.state.term
     assert term is not None
     assert not case.ask(case.three, 90, case.here).granted, "its lease holds"
     assert not term.is_over
@@ -705,7 +705,7 @@ def test_what_a_master_writes_until_it_is_deposed_counts_when_it_promises(
     """The storage thread writes one more batch while the promise is thought over."""
     term = leading(case)
     case.clock.now += T
-    as_far = case.replica.position
+    as_far = case.replica.state.position
     depose = term.depose
 
     def depose_late() -> None:
@@ -726,4 +726,4 @@ def test_a_candidate_that_promises_to_another_gives_back_what_it_was_promised(ca
     assert case.ask(case.three, epoch + 1, case.here).granted
     assert case.last(case.two, Resign) == Resign(epoch, None)
     case.say(case.two, PromiseAnswer(case.last(case.two, Promise).id, epoch, True, "", epoch))
-    assert case.replica.term is None
+    assert case.replica.state.term is None

@@ -94,7 +94,7 @@ def test_who_came_while_the_disk_failed_is_met_when_it_works_again(whole: SmallS
     assert c.name not in b.replica.status()["links"]
     disk.is_unwilling = False
     whole.until(lambda: c.name in b.replica.status()["links"], "b dials it again")
-    assert b.replica.state.promise.lives[c.replica.store] == c.replica.state.promise.life
+    assert b.replica.state.promise.lives[c.replica.state.store] == c.replica.state.promise.life
 
 
 def lose(node: SmallNode) -> None:
@@ -131,10 +131,10 @@ def test_a_lost_disk_is_no_voice(whole: SmallSet, lose: Callable[[SmallNode], No
     c.start()
     for _ in range(2):
         whole.until(lambda: b.name in c.replica.status()["links"], "they are connected")
-        assert not b.replica.is_voter
+        assert not b.replica.state.is_voter
     assert b.replica.state.promise.is_whole is (lose is not lose_journal), "a voter of that store waits for the rest"
     whole.until(lambda: _asks(c), "it stands")
-    assert c.replica.term is None
+    assert c.replica.state.term is None
     a.start()
     again = whole.begun("d")
     assert again.content() == ["b", "d"]
@@ -155,7 +155,7 @@ def test_a_node_without_its_promise_file_is_a_learner(whole: SmallSet) -> None:
     b.start()
     a.write("b")
     whole.until_same()
-    assert not b.replica.is_voter
+    assert not b.replica.state.is_voter
     c.stop()
     assert write_until_deposed(a) == 0, "a learner's disk does not count"
 
@@ -164,7 +164,7 @@ def test_a_node_without_its_promise_file_is_a_learner(whole: SmallSet) -> None:
 def test_members_that_return_under_other_names_are_who_they_were(whole: SmallSet) -> None:
     """All of them at once, two with each other's name and address: a node is its directory."""
     master = whole.begun()
-    before = {node: (node.replica.store, node.name) for node in whole.nodes}
+    before = {node: (node.replica.state.store, node.name) for node in whole.nodes}
     for node in whole.nodes:
         node.kill()
     for node, name in zip(whole.nodes, ("n1", "n0", "elsewhere"), strict=True):
@@ -190,8 +190,10 @@ def test_a_disk_that_was_restored_within_one_life_is_found(
     shutil.copytree(victim.directory, tmp_path / "snapshot")
     master.write("b")
     whole.until_same()
-    place = master.replica.position[1:]
-    whole.until(lambda: master.replica.term.marks.places().get(victim.replica.store) == place, "it is on its disk")
+    place = master.replica.state.position[1:]
+    whole.until(
+        lambda: master.replica.state.term.marks.places().get(victim.replica.state.store) == place, "it is on its disk"
+    )
     master.begin_file()
 
     def is_known_to(node: SmallNode) -> bool:
@@ -221,11 +223,11 @@ def test_of_two_voters_by_one_name_none_is_removed_by_it(whole: SmallSet) -> Non
     other.kill()
     other.name = gone.name
     other.start()
-    whole.until(lambda: other.replica.store in master.replica.term.live_stores(), "it follows")
+    whole.until(lambda: other.replica.state.store in master.replica.state.term.live_stores(), "it follows")
     for name, reason in ((gone.name, "2 voters are called"), (former, "is no voter")):
         with pytest.raises(ChangeRefused, match=reason):
             master.replica.propose(remove=name)
-    master.replica.propose(remove=gone.replica.store)
+    master.replica.propose(remove=gone.replica.state.store)
 
 
 @pytest.mark.parametrize("starts_anew", [False, True], ids=["it goes on", "it starts anew"])
@@ -271,7 +273,7 @@ def synced_everywhere(whole: SmallSet) -> SmallNode:
     master = whole.elect()
     master.write("0")
     master.begin_file()
-    place = master.replica.position[1:]
+    place = master.replica.state.position[1:]
     whole.until(lambda: all(each.replica.state.copy.synced == place for each in whole.others(master)), "all sync")
     return master
 
@@ -301,9 +303,9 @@ def test_a_power_loss_of_a_minority_loses_nothing_that_is_in_the_memory_of_a_quo
     monkeypatch.undo()
     whole.switch.isolate(victim.name)
     victim.start()
-    whole.until(lambda: victim.replica.position.file, "it has read what is there")
+    whole.until(lambda: victim.replica.state.position.file, "it has read what is there")
     assert victim.content() == {(0,): ["0"], (1,): ["0", "1"], (0, 1): ["0"]}[tuple(sorted(lost))]
-    assert victim.replica.position.end < whole.others(victim)[0].replica.position.end
+    assert victim.replica.state.position.end < whole.others(victim)[0].replica.state.position.end
     whole.switch.heal()
     master = whole.elect(*whole.others(victim)) if is_master else a
     master.write("3")
@@ -438,7 +440,7 @@ def test_who_does_not_hear_the_master_disturbs_nobody(whole: SmallSet, is_both_w
         return c.replica.candidate.rounds >= before + 3
 
     whole.until(has_asked, "it asked three times")
-    assert (a.epoch, a.replica.is_ours) == (epoch, True)
+    assert (a.epoch, a.replica.state.leads) == (epoch, True)
     leaders = [node.replica.leader() for node in (a, b, c)]
     assert [leader and leader.node for leader in leaders] == [a.name, a.name, None]
     whole.switch.heal()
@@ -476,7 +478,7 @@ def test_the_voters_stand_in_the_journal_whatever_a_configuration_says(whole: Sm
     master = whole.elect()
     master.write("b")
     whole.until_same()
-    assert [node.replica.is_voter for node in whole.nodes] == [True] * 3 + [False] * 2
+    assert [node.replica.state.is_voter for node in whole.nodes] == [True] * 3 + [False] * 2
     second, third = whole.others(master, *learners)
     for node in (second, master):  # in this order: the second and the third are a quorum
         whole.switch.isolate(node.name)

@@ -19,20 +19,19 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.replication.frames import FrameReader, encode
 from tandemmq.broker.replication.handshake import Handshake
 from tandemmq.broker.replication.messages import (
     CHALLENGE_TYPE,
     Alive,
     Bytes,
     Challenge,
-    FrameReader,
     Have,
     Hello,
     Message,
     Proof,
     Refused,
     Status,
-    encode,
 )
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.tcp import THREAD_NAME, UNPROVED_MAX, Tls, join_address, split_address

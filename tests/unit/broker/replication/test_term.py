@@ -56,7 +56,7 @@ class Case:
     def follow(self, number: int, life: int = 1) -> NotedLink:
         link = NotedLink(number, life)
         self.term.drop(link.member.store)
-        self.term.add(Stream(link, self.term, self.term.written, (), OS_THREADS, rate=0))
+        self.term.add(Stream(link, self.term.journal, self.term.marks.written, (), OS_THREADS, rate=0))
         self.links[link.member.store] = link
         return link
 
@@ -216,7 +216,7 @@ def test_what_batches_take_decides_how_fast_a_catch_up_goes(case: Case) -> None:
     case.follow(2)
 
     def confirmed_after(seconds: float) -> None:
-        place = (EPOCH, case.term.written[1] + 1)
+        place = (EPOCH, case.term.marks.written[1] + 1)
 
         def alive() -> None:
             case.clock.now += seconds
@@ -229,12 +229,12 @@ def test_what_batches_take_decides_how_fast_a_catch_up_goes(case: Case) -> None:
 
     for _ in range(BATCHES_MIN):
         confirmed_after(0.02)
-    assert case.term.pace.seconds_for(CHUNK_BYTES) == 0
+    assert case.term.journal.pace.seconds_for(CHUNK_BYTES) == 0
     for _ in range(5):
         confirmed_after(0.02)
-        assert case.term.pace.seconds_for(CHUNK_BYTES) == 0
+        assert case.term.journal.pace.seconds_for(CHUNK_BYTES) == 0
     confirmed_after(0.5)
-    assert case.term.pace.seconds_for(CHUNK_BYTES) > 0
+    assert case.term.journal.pace.seconds_for(CHUNK_BYTES) > 0
 
 
 def test_who_left_has_nothing_more_to_say(case: Case) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tandemmq.broker.admin.callers import TOKEN_HOLDER, Caller, Role
 from tandemmq.broker.admin.guard import Guard
-from tandemmq.broker.admin.roles import TOKEN_HOLDER, Caller, Role
 from tandemmq.broker.core.access import PrivateAccess
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 from tandemmq.broker.core.principal import Principal

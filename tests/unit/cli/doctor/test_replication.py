@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.replication.network import Entry
-from tandemmq.broker.replication.zookeeper import ZooKeeperDirectory, ZooKeeperPlace
+from tandemmq.broker.replication.directory import Entry, ZooKeeperDirectory, ZooKeeperPlace
 from tandemmq.cli import main
 from tandemmq.cli.doctor import replication as doctor_replication
 from tandemmq.cli.replication import Seen, master_of, why_no_master

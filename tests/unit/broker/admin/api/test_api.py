@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.admin.api.event_stream import STRANGERS_MAX
+from tandemmq.broker.admin.api.api import STRANGERS_MAX
 from tandemmq.cli.api import place
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.stomp_wire import LOST, Wire

@@ -8,10 +8,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tandemmq.broker.admin.api import event_stream
+from tandemmq.broker.admin.answers import Answers
+from tandemmq.broker.admin.api import api as api_module
+from tandemmq.broker.admin.api.api import EventStream
 from tandemmq.broker.admin.api.endpoints import routes
-from tandemmq.broker.admin.api.event_stream import EventStream
-from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.server import AdminServer
@@ -22,8 +22,8 @@ async def test_what_happens_between_two_streams_is_told_by_the_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
 ) -> None:
     """The browser names the last id that it got. That of a former process stands for nothing of this one."""
-    monkeypatch.setattr(event_stream, "STREAM_SECONDS_MAX", 0.05)
-    monkeypatch.setattr(event_stream, "STREAM_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(api_module, "STREAM_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(api_module, "STREAM_LOOK_SECONDS", 0.01)
     ring, guard = EventRing("a", None), Guard(str(tmp_path / "token"), (), None)
     ring.record("before")
     stream = EventStream(ring, guard.sessions)

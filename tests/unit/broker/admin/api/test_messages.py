@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tandemmq.broker.admin.answers import BYTES_MAX
 from tandemmq.broker.admin.api.shown_messages import LISTED_BYTES_MAX
-from tandemmq.broker.admin.encoding import BYTES_MAX
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 from tests.support.acceptance.stomp_wire import Wire

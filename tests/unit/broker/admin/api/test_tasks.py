@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tandemmq.broker.admin.api.tasks import RUNNING_MAX, RUNNING_OF_ONE_MAX, Task, Tasks, TooManyTasks
-from tandemmq.broker.admin.roles import TOKEN_HOLDER
+from tandemmq.broker.admin.callers import TOKEN_HOLDER
 
 
 async def test_each_user_has_places_of_its_own_and_all_together_have_a_bound() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.broker.replication.leaving import LEFT, NotMember, leaver
+from tandemmq.broker.replication.member import LEFT, NotMember, leaver
 from tandemmq.broker.replication.peers import KNOWN_FILE, Known, read_known, write_known
 from tandemmq.broker.replication.promise import PromiseFileInUse
 from tandemmq.store.membership import PROMISE_FILE, BelongsToSet, demand_no_set
@@ -18,7 +18,7 @@ def remember(node: SmallNode, *others: SmallNode) -> None:
     """As a broker does each second."""
     known = Known(lambda: 0.0)
     for each in others:
-        known.note(each.replica.store, each.replica.status())
+        known.note(each.replica.state.store, each.replica.status())
     write_known(str(node.directory))(known.written(node.replica.status()))
 
 
@@ -56,7 +56,7 @@ def test_who_left_belongs_to_no_set(whole: SmallSet) -> None:
     master = whole.begun()
     whole.until(lambda: master.replica.status()["final"] == master.replica.status()["position"][1:], "it is final")
     remember(master, *(node for node in whole.nodes if node is not master))
-    position = master.replica.position
+    position = master.replica.state.position
     master.stop()
     with leaver(str(master.directory)) as leaving:
         standing = leaving.standing()

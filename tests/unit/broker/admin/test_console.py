@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tandemmq.broker.admin.console.files import (
+from tandemmq.broker.admin.console import (
     CONTENT_SECURITY_POLICY,
     FIRST_PAGE,
     FIRST_PAGE_SCRIPT,

@@ -1,8 +1,8 @@
-"""Sessions of the console, by cookie, in the memory of this broker.
+"""Callers of the admin server: their rights, by their groups, and their sessions in the console.
 
-A random cookie identifies a session: scripts cannot read it (HttpOnly), and no page of another site sends it
-(SameSite=Strict). A change also requires a second secret of the session in a header, which only a page of this site
-knows.
+A random cookie identifies a session, in the memory of this broker: scripts cannot read it (HttpOnly), and no page of
+another site sends it (SameSite=Strict). A change also requires a second secret of the session in a header, which only a
+page of this site knows.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from aiohttp import web
 
-from tandemmq.broker.admin.roles import TOKEN_HOLDER, Caller
 from tandemmq.broker.core.principal import Principal
 
 _COOKIE = "tandemmq-session"
@@ -25,6 +25,62 @@ CSRF_HEADER = "X-CSRF-Token"
 SESSIONS_MAX = 1_000
 IDLE_SECONDS_MAX = 30 * 60.0
 AGE_SECONDS_MAX = 12 * 3600.0
+
+
+class Role(IntEnum):
+    """Role of a caller. Each role has the rights of those before it.
+
+    ``VIEWER``: sees everything except messages. ``OPERATOR``: reads messages and changes destinations, where its rights
+    as a client allow it. ``ADMIN``: everything.
+    """
+
+    NOBODY = 0
+    VIEWER = 1
+    OPERATOR = 2
+    ADMIN = 3
+
+    @property
+    def word(self) -> str:
+        """Name of the role for operators and in the API."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of each role, beside users with admin rights on everything."""
+
+    viewers: Collection[str] = ()
+    operators: Collection[str] = ()
+    administrators: Collection[str] = ()
+
+    def role_of(self, principal: Principal) -> Role:
+        for role, groups in (
+            (Role.ADMIN, self.administrators),
+            (Role.OPERATOR, self.operators),
+            (Role.VIEWER, self.viewers),
+        ):
+            if not principal.groups.isdisjoint(groups):
+                return role
+        return Role.NOBODY
+
+
+NO_GROUPS = Groups()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A caller. ``principal``: the rights with which it acts on destinations."""
+
+    name: str
+    role: Role
+    principal: Principal
+
+
+#: Caller that can read the broker's own files.
+TOKEN_HOLDER = Caller("admin token", Role.ADMIN, Principal("admin", may_everything=True))
+#: Any caller of a broker without users: then its status is public.
+ANYBODY = Caller("anybody", Role.VIEWER, Principal("nobody"))
+STRANGER = Caller("nobody", Role.NOBODY, Principal("nobody"))
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.admin.encoding import STEP_BYTES, Rows, json_in_steps, rendered
+from tandemmq.broker.admin.answers import STEP_BYTES, Rows, json_in_steps, rendered
 from tandemmq.broker.core.slices import at_once
 
 ROWS = [{"name": f"queue-{number:04}", "text": "x" * 1000} for number in range(500)]

@@ -1,27 +1,36 @@
-"""The master and its history over HTTP: ``GET /lock``, ``GET /events``, ``POST /handover``.
+"""Pages of a node. Its mastership and history: ``GET /lock``, ``GET /events``, ``POST /handover``; its replicated set:
+``GET /replication``, ``POST /replication/voters``; the levels of its log: ``GET /log-level``, ``POST /log-level``.
 
-All three answer from memory. The lock's thread refreshes the state of the lock, so a lock that hangs makes an answer
-old, with its age, but never late.
+The lock and the events are answered from memory. The lock's thread refreshes the state of the lock, so a lock that
+hangs makes an answer old, with its age, but never late. A level of the log holds until the settings are read again
+(SIGHUP), or the process ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from tandemmq.broker.admin.answers import answer, encoded, not_master
-from tandemmq.broker.admin.encoding import Answers, Rows, rendered
+from tandemmq import log_events
+from tandemmq.broker.admin.answers import Answers, Rows, answer, encoded, not_master, rendered
 from tandemmq.broker.admin.events import Event, EventRing
+from tandemmq.broker.admin.guard import sees_names
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.states import NotMaster, Phase
-from tandemmq.broker.replication.quorum import ChangeRefused
+from tandemmq.broker.process.log import DEFAULT, LEVELS, Log, UnknownLogger
+from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.quorum import ChangeRefused, Voters
+from tandemmq.broker.replication.quorum import NotMaster as NotSetMaster
+from tandemmq.broker.replication.state import NotStarted
 from tandemmq.locker.contract import Holder, Locker
 
 #: Limit of a handover: it includes the last answers and a checkpoint; a volume that hangs is not waited for.
@@ -32,6 +41,9 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 Status = dict[str, Any]
+#: Limit of a change: by then the header with the new voters is on the disks of a quorum, or an error is returned.
+CHANGE_SECONDS_MAX: Final = 30.0
+log = logging.getLogger(__name__)
 
 
 class HaPages:
@@ -175,3 +187,109 @@ def _rounded(seconds: float | None) -> float | None:
 
 def _holder(holder: Holder | None) -> dict[str, Any] | None:
     return None if holder is None else asdict(holder)
+
+
+class Member(Protocol):
+    """Part of broker.replication.replica.Replica that the pages use. Any thread."""
+
+    def overview(self) -> Mapping[str, Any]: ...
+
+    def leader(self) -> Entry | None: ...
+
+    def propose(self, *, add: str | None = None, remove: str | None = None) -> Voters: ...
+
+    def give_up_change(self) -> None: ...
+
+
+class ReplicationPages:
+    """Pages of a set. ``rotate`` makes the store continue in a new file of the journal; None: this broker has no store
+    open."""
+
+    def __init__(self, member: Member, rotate: Callable[[], Future[None] | None]) -> None:
+        self._member = member
+        self._rotate = rotate
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/replication", self._get, allow_head=False),
+            web.post("/replication/voters", self._post_voters),
+        ]
+
+    async def _get(self, request: web.Request) -> web.Response:
+        """Answer with the status of the set; without a login, only as much as a probe needs."""
+        try:
+            told = self._member.overview()
+        except NotStarted as error:
+            return web.json_response({"error": str(error)}, status=503)
+        if not sees_names(request):
+            told = {key: told.get(key) for key in ("role", "epoch", "is_whole", "position")}
+        return web.json_response(told)
+
+    def _holder(self) -> dict[str, Any] | None:
+        """Return the master, as far as this node knows."""
+        leader = self._member.leader()
+        return None if leader is None else {"name": leader.node, "admin": leader.admin}
+
+    async def _post_voters(self, request: web.Request) -> web.Response:
+        """Change the voters: ``{"add": STORE or NODE}`` or ``{"remove": ...}``. Answers when the change is final."""
+        if request.content_type != "application/json":
+            return web.json_response({"error": "the change requires Content-Type: application/json"}, status=415)
+        try:
+            asked = await request.json()
+            ((verb, who),) = asked.items()
+            if verb not in ("add", "remove") or not isinstance(who, str):
+                raise ValueError
+        except (ValueError, AttributeError):
+            return web.json_response({"error": 'expected {"add": "NODE"} or {"remove": "NODE"}'}, status=400)
+        try:
+            voters = self._member.propose(**{verb: who})
+        except NotSetMaster as error:
+            return web.json_response({"error": str(error), "holder": self._holder()}, status=409)
+        except ChangeRefused as error:
+            return web.json_response({"error": str(error)}, status=422)
+        beginning = self._rotate()
+        try:
+            if beginning is None:
+                raise ChangeRefused("this broker has no store open")
+            await asyncio.wait_for(asyncio.wrap_future(beginning), CHANGE_SECONDS_MAX)
+        except (Exception, asyncio.CancelledError) as error:  # also the error that ended the store
+            self._member.give_up_change()
+            reason = str(error) or "the store ended, or no quorum answers"
+            return web.json_response({"error": f"the change is not final: {reason}"}, status=503)
+        return web.json_response({"voters": {store: voters.name(store) for store in voters.ids}})
+
+
+class LogPages:
+    """Pages for the log of this process."""
+
+    def __init__(self, process_log: Log) -> None:
+        self._log = process_log
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/log-level", self._get, allow_head=False),
+            web.post("/log-level", self._post),
+        ]
+
+    async def _get(self, request: web.Request) -> web.Response:
+        return self._answer()
+
+    async def _post(self, request: web.Request) -> web.Response:
+        """Set the level in ``?logger=NAME&level=LEVEL``."""
+        # A page of another site cannot send this content type without permission (CORS), which this server never gives.
+        if request.content_type != "application/json":
+            return answer({"error": "a level is set with Content-Type: application/json"}, 415)
+        name, level = request.query.get("logger", ""), request.query.get("level", "")
+        if level not in (*LEVELS, DEFAULT):
+            return answer({"error": f"level={level[:50]!r}: expected {', '.join(LEVELS)} or {DEFAULT}"}, 400)
+        try:
+            self._log.set_level(name, None if level == DEFAULT else level)
+        except UnknownLogger as error:
+            return answer({"error": str(error)}, 422)
+        log.warning(
+            "logger %s says %s from now on, set from %s", name, level, request.remote, extra=log_events.LOG_LEVEL_SET
+        )
+        return self._answer()
+
+    def _answer(self) -> web.Response:
+        return answer({"levels": self._log.levels, "lines_dropped": self._log.dropped})

@@ -1,4 +1,4 @@
-"""The directory of a set in ZooKeeper.
+"""The directory of a set: it lists the members, and decides nothing. In ZooKeeper:
 
     /default/orders                    `zk_path` and the broker's name; stays
     /default/orders/nodes              stays
@@ -20,9 +20,10 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from tandemmq.broker.replication.network import Entry
+from pydantic import TypeAdapter
+
 from tandemmq.locker.contract import BootClock, LockRefused, LockUnavailable
 from tandemmq.locker.zookeeper.session import ZooKeeperSession
 from tandemmq.store.threads import OS_THREADS, Threads
@@ -46,6 +47,47 @@ ENTRIES_MAX: Final = 64
 ENTRY_BYTES_MAX: Final = 64 << 10
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Entry that a member publishes about itself. ``store`` and ``set`` are ids in hex; ``address`` is where it accepts
+    links, HOST:PORT; ``admin`` and ``connectors`` are the URIs advertised to operators and clients."""
+
+    store: str
+    node: str
+    address: str
+    weight: int
+    set: str | None  # None: it belongs to no set yet
+    has_journal: bool
+    version: str
+    is_master: bool
+    epoch: int
+    admin: str | None
+    connectors: tuple[str, ...]
+
+
+class Directory(Protocol):
+    """Directory of the members: it lists them and reports changes, and does not take part in decisions. Calls never
+    block long; any thread."""
+
+    def start(self, on_change: Callable[[], None]) -> None:
+        """Begin to watch. ``on_change`` is called, on any thread, after ``entries`` has changed; it must not block."""
+
+    def publish(self, entry: Entry) -> None:
+        """Publish this entry for this node from now on, in place of the former one; after a lost session it is
+        published again automatically."""
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the entries known now, ours included, by store id; while the directory cannot be reached, those known
+        last."""
+
+    @property
+    def problem(self) -> str | None:
+        """Reason for which the directory cannot be reached now, for the operator; None: it can."""
+
+    def end(self) -> None:
+        """Remove our entry if possible, and stop watching. ``on_change`` is not called afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,19 +309,11 @@ def decode(content: bytes | None) -> tuple[Entry | None, str]:
     if content is None or len(content) > ENTRY_BYTES_MAX:
         return None, ""
     try:
-        line = json.loads(content)
-        values = {name: line[name] for name in Entry.__dataclass_fields__}
-        nonce = line["nonce"]
+        nonce = json.loads(content)["nonce"]
+        entry = _ENTRY.validate_json(content, strict=True)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None, ""
-    connectors = values["connectors"]
-    is_right = (
-        all(isinstance(values[key], str) for key in ("store", "node", "address", "version"))
-        and all(values[key] is None or isinstance(values[key], str) for key in ("set", "admin"))
-        and all(type(values[key]) is int for key in ("weight", "epoch"))
-        and all(isinstance(values[key], bool) for key in ("has_journal", "is_master"))
-        and isinstance(connectors, list)
-        and all(isinstance(uri, str) for uri in connectors)
-        and isinstance(nonce, str)
-    )
-    return (Entry(**{**values, "connectors": tuple(connectors)}), nonce) if is_right else (None, "")
+    return (entry, nonce) if isinstance(nonce, str) else (None, "")
+
+
+_ENTRY: Final = TypeAdapter(Entry)
