@@ -68,7 +68,7 @@ class DamageLedger:
         """Return whether a record in the journal marks the range as lost."""
         return self._losses.covers(file, start, stop, self._later_files(file))
 
-    def meet(self, damages: Sequence[Damage]) -> None:
+    def handle(self, damages: Sequence[Damage]) -> None:
         """Handle damage that is not marked as lost yet. With ``ignores_missing`` skip it; otherwise raise StoreCorrupt,
         or JournalLost if a file is missing."""
         met = {(damage.file, damage.start, damage.stop) for damage in self.damages}

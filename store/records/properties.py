@@ -122,9 +122,7 @@ def has_at_most(data: bytes, count: int) -> bool:
     ``count`` values. Raises RecordDamaged, IndexError or struct.error if it finds invalid bytes."""
     if _I32.unpack_from(data)[0] > count:
         return False
-    opened = [
-        (_I32.unpack_from(data)[0], True)
-    ]  # (values left, whether it is a map) of each open container
+    opened = [(_I32.unpack_from(data)[0], True)]  # (values left, whether it is a map) of each open container
     position = 4
     while opened:
         left, is_map = opened.pop()
