@@ -1,10 +1,10 @@
-"""The checker verifies every promise of an index about its bytes.
+"""Checker of an index. It verifies every promise of the format:
 
-- at least one root slot is whole, and its pages match their pointers, for the older root, too
-- keys ascend, are in the range of their branch, and are as many as the root says; all leaves are equally deep
-- no page is reached twice; reached + free + waiting = all pages; nothing that either root reaches is free
+- at least one root slot is whole; the pages of each whole root match their pointers
+- keys ascend and are in the range of their branch; their number is the root's key count; all leaves have the same depth
+- a root reaches each page once; reached + free + waiting pages = all pages; no free page is reached by either root
 
-It changes nothing but holds the directory's lock meanwhile. `store check` and the tests run it.
+The checker only reads, and holds the directory's lock while it runs. `store check` and the tests run it.
 """
 
 import os
@@ -40,17 +40,18 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether nothing is wrong. Notes describe states that a crash may leave and that repair themselves."""
+        """Return whether no problem was found. Notes do not count: they describe states after a crash that the next
+        opening or checkpoint repairs."""
         return not self.problems
 
     def problem(self, text: str) -> None:
-        """Add a problem."""
+        """Add a problem; dropped if there are already PROBLEMS_MAX."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(text)
 
 
 def check(directory: str, disk: Disk = os) -> Report:
-    """Check the index in a directory. IndexInUse when it is open; OSError when the disk fails."""
+    """Check the index in a directory. Raises IndexInUse if the index is open, OSError if the disk fails."""
     report = Report()
     opened = [lock_directory(disk, directory)]
     try:
@@ -94,7 +95,7 @@ def _inspect(report: Report, data: DataFile, roots: list[Root], slot: FreeSlot |
     if root.page_count == 0:
         return
     if slot is None or not is_list_of(slot, root):
-        report.notes.append("the list of free pages does not belong to the root: it is made anew after the next start")
+        report.notes.append("the list of free pages does not belong to the root: the next start makes a new one")
         return
     free, waiting = _pages(report, slot.free), _pages(report, slot.waiting)
     report.free_pages = len(free)
@@ -104,8 +105,8 @@ def _inspect(report: Report, data: DataFile, roots: list[Root], slot: FreeSlot |
         (free & before, "reached by the older root and free"),
         (waiting & reached, "reached and waiting to be free"),
         (free & waiting, "free and waiting to be free"),
-        (before - reached - waiting, "reached by the older root alone and not waiting"),
-        ((free | waiting) - set(range(1, root.page_count + 1)), "free behind the end"),
+        (before - reached - waiting, "reached only by the older root and not waiting"),
+        ((free | waiting) - set(range(1, root.page_count + 1)), "free and beyond the end"),
         (set(range(1, root.page_count + 1)) - reached - free - waiting, "neither reached nor free: leaked"),
     ):
         if pages:
@@ -136,7 +137,7 @@ def _tree(report: Report, data: DataFile, root: Root) -> tuple[set[int], int]:
             report.problem(f"page {pointer.page} is reached twice from root {root.generation}")
             continue
         if not 0 < pointer.page <= root.page_count:
-            report.problem(f"page {pointer.page} lies behind the end of root {root.generation}")
+            report.problem(f"page {pointer.page} is beyond the end of root {root.generation}")
         reached.add(pointer.page)
         try:
             node = data.load(pointer)

@@ -1,8 +1,8 @@
 """Copy of another broker's index, made while that broker continues to work.
 
-Pages that a root reaches are not overwritten while that root is in a slot. So the copy is good exactly if the root for
-which it was made is still in its slot when the last page has been read; otherwise it is discarded. It is made under
-other names, and appears whole or not at all.
+Pages that a root reaches are not overwritten while that root is in a slot. So the copy is valid only if the copied root
+is still in its slot after the last page was read; otherwise the copy is discarded. The copy is written under temporary
+names, and renamed when it is complete.
 """
 
 import os
@@ -18,11 +18,11 @@ CHUNK_BYTES = 1024 * 1024
 
 
 def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
-    """Copy the newest root of a live index and all its pages; True when a whole copy is in place and durable.
+    """Copy the newest root of a live index and all its pages. Return True when the copy is complete and durable.
 
-    False: there was nothing whole to copy (or damage is noted there), or the other broker published twice meanwhile
-    (try again, or do without). The source is only read. The target must have no index yet (FileExistsError); it is
-    locked meanwhile (IndexInUse).
+    Return False if the source has no whole root or a note of damage, or if the other broker published two checkpoints
+    during the copy; a later call may succeed. The source is only read. Raises FileExistsError if the target has an
+    index, IndexInUse if another process has locked the target, OSError if the disk fails.
     """
     disk.makedirs(target_directory, exist_ok=True)
     opened = [lock_directory(disk, target_directory)]
@@ -51,7 +51,7 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
             disk.fsync(free)
             disk.fsync(data)  # prove: copied-index-sync
             disk.replace(names[1] + NEW_SUFFIX, names[1])
-            disk.replace(names[0] + NEW_SUFFIX, names[0])  # last: this name makes it an index
+            disk.replace(names[0] + NEW_SUFFIX, names[0])  # last: an index exists once db.data does
             sync_directory(disk, target_directory)  # prove: copied-index-name-durable
         else:
             for name in names:
@@ -63,7 +63,7 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
 
 
 def _copy_pages(disk: Disk, source: int, target: int, root: Root) -> bool:
-    """Copy pages and root. Return whether the root was still there at the end."""
+    """Copy the pages and the root. Return whether the root was still in its slot after the last page was read."""
     slot = slot_of(root.generation)
     before = read_slots(disk, source)[slot]
     end = page_at(root.page_count + 1, root.page_size)
@@ -80,8 +80,8 @@ def _copy_pages(disk: Disk, source: int, target: int, root: Root) -> bool:
 
 
 def _free_slot(disk: Disk, source_directory: str, root: Root) -> FreeSlot | None:
-    """Return the source's list of free pages, or None if it is not whole; the opening checks whether it belongs to the
-    root."""
+    """Return the source's list of free pages, or None if it is not whole. Opening the copy checks that the list belongs
+    to the root."""
     try:
         fd = open_regular(disk, os.path.join(source_directory, FREE_NAME), os.O_RDONLY)
     except FileNotFoundError:
@@ -90,5 +90,5 @@ def _free_slot(disk: Disk, source_directory: str, root: Root) -> FreeSlot | None
         slot = read_free_slot(disk, fd, slot_of(root.generation))
     finally:
         disk.close(fd)
-    # Read after the pages: the other broker may have begun to write another list, but then the ids differ.
+    # Read after the pages: if the other broker has begun to write another list, its ids differ from the root's.
     return slot if slot is not None and slot.generation == root.generation else None

@@ -1,15 +1,15 @@
-"""Errors of an index, by the owner's response.
+"""Errors of an index, with the cause and the response of its owner.
 
-IndexDamaged   the content on disk cannot be trusted: rename the directory, start anew from the journal
-IndexInUse     another process has the directory: use another one
-IndexStolen    another process published a root: stop, the index does not belong to this process any more
+IndexDamaged   the content on disk cannot be trusted: rename the directory, and build a new index from the journal
+IndexInUse     another process has opened the directory: use another directory
+IndexStolen    another process published a root: stop, this process does not own the index any more
 IndexFailed    the disk refused a read, a write or a sync: final, nothing is retried
-IndexClosed    an error of our own, or a demotion: the index was closed before
+IndexClosed    the index was closed before: by a demotion, or by mistake
 """
 
 
 class IndexTrouble(Exception):
-    """Base class; never raised itself."""
+    """Base class of these errors; never raised itself."""
 
 
 class IndexDamaged(IndexTrouble):
@@ -21,7 +21,7 @@ class IndexInUse(IndexTrouble):
 
 
 class IndexStolen(IndexTrouble):
-    """A root slot holds a root that this opening neither read at its start nor wrote."""
+    """A root slot holds a root that this process neither read when it opened the index nor wrote."""
 
 
 class IndexFailed(IndexTrouble):

@@ -1,13 +1,13 @@
 """Free pages, and pages that are not free yet.
 
 A page that generation f replaced is still reached by the roots before f. It waits in quarantine until no root
-slot and no reader holds a generation before f; only then it may be written again.
+slot and no reader uses a generation before f. Then it is free, and may be overwritten.
 
     slot of db.free  | magic 8 | checksum u32 | format u32 | freePageUniqueId u64 | generation u64 | incarnation u64
                      | page count u32 | free runs u32 | waiting runs u32 | (first u32, count u32) ... |
 
-The checksum is CRC-32C of everything after it. `waiting` are the pages that this generation replaced. A slot is
-trusted only if the root names its freePageUniqueId, generation and incarnation.
+The checksum is CRC-32C of all bytes of the slot after the checksum. Waiting runs are the pages that this generation
+replaced. A slot is trusted only if the root has the same freePageUniqueId, generation and incarnation.
 
 Pure: no I/O.
 """
@@ -21,7 +21,7 @@ from crcmod.predefined import mkCrcFun
 MAGIC = b"TMQFREE1"
 FORMAT = 1
 CHECKSUM = struct.Struct("<I")
-HEAD = struct.Struct("<IQQQIII")  # what the checksum covers, before the runs
+HEAD = struct.Struct("<IQQQIII")  # the fields from the checksum to the runs; the checksum covers them and the runs
 RUN = struct.Struct("<II")
 HEAD_BYTES = len(MAGIC) + CHECKSUM.size + HEAD.size
 PAGE_COUNT_MAX = 2**32 - 2
@@ -32,12 +32,12 @@ crc32c = mkCrcFun("crc-32c")
 
 
 def runs_of(pages: Iterable[int]) -> list[Run]:
-    """Return page numbers as sorted runs."""
+    """Return the sorted runs of these page numbers, each a pair (first page, page after the last)."""
     return coalesce([(page, page + 1) for page in pages])
 
 
 def coalesce(runs: list[Run]) -> list[Run]:
-    """Return the runs sorted, with neighbours joined. A page that is free twice is an error of our own, found here."""
+    """Return the runs sorted, with adjacent runs joined. No page may be in two runs (AssertionError)."""
     result: list[Run] = []
     start = stop = 0
     for first, behind in sorted(runs):
@@ -71,7 +71,7 @@ def encode_slot(slot: FreeSlot) -> bytes:
 
 
 def slot_bytes(head: bytes) -> int | None:
-    """Return the length of the slot that begins with `head`; None when this is no slot."""
+    """Return the length in bytes of the slot that begins with `head`; None if no slot begins with it."""
     if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
         return None
     fields = HEAD.unpack_from(head, len(MAGIC) + CHECKSUM.size)
@@ -79,7 +79,7 @@ def slot_bytes(head: bytes) -> int | None:
 
 
 def decode_slot(data: bytes) -> FreeSlot | None:
-    """Return the slot in `data`, or None when it is not whole: then none of it is used."""
+    """Return the slot in `data`, or None if it is incomplete or does not match its checksum."""
     length = slot_bytes(data)
     if length is None or len(data) < length:
         return None
@@ -94,16 +94,17 @@ def decode_slot(data: bytes) -> FreeSlot | None:
 
 
 class FreePages:
-    """Allocation and quarantine, for one writer. A checkpoint works on a copy and drops it when it fails."""
+    """Allocation and quarantine of pages, for one thread. A checkpoint changes a copy, which is dropped if the
+    checkpoint fails."""
 
     __slots__ = ("_next", "_replaced", "_runs", "_stop", "page_count", "quarantine")
 
     def __init__(self, page_count: int, free: Iterable[Run] = ()) -> None:
         self.page_count = page_count  # pages 1 ... page_count exist
-        self._runs = coalesce(list(free))[::-1]  # the lowest is last
-        self._next = self._stop = 0  # the run in use
+        self._runs = coalesce(list(free))[::-1]  # descending: the lowest run is last
+        self._next = self._stop = 0  # rest of the run from which pages are allocated
         self._replaced: list[int] = []
-        self.quarantine: list[tuple[int, list[Run]]] = []  # (generation that replaced them, pages)
+        self.quarantine: list[tuple[int, list[Run]]] = []  # (generation that replaced these pages, their runs)
 
     def copy(self) -> "FreePages":
         """Return a copy that can be changed separately."""
@@ -113,7 +114,7 @@ class FreePages:
         return twin
 
     def allocate(self) -> int:
-        """Return a page to write on: the lowest free one, otherwise a new one at the end."""
+        """Return a page that may be overwritten: the lowest free page; if no page is free, a new page at the end."""
         if self._next == self._stop:
             if not self._runs:
                 assert self.page_count < PAGE_COUNT_MAX, "the index has no more page numbers"
@@ -137,8 +138,8 @@ class FreePages:
         return waiting
 
     def release(self, oldest_reached: int) -> None:
-        """Free the pages that `oldest_reached` or an earlier generation replaced: no root and no reader is older than
-        that."""
+        """Free the pages that `oldest_reached` or an earlier generation replaced. `oldest_reached` is the oldest
+        generation that a root slot or a reader uses."""
         ready = [
             run
             for generation, runs in self.quarantine
@@ -155,7 +156,7 @@ class FreePages:
         self._next = self._stop = 0
 
     def trim(self) -> None:
-        """Remove free pages at the end: they do not exist any more."""
+        """Reduce the page count by the free pages at the end."""
         free = self.free()
         if free and free[-1][1] == self.page_count + 1:
             self.page_count = free.pop()[0] - 1

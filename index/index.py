@@ -1,15 +1,15 @@
-"""The index: keys and values as of the last checkpoint, on disk.
+"""Index: keys and values as of the last checkpoint, on disk.
 
 Promises:
-- A checkpoint is there whole or not at all, whatever crashes when. When its generator is exhausted, it is durable.
-- Readers see the last published checkpoint; a scan sees the one that was published when it began, to its end.
+- After a crash at any point, a checkpoint is there whole or not at all. When its generator is exhausted, it is durable.
+- Readers see the last published checkpoint. A scan sees, to its end, the checkpoint that was published when it began.
 - Bytes on disk that do not match their checksums raise IndexDamaged; they are never returned as data, and nothing is
   deleted.
-- Opening reads two roots and one list of free pages, however large the index is and however it was left.
+- Opening reads two roots and one list of free pages, whatever the size of the index, also after a crash.
 - After an error of the disk every call raises IndexFailed; no write or sync is tried again.
 
-One thread makes checkpoints, one at a time; any thread may read meanwhile. The bytes, and why each crash point is
-harmless: docs/formats/index.md, docs/formats/db-free.md. Only the owner knows the meaning of keys, values and meta.
+One thread makes checkpoints, one at a time; any thread may read meanwhile. docs/formats/index.md and
+docs/formats/db-free.md describe the bytes and each crash point. Keys, values and meta are opaque to the index.
 """
 
 # proofs: index
@@ -33,15 +33,15 @@ from tandemmq.index.tree import Merge
 DATA_NAME = "db.data"
 FREE_NAME = "db.free"
 DAMAGED_NAME = "damaged"  # exists if a published page was found damaged: the next opening refuses
-NEW_SUFFIX = ".new"  # a file in the making; one that is found was left by a crash and is ignored
+NEW_SUFFIX = ".new"  # of a file that is not complete yet; a crash may leave one, which is overwritten later
 CACHE_PAGES_DEFAULT = 2048
 BLOCK_BYTES = 4096  # block size to which a file system rounds up
-TRIM_PAGES_MIN = 64  # db.data is cut only when it gets shorter by this much
+TRIM_PAGES_MIN = 64  # db.data is truncated only by this many pages or more
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Figures for status and metrics."""
+    """Figures of the published state, for status and metrics."""
 
     generation: int
     keys: int
@@ -56,7 +56,7 @@ class Statistics:
 
 @dataclass(eq=False)
 class Index:
-    """Open index directory. Made by Index.open."""
+    """Open index directory; opened with Index.open."""
 
     _disk: Disk
     _lock: int
@@ -66,7 +66,7 @@ class Index:
     _slots: list[bytes]
     _incarnation: int
     _entropy: Callable[[int], bytes]
-    _directory: str | None  # None: damage is not noted in it
+    _directory: str | None  # where damage is noted; None: nowhere
 
     def __post_init__(self, roots: list[Root]) -> None:
         self._root: Root | None = roots[0]  # None: closed or failed
@@ -76,7 +76,7 @@ class Index:
         self._is_closed = False
         self._is_checkpointing = False
         self._pins: dict[object, int] = {}  # readers, by the generation they read
-        self._found: tuple[int, Found] | None = None  # found by recovery, for the next checkpoint to take
+        self._found: tuple[int, Found] | None = None  # result of a recovery, which the next checkpoint uses
         self._recovery_roots: tuple[Root, Root | None] | None = None
         self._recovery_pin: object | None = None
         self._space = self._trusted_space()
@@ -91,13 +91,13 @@ class Index:
         entropy: Callable[[int], bytes] | None = None,
         notes_damage: bool = True,
     ) -> "Index":
-        """Open the index in a directory; make both if they do not exist. `page_size` is for a new index, `entropy` is
-        by default the disk's `urandom`.
+        """Open the index in a directory. The directory and the index are made if they do not exist.
 
-        Raises IndexInUse when it is open elsewhere, IndexDamaged when its content cannot be trusted, OSError when the
-        disk fails (which says nothing about the index). Opening reads no pages: a later read of a damaged page raises
-        IndexDamaged, and a note beside db.data makes the next opening raise it at once; without `notes_damage` nothing
-        is noted.
+        `page_size` (bytes) applies to a new index only. `entropy` returns random bytes; default: the disk's `urandom`.
+        Raises IndexInUse if another process has the index open, IndexDamaged if its content cannot be trusted, OSError
+        if the disk fails (the index may be good). Opening reads no pages: a later read of a damaged page raises
+        IndexDamaged. With `notes_damage` that read also writes a note beside db.data, and the next opening raises
+        IndexDamaged at once.
         """
         if page_size not in range(PAGE_SIZE_MIN, PAGE_SIZE_MAX + 1) or page_size & (page_size - 1):
             raise ValueError(f"page size {page_size} is no power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}")
@@ -112,8 +112,7 @@ class Index:
                 raise IndexDamaged(note)
             incarnation = int.from_bytes(entropy(8), "big")
             opened.append(_open_data(disk, directory, page_size, incarnation))
-            # These bytes may still wait in the system's cache: the index relies on them from now on, so they must be
-            # durable.
+            # The index relies on these bytes from now on. They may be in the system's cache only, so they are synced.
             disk.fsync(opened[-1])  # prove: index-sync-before-trust
             slots = read_slots(disk, opened[-1])
             roots = decode_roots(slots)
@@ -135,7 +134,7 @@ class Index:
             raise
 
     def _trusted_space(self) -> FreePages:
-        """Return the free pages by db.free if it agrees with the root; otherwise none yet, and a recovery must run."""
+        """Return the free pages in db.free if it agrees with the root; otherwise none, until a recovery has run."""
         root = self._last
         space = FreePages(root.page_count)
         if root.page_count == 0:
@@ -183,8 +182,7 @@ class Index:
                 while type(node) is Branch:
                     node = data.node(node.pointers[bisect_right(node.separators, key)])
             except IndexDamaged as error:
-                # A get pins nothing: two checkpoints may have passed meanwhile, and its pages may have been
-                # overwritten.
+                # A get pins no root: if two checkpoints were published meanwhile, its pages may be overwritten.
                 if self._root is root:
                     self._note_damage(error)
                     raise
@@ -197,9 +195,10 @@ class Index:
             return node.values[at] if at < len(keys) and keys[at] == key else None
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys from `start` to before `stop` with their values, as published when the first is requested.
+        """Yield (key, value), ascending, for `start` <= key < `stop`, of the checkpoint that is published when the
+        first pair is requested.
 
-        Its pages are kept until the iterator is exhausted or closed.
+        The pages of that checkpoint are not reused until the iterator is exhausted or closed.
         """
         pin = object()
         root = self._pin(pin)
@@ -214,8 +213,8 @@ class Index:
             root = self._root
             if root is None:
                 raise self._refusal()
-            # Pinned before the root is read again: either a checkpoint that frees pages sees the pin, or we see its
-            # root.
+            # The pin is set before the root is read again. So either a checkpoint that frees pages sees the pin, or
+            # this thread sees the root of that checkpoint.
             self._pins[pin] = root.generation  # prove: reader-pins-its-root
             if self._root is root:  # prove: pinned-root-is-current
                 return root
@@ -258,11 +257,12 @@ class Index:
     # Writing: one thread
 
     def checkpoint(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Iterator[None]:
-        """Apply changes, sorted by key (None deletes, an absent key too), and publish them with `meta`.
+        """Apply `changes`, which are sorted by key, and publish the result with `meta`. A value of None deletes the
+        key, if it is there.
 
-        Each step is a small piece of work (about a leaf, or one sync), so that the caller can pace it. When the
-        iterator is exhausted, the new root is durable and readers see it. An iterator that is closed before, or that
-        raises ValueError for bad changes, leaves the index unchanged.
+        Each step is a small piece of work (about one leaf, or one sync), so that the caller can pace the work. When the
+        iterator is exhausted, the new root is durable, and readers see it. If the iterator is closed before, or raises
+        ValueError for invalid changes, the index is unchanged.
         """
         if self._root is None:
             raise self._refusal()  # prove: failed-index-is-latched
@@ -282,7 +282,7 @@ class Index:
             self._data.forget()
 
     def _steps(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Generator[None, None, None]:
-        # Before a page is written: its place may be free for us and used by another process.
+        # Before a page is written: a page that is free in our root may be in use in a root of another process.
         self._check_roots()  # prove: index-check-before-pages
         last = self._last
         generation = last.generation + 1
@@ -306,10 +306,10 @@ class Index:
         unique_id = 0
         if is_complete:
             unique_id = int.from_bytes(self._entropy(8), "big") or 1
-            # Readers do not outlive us: pages that wait for them alone are free for the next opening of the index.
+            # Readers end with this process: pages that wait only for readers are free for the next opening.
             pinned = [run for freed, runs in space.quarantine if freed < generation for run in runs]
             free = FreePages(space.page_count, space.free() + pinned).free()
-            # Before the root that names it, and into the slot of the root that it replaces.
+            # Written before the root that names it, and into the slot of the oldest root, which that root replaces.
             self._free.write(FreeSlot(unique_id, generation, self._incarnation, space.page_count, free, waiting))
             yield
         root = Root(
@@ -334,14 +334,15 @@ class Index:
             self._data.cut(space.page_count)
 
     def _oldest_reached(self) -> int:
-        """Return the oldest generation that a root slot or a reader holds."""
+        """Return the oldest generation that a root slot or a reader uses."""
         older = self._older
         oldest = self._last.generation - 1 if older is None else older.generation
-        read = list(self._pins.values())  # a list: in one step by any Python (docs/decisions/0026)
+        read = list(self._pins.values())  # list() copies in one atomic step in any Python (docs/decisions/0026)
         return min([oldest, *read])  # prove: readers-keep-their-pages ", *read"
 
     def _check_roots(self) -> None:
-        """Raise when another process has published here, on a file system whose locks do not work."""
+        """Raise IndexStolen if another process published a root: the locks of the file system do not work. Raise
+        IndexFailed if a slot does not hold what was written."""
         slots = self._data.slots()
         if slots != self._slots:
             for data in slots:
@@ -361,14 +362,15 @@ class Index:
 
     @property
     def needs_free_page_recovery(self) -> bool:
-        """Return whether recover_free_pages() has work; until it is done, the index grows at its end only."""
+        """Return whether recover_free_pages() has work. Until that is done, checkpoints take all their pages
+        from the end of the file."""
         return self._recovery_roots is not None and self._found is None
 
     def recover_free_pages(self) -> Iterator[None]:
-        """Find the free pages when db.free could not be trusted. Each step reads a page; run it between other work.
+        """Find the free pages if db.free could not be trusted; otherwise do nothing. Each step reads about one page.
 
-        The thread that makes checkpoints calls it, at any pace; the next checkpoint takes and writes what was found.
-        Does nothing when it is not needed; when abandoned, it starts again in the next run or at the next opening.
+        Called by the thread that makes checkpoints, at any pace. The next checkpoint uses the result and writes it to
+        db.free. If the iterator is abandoned, the next call starts from the beginning.
         """
         if self._root is None:
             raise self._refusal()
@@ -404,9 +406,12 @@ class Index:
         )
 
     def growth_max(self, added: int, changes: int) -> int:
-        """Return the most bytes on disk that a checkpoint of ``changes`` with ``added`` bytes of keys and values may
-        take: it writes anew every page in use, each change may split a full page, and new pages are at least half
-        full."""
+        """Return an upper limit of the disk space in bytes that a checkpoint of ``changes`` changes takes. ``added`` is
+        the number of bytes of their keys and values.
+
+        In the worst case the checkpoint rewrites every page in use, each change splits a full page, and new pages are
+        half full.
+        """
         space, page_size = self._space, self._data.page_size
         in_use = space.page_count - space.free_count() - space.waiting_count()
         pages = in_use + min(in_use, changes) + 2 * added // page_size + 2 * (self._last.depth + 1)
@@ -414,7 +419,8 @@ class Index:
         return PAGES_AT + pages * page_size + slot_bytes + 2 * BLOCK_BYTES
 
     def close(self) -> None:
-        """Close files and lock. Nothing is written: what was published is durable. May be called twice."""
+        """Close the files and release the lock. Nothing is written: published checkpoints are durable already. A second
+        call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -436,8 +442,7 @@ class Index:
         return error
 
     def _note_damage(self, error: IndexDamaged) -> None:
-        """Note damage. Without the note, an opening that does not read the page would use the index again, and fail
-        again later."""
+        """Write a note of the damage: opening reads no pages, so without the note the next opening would succeed."""
         if self._directory is not None:
             write_note(self._disk, self._directory, str(error))
 
@@ -451,7 +456,7 @@ class Index:
 
 
 def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> int:
-    """Open db.data. If it does not exist, make it with an empty root: it never appears without a whole one."""
+    """Open db.data. If it does not exist, make it with an empty root. The file appears only with a whole root in it."""
     path = os.path.join(directory, DATA_NAME)
     try:
         return open_regular(disk, path, os.O_RDWR)
@@ -472,7 +477,7 @@ def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> 
 
 
 def read_note(disk: Disk, directory: str) -> str | None:
-    """Return the damage noted in the directory's index, None if there is none."""
+    """Return the text of the note of damage in an index directory; None: there is no note. Raises OSError."""
     try:
         fd = open_regular(disk, os.path.join(directory, DAMAGED_NAME), os.O_RDONLY)
     except FileNotFoundError:
@@ -484,7 +489,8 @@ def read_note(disk: Disk, directory: str) -> str | None:
 
 
 def write_note(disk: Disk, directory: str, text: str) -> None:
-    """Note damage. If the note cannot be written, the damage is found again: no reason for another error."""
+    """Write a note of damage into an index directory, durable on return. An OSError is ignored: without the note, a
+    later read finds the damage again."""
     try:
         path = os.path.join(directory, DAMAGED_NAME)
         fd = open_regular(disk, path, os.O_WRONLY | os.O_CREAT)

@@ -1,10 +1,10 @@
-"""The lock of an index directory, so that two openings never write the same pages.
+"""Lock of an index directory: it prevents that two processes write the same pages.
 
-flock(2) on `index.lock`, held while the index is open and released by the kernel when its holder dies. The file is
-removed only with its directory. A disk that is not the kernel's provides a `flock` of its own.
+The lock is flock(2) on `index.lock`, held while the index is open. The kernel releases it when its holder dies. The
+file is removed only with its directory. A simulated disk provides its own `flock`.
 
-The lock applies to a file, not to a name: a directory can be renamed or removed between the opening of its lock file
-and the locking, and another process can make the name anew.
+The lock applies to a file, not to a name. Between opening and locking the lock file, another process may rename or
+remove the directory and make a new one with the same name. So the name is checked after locking.
 """
 
 # proofs: index
@@ -20,8 +20,11 @@ LOCK_NAME = "index.lock"
 
 
 def lock_directory(disk: Disk, directory: str) -> int:
-    """Lock the directory; closing the returned descriptor releases it. IndexInUse when it is locked, NotRegular when it
-    is a link: writes and removals would happen elsewhere."""
+    """Lock a directory. Return a descriptor; closing it releases the lock.
+
+    Raises IndexInUse if the directory is locked. Raises NotRegular if it is a symbolic link, because writes and
+    removals would happen elsewhere.
+    """
     demand_directory(disk, directory)
     fd = open_regular(disk, os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT)
     try:
@@ -39,7 +42,7 @@ def lock_directory(disk: Disk, directory: str) -> int:
 
 
 def demand_lock(disk: Disk, directory: str, lock: int) -> None:
-    """Raise IndexInUse when the locked file is no longer that of ``directory``. Call it again after opening files of
-    the directory: only then it is certain that they are files of the locked one."""
+    """Raise IndexInUse if the lock file of ``directory`` is not the locked one any more. To be sure that opened files
+    are in the locked directory, call this again after opening them."""
     if not has_name(disk, lock, os.path.join(directory, LOCK_NAME)):
         raise IndexInUse(f"the index in {directory} was replaced or removed")

@@ -4,10 +4,10 @@
     branch  | prefix | key lengths u16 ... | pages u32 ... | checksums u32 ... | generations u64 ...
             | keys without prefix |
 
-A row of equal lengths is stored once (a flag says so): the usual case, and the fastest to split. A branch of n children
-has n-1 separators; child i holds the keys k with separator[i-1] <= k < separator[i].
+If all lengths in a row are equal, one length is stored, and a flag is set; this is the usual case. A branch of n
+children has n-1 separators; child i holds the keys k with separator[i-1] <= k < separator[i].
 
-Pure: no I/O. A node never changes, so threads may share it.
+Pure: no I/O. A node is not changed after it was made, so threads may share it.
 """
 
 import struct
@@ -19,23 +19,24 @@ from typing import TypeAlias
 
 from tandemmq.index.page import BRANCH, HEADER_BYTES, LEAF, Header, Pointer, seal
 
-KEYS_EQUAL = 1  # flag: one key length for all
-VALUES_EQUAL = 2  # flag: one value length for all
+KEYS_EQUAL = 1  # flag: all keys have the same length, stored once
+VALUES_EQUAL = 2  # flag: all values have the same length, stored once
 
 KEY_BYTES_MAX = 1000
 LENGTH_BYTES = 2
 POINTER_BYTES = 4 + 4 + 8
-# Bytes of a node besides its entries, at most: the header and, for equal rows, one length each.
+# Most bytes of a node besides its entries: the header, and one length for each of two rows of equal lengths.
 FIXED_BYTES = HEADER_BYTES + 2 * LENGTH_BYTES
 
 
 def key_bytes_max(page_size: int) -> int:
-    """Return the length of the longest key: four of them always fit into a branch, two entries into a leaf."""
+    """Return the limit of a key's length in bytes. Four such keys always fit into a branch, and two entries with the
+    longest key and value into a leaf."""
     return min(KEY_BYTES_MAX, page_size // 4 - 24)
 
 
 def value_bytes_max(page_size: int) -> int:
-    """Return the length of the longest value."""
+    """Return the limit of a value's length in bytes."""
     return page_size // 4
 
 
@@ -59,7 +60,8 @@ Node: TypeAlias = Leaf | Branch
 
 
 def shared(first: bytes, last: bytes) -> int:
-    """Return the number of leading bytes that two keys have in common; for sorted keys, all between have them too."""
+    """Return the number of leading bytes that two keys have in common. All keys between them, in sorted order, have
+    these bytes too."""
     length = min(len(first), len(last))
     difference = int.from_bytes(first[:length], "big") ^ int.from_bytes(last[:length], "big")
     return length - (difference.bit_length() + 7) // 8
@@ -78,7 +80,7 @@ def _lengths(keys: list[bytes]) -> tuple[list[int], bool]:
 
 
 def encode(node: Node, page: int, generation: int, incarnation: int, page_size: int) -> tuple[bytes, int]:
-    """Return a page's bytes and checksum."""
+    """Return the bytes and the checksum of the node's page."""
     is_leaf = type(node) is Leaf
     keys = node.keys if isinstance(node, Leaf) else node.separators
     prefix = shared(keys[0], keys[-1]) if keys else 0
@@ -145,7 +147,7 @@ def decode(header: Header, data: bytes) -> Node:
 
 
 class Cutter:
-    """Cuts a long row of entries into pieces that fit into pages, prefix compression counted in."""
+    """Cuts a long row of entries into pieces that fit into pages. Sizes include the effect of prefix compression."""
 
     __slots__ = ("_base", "_keys", "_room", "_skip", "_sums")
 
@@ -162,7 +164,7 @@ class Cutter:
         lengths = list(map(len, keys))
         value_lengths = list(map(len, values))
         weights = list(map(add, lengths, value_lengths))
-        # Rows of unequal lengths are stored; if the whole row is equal, so is each piece of it.
+        # A row of unequal lengths takes LENGTH_BYTES for each entry. If all lengths are equal, so are those of a piece.
         extra = sum(LENGTH_BYTES for row in (lengths, value_lengths) if row and row.count(row[0]) != len(row))
         if extra:
             weights = [weight + extra for weight in weights]
@@ -170,19 +172,19 @@ class Cutter:
 
     @classmethod
     def of_branch(cls, lows: list[bytes], page_size: int) -> "Cutter":
-        """Return a cutter for a row of children, by the low ends of their ranges."""
+        """Return a cutter for a row of children. `lows` are the low ends of their key ranges."""
         each = POINTER_BYTES + LENGTH_BYTES
         return cls(lows, [len(low) + each for low in lows], 1, FIXED_BYTES + each, page_size)
 
     def size(self, start: int, stop: int) -> int:
-        """Return the bytes that the entries from start to stop need in a page, at most."""
+        """Return the most bytes that the entries from start to before stop need in a page."""
         first = start + self._skip
         count = stop - first
         prefix = shared(self._keys[first], self._keys[stop - 1]) if count > 0 else 0
         return self._base + prefix + self._sums[stop] - self._sums[min(first, stop)] - count * prefix
 
     def fill(self, start: int) -> int:
-        """Return the stop of the fullest page that begins at start."""
+        """Return the stop (entry after the last) of the fullest page that begins at start."""
         low, high = start + 1 + self._skip, len(self._keys)
         low = min(low, high)
         step = 64
@@ -199,7 +201,7 @@ class Cutter:
         return low
 
     def even(self) -> list[int]:
-        """Return the stops of pages filled about evenly."""
+        """Return the stops of pages that are about equally full."""
         count = len(self._keys)
         total = self.size(0, count)
         pages = -(-total // self._room)
@@ -217,8 +219,8 @@ class Cutter:
         return stops
 
     def run(self, stable: int) -> list[int]:
-        """Return the stops of full pages of a run that ends at `stable`. The entries after the run begin a page of
-        their own unless they fit: the next run will continue where this one ended."""
+        """Return the stops of full pages, for a run of new entries that ends at `stable`. Entries after the run begin a
+        new page unless they fit into the last page of the run: the next run will continue at `stable`."""
         count = len(self._keys)
         stops: list[int] = []
         start = 0
@@ -248,9 +250,11 @@ def join(left: Node, low: bytes, right: Node) -> Node:
 
 
 def merge(keys: list[bytes], values: list[bytes], new_keys: list[bytes], new_values: list[bytes | None]) -> bool:
-    """Apply sorted changes (None deletes) to the sorted rows, in place. True when they went in as one new run.
+    """Apply sorted changes to the sorted rows, in place; a new value of None deletes. Return True if all new keys were
+    inserted at one place.
 
-    Three ways, for the three patterns of a queue: a run of new keys, a run of deletions, and everything else.
+    A queue has three patterns of changes, each with its own algorithm: a run of new keys, a run of deletions, and
+    mixed changes.
     """
     first = bisect_left(keys, new_keys[0])
     last = bisect_right(keys, new_keys[-1], first)

@@ -3,11 +3,11 @@
     | checksum u32 | kind u8 | flags u8 | entries u16 | page u32 | prefix u16 | zero u16
     | generation u64 | incarnation u64 | body, zeros |
 
-Little-endian. The checksum is zlib.crc32 of everything after it, to the page's last byte. The pointer to a page
-repeats page, generation and checksum, so a page that was never written, was written elsewhere, or is older than its
-pointer is detected: a wrong page is never taken for data.
+Little-endian. The checksum is zlib.crc32 of all bytes of the page after the checksum. The pointer to a page repeats its
+page number, generation and checksum. So a page that was not written, was written to another place, or is older than its
+pointer is detected.
 
-Pure: no I/O. Does not know keys (index/node.py does).
+Pure: no I/O. Keys and values in the body: index/node.py.
 """
 
 import struct
@@ -24,12 +24,12 @@ LEAF = 1
 BRANCH = 2
 
 CHECKSUM = struct.Struct("<I")
-HEAD = struct.Struct("<BBHIHHQQ")  # all of the header that the checksum covers
+HEAD = struct.Struct("<BBHIHHQQ")  # the header after the checksum
 HEADER_BYTES = CHECKSUM.size + HEAD.size
 
 
 class Pointer(NamedTuple):
-    """Place of a page, with the values that identify it."""
+    """Page number, with the values that identify the content of the page."""
 
     page: int
     generation: int
@@ -50,7 +50,7 @@ class Header(NamedTuple):
 
 
 def seal(header: Header, body: bytes, page_size: int) -> tuple[bytes, int]:
-    """Return the page's bytes, and the checksum that its pointer must repeat."""
+    """Return the bytes of a page, and their checksum for the pointer to the page."""
     room = page_size - HEADER_BYTES - len(body)
     assert room >= 0, "a node was cut larger than a page"
     rest = b"".join((HEAD.pack(*header), body, bytes(room)))
@@ -59,9 +59,9 @@ def seal(header: Header, body: bytes, page_size: int) -> tuple[bytes, int]:
 
 
 def verify(data: bytes, pointer: Pointer, page_size: int) -> Header:
-    """Return the header of the page that `pointer` means, or raise IndexDamaged with the reason."""
+    """Return the header of the page in `data`. Raises IndexDamaged if it is not the page to which `pointer` points."""
     if len(data) != page_size:
-        raise IndexDamaged(f"page {pointer.page} lies behind the end of the file")
+        raise IndexDamaged(f"page {pointer.page} is beyond the end of the file")
     checksum = crc32(memoryview(data)[CHECKSUM.size :])
     if checksum != CHECKSUM.unpack_from(data)[0]:
         raise IndexDamaged(f"page {pointer.page} does not match its checksum")

@@ -1,7 +1,7 @@
-"""db.data and db.free as files: pages read through a bounded cache, written in contiguous stretches.
+"""Files db.data and db.free: pages are read through a bounded cache, and written in contiguous blocks.
 
-Every error of the disk becomes IndexFailed here; a page that does not match its pointer, IndexDamaged. Any thread may
-read while one other writes: pages are never changed in place, and the cache is keyed by the whole pointer.
+An error of the disk is raised as IndexFailed, a page that does not match its pointer as IndexDamaged. Any thread may
+read while one thread writes: pages are never changed in place, and the key of the cache is the whole pointer.
 """
 
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from tandemmq.index.node import Node, decode
 from tandemmq.index.page import Pointer, verify
 from tandemmq.index.roots import SLOT_BYTES, SLOT_COUNT, Root, page_at, slot_of
 
-STRETCH_BYTES_MAX = 256 * 1024  # written in one call: a fraction of a millisecond
-# The slots of db.free are interleaved in blocks, so both can grow: slot s has blocks s, s+2, s+4, ...
+STRETCH_BYTES_MAX = 256 * 1024  # limit of one write call
+# The two slots of db.free are interleaved in blocks, so that both can grow: slot s has blocks s, s+2, s+4, ...
 FREE_BLOCK_BYTES = 64 * 1024
 
 
 @contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Turn an error of the disk into IndexFailed."""
+    """Raise an OSError of the block as IndexFailed."""
     try:
         yield
     except OSError as error:
@@ -29,9 +29,10 @@ def failing(what: str) -> Iterator[None]:
 
 
 class Cache:
-    """Recently used nodes, in two halves: the older one is dropped whole when the younger is full.
+    """Recently used nodes, in two halves. When the younger half is full, the older half is dropped, and the younger
+    becomes the older.
 
-    Safe for several threads without a lock: a race costs only one more read of a node.
+    Several threads may use the cache without a lock: a race costs only one more read of a node.
     """
 
     __slots__ = ("_half", "_old", "_young")
@@ -42,7 +43,7 @@ class Cache:
         self._old: dict[Pointer, Node] = {}
 
     def get(self, pointer: Pointer) -> Node | None:
-        """Return the node, and note its use."""
+        """Return the node if it is cached, else None. A node of the older half moves to the younger half."""
         node = self._young.get(pointer)
         if node is None:
             node = self._old.get(pointer)
@@ -58,7 +59,7 @@ class Cache:
         self._young[pointer] = node
 
     def drop(self, pointer: Pointer) -> None:
-        """Drop a node that a checkpoint replaced: only readers of the last checkpoint may still need it."""
+        """Drop a node that a checkpoint replaced: only readers of former checkpoints still need it."""
         self._young.pop(pointer, None)
         self._old.pop(pointer, None)
 
@@ -101,7 +102,7 @@ class DataFile:
         return decode(verify(data, pointer, self.page_size), data)
 
     def write(self, page: int, data: bytes) -> None:
-        """Take a page for writing; on disk after flush(), durable after sync()."""
+        """Buffer a page for writing. It is in the file after flush(), durable after flush() and sync()."""
         if page != self._buffered_next or len(self._buffer) >= self._stretch:
             self.flush()
             self._buffered_at = page
@@ -109,7 +110,7 @@ class DataFile:
         self._buffered_next = page + 1
 
     def flush(self) -> None:
-        """Write the pages that were taken."""
+        """Write the buffered pages to the file."""
         if self._buffer:
             data, self._buffer = b"".join(self._buffer), []
             with failing(f"write of pages from {self._buffered_at}"):
@@ -117,17 +118,17 @@ class DataFile:
         self._buffered_next = 0
 
     def forget(self) -> None:
-        """Drop pages that were taken and not written: their checkpoint was given up."""
+        """Drop the buffered pages, because their checkpoint was abandoned."""
         self._buffer = []
         self._buffered_next = 0
 
     def sync(self) -> None:
-        """Make everything written durable."""
+        """Make all written pages and slots durable. Buffered pages are not written."""
         with failing("sync of db.data"):
             self._disk.fdatasync(self._fd)
 
     def slots(self) -> list[bytes]:
-        """Return the root slots as they are on disk now."""
+        """Read the root slots from the file and return their bytes."""
         with failing("read of the root slots"):
             return read_slots(self._disk, self._fd)
 
@@ -138,12 +139,12 @@ class DataFile:
         self.sync()  # prove: root-sync
 
     def cut(self, page_count: int) -> None:
-        """Return the space after the last page to the file system."""
+        """Truncate the file after its last page, `page_count`."""
         with failing("cut of db.data"):
             self._disk.ftruncate(self._fd, page_at(page_count + 1, self.page_size))
 
     def bytes(self) -> int:
-        """Return the file's length."""
+        """Return the file's length in bytes."""
         with failing("stat of db.data"):
             return self._disk.fstat(self._fd).st_size
 
@@ -153,8 +154,7 @@ class DataFile:
 
 
 def read_slots(disk: Disk, fd: int) -> list[bytes]:
-    """Return both root slots' bytes. If the file ends within them, the rest reads as zeros, as after it has grown
-    again."""
+    """Return the bytes of both root slots. If the file is shorter, the missing bytes are zeros."""
     data = read_fully(disk, fd, SLOT_BYTES * SLOT_COUNT, 0).ljust(SLOT_BYTES * SLOT_COUNT, b"\0")
     return [data[at : at + SLOT_BYTES] for at in range(0, SLOT_BYTES * SLOT_COUNT, SLOT_BYTES)]
 
@@ -174,7 +174,7 @@ def read_free_slot(disk: Disk, fd: int, slot: int) -> FreeSlot | None:
 
 
 def write_free_slot(disk: Disk, fd: int, slot: FreeSlot) -> None:
-    """Write one slot of db.free."""
+    """Write one slot of db.free; not durable yet."""
     data = encode_slot(slot)
     position = slot_of(slot.generation) * FREE_BLOCK_BYTES
     for at in range(0, len(data), FREE_BLOCK_BYTES):

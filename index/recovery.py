@@ -1,9 +1,9 @@
-"""Search for free pages by a walk from the roots, when no list of them can be trusted.
+"""Search for free pages by a walk from the roots, if no list of free pages can be trusted.
 
-Only branches are read: a leaf's number is in its parent. The walk begins at the roots that were found when the index
-was opened. Its pages are not overwritten meanwhile (index/index.py pins them, and takes new pages from the end), so the
-result stays true however many checkpoints pass: a page that one of them replaced was reached by the walk, and is in no
-list twice.
+Only branches are read: the page numbers of leaves are in their parents. The walk begins at the roots that were found
+when the index was opened. The pages of these roots are not overwritten during the walk, because index/index.py pins
+them and allocates new pages at the end. So the result stays valid after any number of checkpoints. A page that such a
+checkpoint replaced was reached by the walk, so the page is not listed twice.
 """
 
 from collections.abc import Generator
@@ -26,7 +26,7 @@ class Found:
 
 
 def is_list_of(slot: FreeSlot, root: Root) -> bool:
-    """Return whether a slot of db.free is the one that a root names. Any doubt means no."""
+    """Return whether a slot of db.free is the one that a root names: all their numbers must agree."""
     return (
         root.free_page_unique_id != 0
         and slot.unique_id == root.free_page_unique_id  # prove: free-list-of-this-root
@@ -37,7 +37,7 @@ def is_list_of(slot: FreeSlot, root: Root) -> bool:
 
 
 def walk(data: DataFile, root: Root, marks: bytearray) -> Generator[None, None, None]:
-    """Mark each page that a root reaches, one branch in a step."""
+    """Set `marks[page]` to 1 for each page that a root reaches. Each step reads one branch."""
     if root.pointer is None:
         return
     stack: list[tuple[Pointer, int]] = [(root.pointer, root.depth)]
@@ -58,14 +58,14 @@ def walk(data: DataFile, root: Root, marks: bytearray) -> Generator[None, None, 
 
 def _mark(marks: bytearray, pointer: Pointer) -> None:
     if not 0 < pointer.page < len(marks):
-        raise IndexDamaged(f"page {pointer.page} lies behind the end")
+        raise IndexDamaged(f"page {pointer.page} is beyond the end of the index")
     if marks[pointer.page]:
         raise IndexDamaged(f"page {pointer.page} is reached twice")
     marks[pointer.page] = 1
 
 
 def find_free_pages(data: DataFile, root: Root, older: Root | None) -> Generator[None, None, Found]:
-    """Walk both roots; pages that neither marks are free."""
+    """Walk both trees. Return the free pages and the pages that wait. Each step reads one branch."""
     marks = bytearray(root.page_count + 1)
     yield from walk(data, root, marks)
     older_marks = bytearray(len(marks) if older is None else max(len(marks), older.page_count + 1))
@@ -73,8 +73,8 @@ def find_free_pages(data: DataFile, root: Root, older: Root | None) -> Generator
         try:
             yield from walk(data, older, older_marks)
         except IndexDamaged:
-            # The older root cannot be used as a way back any more. Pages that it reaches may be free; those already
-            # marked still wait.
+            # The older root is damaged, so no opening can fall back to it. Pages that the walk marked before wait; its
+            # other pages may be free.
             pass
     marks[0] = 1
     reached = int.from_bytes(marks, "big")

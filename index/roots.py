@@ -1,4 +1,4 @@
-"""The two root slots at the head of db.data.
+"""Root slots: the first two blocks of db.data.
 
     db.data  | root slot 0, 4096 | root slot 1, 4096 | page 1 | page 2 | ...
 
@@ -6,8 +6,8 @@
              | freePageUniqueId u64 | page count u64 | key count u64 | root page u32 | root checksum u32
              | root generation u64 | meta length u32 | meta | zeros |
 
-The checksum is CRC-32C of everything after it to the slot's end. Generation g is in slot g % 2, so publishing one
-never touches the one before it. Depth 0 is an empty tree, 1 a single leaf.
+The checksum is CRC-32C of all bytes of the slot after the checksum. Generation g is in slot g % 2, so publishing a root
+does not overwrite the previous root. Depth 0 is an empty tree, depth 1 a single leaf.
 
 Pure: no I/O.
 """
@@ -20,7 +20,7 @@ from tandemmq.index.page import Pointer
 
 MAGIC = b"TMQROOT1"
 FORMAT = 1
-SLOT_BYTES = 4096  # a sector of today's disks: a torn write of one slot does not affect the other
+SLOT_BYTES = 4096  # the usual sector size: a torn write of one slot does not damage the other
 SLOT_COUNT = 2
 PAGES_AT = SLOT_BYTES * SLOT_COUNT
 CHECKSUM = struct.Struct("<I")
@@ -32,13 +32,13 @@ assert META_AT + META_BYTES_MAX <= SLOT_BYTES, "meta does not fit into a slot"
 
 
 class Root(NamedTuple):
-    """A published generation of the tree. Its numbers are in a slot in this order."""
+    """A published generation of the tree. The first seven fields are stored in a slot in this order."""
 
     page_size: int
     depth: int
     generation: int
     incarnation: int
-    free_page_unique_id: int  # 0: no list of free pages was complete when this root was written
+    free_page_unique_id: int  # 0: the free pages were not all known when this root was written
     page_count: int
     key_count: int
     pointer: Pointer | None
@@ -46,12 +46,12 @@ class Root(NamedTuple):
 
 
 def page_at(page: int, page_size: int) -> int:
-    """Return the offset of a page in db.data; pages are counted from 1."""
+    """Return the offset of a page in db.data. The first page is 1."""
     return PAGES_AT + (page - 1) * page_size
 
 
 def slot_of(generation: int) -> int:
-    """Return the slot of a generation, the same in db.data and db.free."""
+    """Return the number of a generation's slot, 0 or 1, which is the same in db.data and db.free."""
     return generation % SLOT_COUNT
 
 
@@ -65,7 +65,7 @@ def encode_root(root: Root) -> bytes:
 
 
 def decode_root(data: bytes) -> Root | None:
-    """Return the root in a slot's bytes, or None when there is no whole one."""
+    """Return the root in a slot's bytes, or None if the bytes are no root that matches its checksum."""
     if len(data) != SLOT_BYTES or not data.startswith(MAGIC):
         return None
     if CHECKSUM.unpack_from(data, len(MAGIC))[0] != crc32c(data[CHECKED_AT:]):  # prove: root-checksum
@@ -79,7 +79,7 @@ def decode_root(data: bytes) -> Root | None:
 
 
 def decode_roots(slots: list[bytes]) -> list[Root]:
-    """Return the whole roots in the two slots' bytes, the newest first. A root in the wrong slot does not count."""
+    """Return the valid roots of the two slots, the newest first. A root in the wrong slot is ignored."""
     roots = [decode_root(data) for data in slots]
     whole = [root for slot, root in enumerate(roots) if root is not None and slot_of(root.generation) == slot]
     return sorted(whole, key=lambda root: root.generation, reverse=True)

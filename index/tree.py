@@ -1,10 +1,10 @@
-"""Merge of sorted changes into a copy-on-write B+tree, left to right; each touched page is rewritten once.
+"""Merge of sorted changes into a copy-on-write B+tree, from left to right; each changed page is rewritten once.
 
-No page that a published root reaches is overwritten: changed nodes go to free pages, up to a new root page. Small
-leaves are joined with a neighbour; empty ones disappear. A run of new keys fills its pages; scattered ones split pages
-evenly.
+No page that a published root reaches is overwritten: changed nodes, and all their ancestors, are written to free pages.
+Small leaves are joined with a neighbour; empty leaves are removed. A run of new keys fills its pages; scattered new
+keys split pages evenly.
 
-It does not publish roots (index/index.py does), and knows no threads: one merge at a time.
+index/index.py publishes the new root. One merge at a time, in one thread.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,17 +20,18 @@ from tandemmq.index.node import Branch, Cutter, Leaf, Node
 from tandemmq.index.page import Pointer
 from tandemmq.index.pages import DataFile
 
-CHANGES_IN_HAND = 256  # changes taken from the caller at a time: the work of one step
-SMALL_FRACTION = 3  # a node that fills less than 1/3 of a page is joined with a neighbour, if it can be
+CHANGES_PER_STEP = 256  # changes that are read from the caller and merged in one step
+SMALL_FRACTION = 3  # a node that fills less than 1/3 of a page is joined with a neighbour, if both fit into one page
 
-Child: TypeAlias = Pointer | Leaf | Branch  # a node without a pointer is small and not written yet
-# A child and the low end of its range; for the first child in a row, only the parent knows it.
+Child: TypeAlias = Pointer | Leaf | Branch  # Leaf, Branch: small, and not written yet
+# The low end of a child's key range, and the child. The low end of the first child in a list is b"": its parent has it.
 Entry: TypeAlias = tuple[bytes, Child]
 Steps: TypeAlias = Generator[None, None, list[Entry]]
 
 
 class Changes:
-    """Sorted changes of the caller, a handful at a time."""
+    """Sorted changes of the caller, read in chunks of CHANGES_PER_STEP. Raises ValueError for changes that are not
+    sorted, or too long for a page."""
 
     __slots__ = ("_at", "_key_max", "_keys", "_last", "_source", "_value_max", "_values")
 
@@ -44,12 +45,12 @@ class Changes:
         self._last: bytes | None = None
 
     def peek(self) -> bytes | None:
-        """Return the next key, None at the end."""
+        """Return the key of the next change, or None at the end."""
         if self._at == len(self._keys):
-            handful = list(islice(self._source, CHANGES_IN_HAND))
-            if not handful:
+            chunk = list(islice(self._source, CHANGES_PER_STEP))
+            if not chunk:
                 return None
-            keys, values = zip(*handful, strict=True)
+            keys, values = zip(*chunk, strict=True)
             self._keys = list(keys)
             self._values = list(values)
             self._at = 0
@@ -67,7 +68,8 @@ class Changes:
         self._last = keys[-1]
 
     def take(self, high: bytes | None) -> tuple[list[bytes], list[bytes | None]]:
-        """Return some of the next changes below `high`; none when there are no more."""
+        """Return keys and values of the next changes below `high`, at most one chunk. Empty lists: there are no
+        more."""
         if self.peek() is None:
             return [], []
         start = self._at
@@ -77,7 +79,7 @@ class Changes:
 
 
 class Merged(NamedTuple):
-    """Result of a merge: the new root page, the tree's depth, and the number of keys added or removed."""
+    """Result of a merge: the new root page, the tree's depth, and how many more keys it has (negative: fewer)."""
 
     pointer: Pointer | None
     depth: int
@@ -86,7 +88,7 @@ class Merged(NamedTuple):
 
 @dataclass(eq=False)
 class Merge:
-    """A merge of changes into the tree under a root page. ``replaced`` are the pages that the tree no longer has."""
+    """Merge of changes into the tree under a root page. ``replaced`` are the pages that the new tree does not have."""
 
     _data: DataFile
     _space: FreePages
@@ -102,7 +104,7 @@ class Merge:
         self.replaced: list[Pointer] = []
 
     def run(self, pointer: Pointer | None, depth: int) -> Generator[None, None, Merged]:
-        """Merge all changes; each step handles about one leaf. The pages are taken for writing, not synced."""
+        """Merge all changes; each step handles about one leaf. The new pages are written or buffered, not synced."""
         if self._changes.peek() is None:
             return Merged(pointer, depth, 0)
         if pointer is None:
@@ -118,7 +120,7 @@ class Merge:
         if not entries:
             return Merged(None, 0, self._keys_added)
         child = entries[0][1]
-        while depth > 1:  # a branch with one child is no root
+        while depth > 1:  # a branch with one child is not used as the root
             branch = self._node(child)
             assert isinstance(branch, Branch), "a leaf above the lowest level"
             if len(branch.pointers) > 1:
@@ -132,7 +134,7 @@ class Merge:
         return Merged(child, depth, self._keys_added)
 
     def _subtree(self, pointer: Pointer, level: int, high: bytes | None) -> Steps:
-        """Merge the changes below `high` into a subtree. Return its replacement."""
+        """Merge the changes below `high` into the subtree at `pointer`. Return the nodes that replace it."""
         is_hot = pointer in self._data.cache
         node = self._data.load(pointer)
         self.replaced.append(pointer)
@@ -167,7 +169,7 @@ class Merge:
         values = leaf.values[:]
         self._keys_added -= len(keys)
         entries: list[Entry] = []
-        before: bytes | None = None  # the last key of the former piece
+        before: bytes | None = None  # last key of the previous piece
         is_run = True
         stable = 0
         while True:
@@ -176,7 +178,7 @@ class Merge:
                 break
             if not nodes.merge(keys, values, new_keys, new_values):
                 is_run = False
-            stable = bisect_right(keys, new_keys[-1])  # later changes belong after these
+            stable = bisect_right(keys, new_keys[-1])  # later changes go after the first `stable` keys
             following = self._changes.peek()
             if following is None or (high is not None and following >= high):
                 break
@@ -210,7 +212,8 @@ class Merge:
         return entries
 
     def _branches(self, entries: list[Entry], is_at_edge: bool) -> list[Entry]:
-        """Return the branches over settled children. A single small one is left to be joined."""
+        """Return the branches over children that are all written. A small branch is not written: `_settle` joins it
+        with a neighbour."""
         lows = [low for low, _ in entries]
         pointers = [child for _, child in entries if isinstance(child, Pointer)]
         assert len(pointers) == len(lows), "a branch over a child that was not written"
@@ -225,7 +228,7 @@ class Merge:
         return result
 
     def _settle(self, entries: list[Entry]) -> Steps:
-        """Join small nodes with neighbours, and write them."""
+        """Join small nodes with neighbours, and write all nodes that are not written yet."""
         if all(isinstance(child, Pointer) for _, child in entries):
             return entries
         settled: list[Entry] = []
@@ -263,7 +266,7 @@ class Merge:
         if not isinstance(child, Pointer):
             return child
         if child.generation == self._generation:
-            self._data.flush()  # it may still wait to be written
+            self._data.flush()  # its page may be in the write buffer
         return self._data.load(child)
 
     def _drop(self, child: Child) -> None:

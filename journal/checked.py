@@ -1,12 +1,12 @@
-"""Reads single records, and returns only bytes that were compared after they were read.
+"""Reader of single records that compares all bytes with checksums after each read.
 
-    file     | batch | batch | batch |          each is compared with its checksum once, before it is read
-    blocks   |    |    |    |    |    |         4 KiB each: their checksums are remembered from then on
-    read     whole blocks around the record     compared with the remembered checksums
+    file     | batch | batch | batch |          each batch is compared with its own checksum, once
+    blocks   |    |    |    |    |    |         4 KiB each: their checksums are then kept in memory
+    read     whole blocks around the record     compared with the block checksums in memory
 
-A batch may have a thousand records, and the messages of one queue may be in as many batches. So a record is not read
-with its batch: bytes that were verified once as a part of their batch are verified later by their blocks, whatever the
-disk or the memory of the host has made of them since.
+A batch may have a thousand records, and each message of a queue may be in another batch. To read a whole batch for each
+record would be slow. So a batch is verified once, and later reads verify only the blocks of the record. This also finds
+damage of the disk or of the page cache that happened after the first read.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from tandemmq.journal.scan import FileSource, Scan
 from tandemmq.journal.verify import CHUNK_BYTES, good_bytes
 
 BLOCK_BYTES = 4096
-# Limit of the block checksums that are remembered, over all files, 4 bytes each: enough for 16 GiB of journal.
+# Limit of the block checksums in memory, for all files together; 4 bytes each, enough for 16 GiB of journal.
 BLOCKS_MAX = 4 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """Verified part of a file: all before ``upto``, where a batch begins or the file ends, was checked.
+    """Checked part of a file: the bytes before ``upto``, where a batch begins or the file ends.
 
-    ``damage`` has the parts that did not verify, as (first byte, byte after the last); ``blocks`` the checksums of the
-    whole blocks before ``upto``, and ``rest`` that of the present part of the next block.
+    ``damage``: the ranges that do not match their checksums, as (first byte, byte after the last). ``blocks``: the
+    checksums of the whole blocks before ``upto``. ``rest``: the checksum of the bytes between them and ``upto``.
     """
 
     upto: int = 0
@@ -61,8 +61,8 @@ class _Known:
                 self.rest = 1
 
     def matches(self, data: bytes, first: int) -> bool:
-        """Return whether ``data``, which begins with the block ``first`` and ends with a block or at ``upto``, is the
-        same as when it was checked."""
+        """Return whether ``data`` has the same checksums as when it was checked. It begins with the block ``first``,
+        and ends at the end of a block or at ``upto``."""
         view = memoryview(data)
         expected = self.blocks[first : first + -(-len(data) // BLOCK_BYTES)]
         if len(expected) * BLOCK_BYTES < len(data):
@@ -72,9 +72,11 @@ class _Known:
 
 
 class CheckedReader:
-    """Reads records of the journal by location. ``end_of`` returns the end of a file by a later header; None: no header
-    names it. For one thread. All methods raise JournalMissing without the file, JournalCorrupt if bytes do not
-    verify."""
+    """Reader of records by location, for one thread.
+
+    ``end_of`` returns the end of a file that a later header states, or None if no header states it. The reads raise
+    JournalMissing if the file is missing, JournalCorrupt if bytes do not match their checksum.
+    """
 
     def __init__(self, files: JournalFiles, end_of: Callable[[int], int | None], blocks_max: int = BLOCKS_MAX) -> None:
         self._files = files
@@ -85,7 +87,7 @@ class CheckedReader:
         self.blocks = 0  # number of remembered block checksums
 
     def read(self, location: Location, size: int = 0) -> bytes:
-        """Return the payload of the record at ``location``. ``size`` is that of the whole record, if known."""
+        """Return the payload of the record at ``location``. ``size``: of the whole record in bytes; 0: unknown."""
         if size:
             return self.read_many([(location, size)])[0]
         file, offset = file_of(location), offset_of(location)
@@ -93,8 +95,8 @@ class CheckedReader:
         return self.read_many([(location, record_size(header, 0, file, offset, 0))])[0]
 
     def read_many(self, wanted: Sequence[tuple[Location, int]]) -> list[bytes]:
-        """Return the payloads of several records, given as (location, size of the whole record), in ascending order.
-        Neighbours are read together."""
+        """Return the payloads of several records, given as (location, size of the whole record) in ascending order.
+        Records that are close to each other are read together."""
         payloads: list[bytes] = []
         for file, start, stop, records in neighbours(wanted):
             data = self._verified(file, start, stop)
@@ -105,7 +107,7 @@ class CheckedReader:
         return payloads
 
     def forget(self, files: Iterable[int]) -> None:
-        """Forget files that are to be removed."""
+        """Close these files, which will be removed, and drop their block checksums."""
         gone = tuple(files)
         self._reader.forget(gone)
         for file in gone:
@@ -127,28 +129,28 @@ class CheckedReader:
         return data[start - begin : stop - begin]
 
     def _through(self, file: int, target: int) -> _Known:
-        """Check the file beyond ``target``, up to the end of a durable part."""
+        """Check the file up to ``target`` or further, and return its checked part."""
         known = self._known.pop(file, None) or _Known()
         self._known[file] = known
         if known.upto < target:
             before = len(known.blocks)
             try:
                 while known.upto < target:
-                    self._look_on(file, known, target)
+                    self._verify_next(file, known, target)
             finally:
                 self.blocks += len(known.blocks) - before
             while self.blocks > self._blocks_max and len(self._known) > 1:
                 self._forget(next(iter(self._known)))
         return known
 
-    def _look_on(self, file: int, known: _Known, target: int) -> None:
+    def _verify_next(self, file: int, known: _Known, target: int) -> None:
         start, end = known.upto, self._end_of(file)
         data = self._reader.read_bytes(file, start, CHUNK_BYTES)
         good = good_bytes(data, len(data) if end is None else end - start)
         if good:
             known.add(memoryview(data)[:good])
             return
-        if len(data) == CHUNK_BYTES and self._look_through_long(file, known, data):
+        if len(data) == CHUNK_BYTES and self._verify_long_batch(file, known, data):
             return
         following = self._next_good(file, start, end)
         if following is None:
@@ -157,8 +159,9 @@ class CheckedReader:
         while known.upto < following:
             known.add(memoryview(self._reader.read_bytes(file, known.upto, min(CHUNK_BYTES, following - known.upto))))
 
-    def _look_through_long(self, file: int, known: _Known, head: bytes) -> bool:
-        """Return whether a good batch that is longer than a chunk begins at ``upto``; then it was checked."""
+    def _verify_long_batch(self, file: int, known: _Known, head: bytes) -> bool:
+        """Return whether a good batch that is longer than a chunk begins at ``upto``. If so, ``upto`` is then its
+        end."""
         mark, length, checksum = CONTROL.unpack_from(head)
         upto, blocks, rest = known.upto, len(known.blocks), known.rest
         stop = upto + CONTROL_SIZE + length
@@ -178,7 +181,7 @@ class CheckedReader:
         return False
 
     def _next_good(self, file: int, start: int, end: int | None) -> int | None:
-        """Return the start of the first good batch after the bad one at ``start``; None: there is none."""
+        """Return the start of the first good batch after the bad batch at ``start``, or None if there is none."""
         skipped: list[JournalCorrupt] = []
         for found in Scan(lambda: FileSource(self._files, file), file, start, end, on_corrupt=skipped.append):
             return found.offset

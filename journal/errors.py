@@ -1,8 +1,8 @@
-"""Errors of a journal, as the caller meets them.
+"""Errors of a journal, by operation.
 
-Reading:  JournalMissing, JournalCorrupt.      The journal is not as it should be; an operator decides.
+Reading:  JournalMissing, JournalCorrupt.      Files or bytes are lost; the operator decides.
 Writing:  JournalFailed.                       The disk failed; final for this writer.
-Fencing:  FenceTaken, Deposed.                 Another broker is master; demote and stand by.
+Fencing:  FenceTaken, Deposed.                 Another broker is master; this broker must become a standby.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class JournalMissing(JournalError):
 class JournalCorrupt(JournalError):
     """The bytes from ``start`` to ``stop`` of a journal file are not those that were written.
 
-    Never raised for a torn tail: no receipt was sent for it.
+    Not raised for a torn tail, because no client got a receipt for it.
     """
 
     def __init__(self, file: int, start: int, stop: int, reason: str) -> None:
@@ -36,13 +36,13 @@ class JournalCorrupt(JournalError):
 
 
 class JournalFailed(JournalError):
-    """Writing, syncing or checking failed. Nothing that was not synced before may be acknowledged, now or later."""
+    """A write, a sync or a fence check failed. Only what was confirmed before may be acknowledged, now or later."""
 
     def __init__(self, doing: str, cause: OSError) -> None:
         super().__init__(f"journal failed to {doing}: {cause}")
         self.doing = doing
         self.errno = cause.errno
-        self.__cause__ = cause  # compiled code raises without a cause
+        self.__cause__ = cause  # set here: "raise" in compiled code may not set it
 
 
 class FenceTaken(JournalError):
@@ -54,7 +54,7 @@ class FenceTaken(JournalError):
 
 
 class Deposed(JournalError):
-    """A successor has fenced this writer off: nothing written since the last good fence check counts."""
+    """A successor has made a fence: nothing that this writer wrote after its last good fence check counts."""
 
     def __init__(self, file: int, reason: str) -> None:
         super().__init__(f"deposed while writing db-{file}.log: {reason}")

@@ -1,10 +1,10 @@
-"""The files of one journal directory: db-1.log, db-2.log, ... and the next one, which a broker prepares.
+"""Files of one journal directory: db-1.log, db-2.log, ..., and the next file, which a broker prepares.
 
-A journal file appears under its name only when it is whole: prepared beside as ``.next-<broker>``, synced, then linked.
-link(2) fails when the name exists, on every file system that can be shared. So at most one broker makes db-N.log, and
-its appearance is the fence that deposes the former master (docs/formats/journal.md).
+A journal file gets its name only when it is complete: it is prepared as ``.next-<broker>``, synced, then linked.
+link(2) fails if the name exists, on every file system that can be shared. So at most one broker makes db-N.log, and
+the existence of db-N.log is the fence that deposes the former master (docs/formats/journal.md).
 
-Knows nothing of the content of the files except the end record at the start of an empty one.
+This module writes no content except the end record at the start of an empty file.
 """
 
 # proofs: journal
@@ -41,7 +41,8 @@ ZEROS_CHUNK_BYTES = 1024 * 1024
 
 
 def file_id(name: str) -> int | None:
-    """Return the number in the name of a journal file; None for any other name. KahaDB pads no zeros."""
+    """Return the number in the name of a journal file, or None for any other name. As in KahaDB, the number has no
+    leading zeros."""
     if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
         return None
     digits = name[len(PREFIX) : -len(SUFFIX)]
@@ -53,8 +54,8 @@ def file_id(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """A journal file that this process writes. ``identity`` is the identity of the file that it created, and ``fd``
-    keeps the file open for writing: while it is open, no other file gets its identity (safety.md 9). The holder closes
+    """Journal file that this process writes. ``identity`` is the identity (device, inode) of the file that this process
+    created. ``fd`` is open for writing: no other file can get the same identity while it is open. The holder closes
     ``fd``."""
 
     file: int
@@ -64,11 +65,11 @@ class OwnFile:
 
 @dataclass(eq=False)
 class JournalFiles:
-    """Files of a journal directory, which must exist. Any thread may call; ``prepare`` and ``publish`` of one broker
-    name one at a time.
+    """Files of an existing journal directory. Any thread may call a method; for one broker name, ``prepare`` and
+    ``publish`` may not run at the same time. Methods raise OSError.
 
-    ``make_lock`` makes the lock of each reader and writer of these files, for the threads that share one; it is held
-    during disk operations.
+    ``make_lock`` makes the lock that each reader and each writer of these files uses between its threads. The lock is
+    held during disk operations.
     """
 
     directory: str
@@ -77,7 +78,7 @@ class JournalFiles:
 
     def __post_init__(self) -> None:
         self.directory = os.fspath(self.directory)
-        # A prepared file stays open: the inode number of a deleted file may be reused, that of an open file may not.
+        # A prepared file stays open, so that its inode number is not reused if another process removes the file.
         self._prepared: dict[str, tuple[int, Identity]] = {}
 
     def list(self) -> Sequence[int]:
@@ -85,8 +86,8 @@ class JournalFiles:
         return sorted(number for name in self.disk.listdir(self.directory) if (number := file_id(name)) is not None)
 
     def inodes(self) -> dict[int, int]:
-        """Return the inode number of each existing file, by id, ascending, from the directory: one call for all files.
-        They show whether a name belongs to another file than before."""
+        """Return {id: inode number} of the existing files, ascending by id, from one read of the directory. A changed
+        inode number shows that a name now belongs to another file."""
         with self.disk.scandir(self.directory) as entries:
             found = {number: entry.inode() for entry in entries if (number := file_id(entry.name)) is not None}
         return dict(sorted(found.items()))
@@ -96,22 +97,22 @@ class JournalFiles:
 
     def next_path(self, broker: str) -> str:
         if not broker or "/" in broker or "\0" in broker:
-            raise ValueError(f"a broker's name is part of a file name: {broker!r} cannot be")
+            raise ValueError(f"the broker's name {broker!r} cannot be part of a file name")
         return f"{self.directory}/{NEXT_PREFIX}{broker}"
 
     def identity(self, file: int) -> Identity:
         return identity_of(self.disk.stat(self.path(file)))
 
     def identity_now(self, file: int) -> Identity:
-        """Return the identity as the server has it, not as this host caches it."""
+        """Return the identity, fetched from the file server, not from the cache of this host."""
         return identity_now(self.disk, self.path(file))
 
     def size(self, file: int) -> int:
-        """Return the physical length; only a scan shows how much of it counts."""
+        """Return the length of the file in bytes. Only a scan finds the end of its batches."""
         return self.disk.stat(self.path(file)).st_size
 
     def exists(self, file: int) -> bool:
-        """Return whether the file exists. Any other answer than "there" and "not there" is raised."""
+        """Return whether the file exists. Raises OSError if that is unknown."""
         try:
             self.disk.stat(self.path(file))
         except FileNotFoundError:
@@ -119,18 +120,18 @@ class JournalFiles:
         return True
 
     def prepare(self, broker: str, length: int, *, has_zeros: bool = True) -> None:
-        """Make ``.next-<broker>``: ``length`` bytes that are really written, an end record at 0, synced. Replaces a
-        left-over file.
+        """Make ``.next-<broker>``: ``length`` bytes with an end record at offset 0, durable on return. A file of this
+        name from before is replaced.
 
-        Zeros are written, not reserved: a sync of a later batch then has no metadata to write. ``has_zeros`` is False
-        for a file that is written whole at once: then it has a hole. On return the file can be published. On OSError
-        (for example a full disk) it is removed.
+        With ``has_zeros`` the rest is filled with zeros, so that the sync of a later batch has no metadata to write.
+        Without, the file has a hole. On return the file can be published. On OSError (for example a full disk) it is
+        removed.
         """
         disk = self.disk
         path = self.next_path(broker)
         self.abandon(broker)
-        # A left-over file may be a second name of a published file (a crash between link and unlink): never write into
-        # it.
+        # An existing file may be a second name of a published file, after a crash between link and unlink. So it is
+        # removed, not overwritten.
         unlink_if_there(self.disk, path)
         fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE)
         try:
@@ -150,12 +151,12 @@ class JournalFiles:
         self._prepared[broker] = fd, identity
 
     def publish(self, broker: str, file: int) -> OwnFile:
-        """Give the prepared file its name: db-``file``.log. On return the name is durable, and the file is ours.
+        """Link the prepared file as db-``file``.log and return it. On return the name is durable.
 
-        Raises FenceTaken when another broker's file has that name. If the name already belongs to the file that we
-        prepared (NFS: the reply was lost and the request sent again), that is success. The file after the name is
-        compared with the one that this process prepared, so of two brokers with the same name only one continues. In
-        any case another publication needs another ``prepare``.
+        Raises FenceTaken if another broker's file has that name. If the name already belongs to the prepared file (on
+        NFS: the reply was lost, and the request was sent again), the call succeeds. The identity of the named file is
+        compared with that of the file that this process prepared, so of two brokers with the same name only one
+        continues. The next call needs another ``prepare``, also after an error.
         """
         source = self.next_path(broker)
         _, identity = self._prepared[broker]
@@ -163,19 +164,19 @@ class JournalFiles:
             try:
                 self.disk.link(source, self.path(file))  # prove: fence-by-link
             except FileExistsError:
-                pass  # the owner is checked next
+                pass  # the identity of that file is checked next
             fd, status = open_with_status(self.disk, self.path(file), os.O_WRONLY)
-            # Two names are expected, this one and the one to be unlinked. A third name means: a thread of a former life
-            # that hung between its fence check and its link woke up, and gave our file the name intended for its own.
-            # Checked before the unlink, while the look-up is fresh: a host may cache the number of names for a while
-            # (FUSE).
+            # The file should have two names: the new one, and the one to be unlinked. A third name was made by a thread
+            # of a former life of this broker that hung between its fence check and its link: it linked our prepared
+            # file instead of its own. The count is checked before the unlink, because it has just been read: a host may
+            # cache it (FUSE).
             if identity_of(status) != identity or status.st_nlink > 2:  # prove: fence-is-our-file
                 self.disk.close(fd)
                 raise FenceTaken(file)
         except (FileNotFoundError, NotRegular) as error:  # the prepared file, or its new name, was removed
             raise FenceTaken(file) from error
         finally:
-            self.abandon(broker)  # before the unlink: NFS keeps an open file under a name of its own
+            self.abandon(broker)  # closed before the unlink: NFS would rename a file that is open
         try:
             unlink_if_there(self.disk, source)
             self.sync_directory()  # prove: fence-name-durable
@@ -185,25 +186,25 @@ class JournalFiles:
         return OwnFile(file, fd, identity)
 
     def opened(self, file: int) -> OwnFile:
-        """Open db-``file``.log, to continue it where no other process can be writing. Raises OSError."""
+        """Open db-``file``.log to continue writing it. The caller ensures that no other process writes it."""
         fd, status = open_with_status(self.disk, self.path(file), os.O_WRONLY)
         return OwnFile(file, fd, identity_of(status))
 
     def abandon(self, broker: str) -> None:
-        """Forget the prepared file, if there is one. The file stays and is replaced later: a deposed broker removes
-        nothing."""
+        """Close the prepared file, if there is one. It is not removed, because a deposed broker may remove nothing; the
+        next ``prepare`` replaces it."""
         prepared = self._prepared.pop(broker, None)
         if prepared is not None:
             self.disk.close(prepared[0])
 
     def remove(self, files: Iterable[int]) -> None:
-        """Delete files, oldest first. After return no power loss brings them back."""
+        """Delete files, oldest first; durable on return. Files that do not exist are skipped."""
         for file in sorted(files):  # prove: removal-oldest-first "sorted(files)" -> "sorted(files, reverse=True)"
             unlink_if_there(self.disk, self.path(file))
         self.sync_directory()  # prove: removal-durable
 
     def sync(self, file: int) -> None:
-        """Make durable what any process wrote to the file, also one that died before its own sync."""
+        """Make the whole file durable, also what a process wrote that died before its sync."""
         fd = open_regular(self.disk, self.path(file), os.O_RDWR)
         try:
             self.disk.fsync(fd)  # prove: whole-file-sync

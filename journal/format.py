@@ -1,4 +1,4 @@
-"""The bytes of a journal file, in KahaDB's layout. Pure: no disk, and no knowledge of payloads.
+"""Format of a journal file, in KahaDB's layout. Pure: no I/O. Payloads are opaque.
 
     file     | batch | batch | ... | end record | former content |
 
@@ -8,8 +8,8 @@
     end      | 2D 71 4D 61 34 |
 
 All numbers are big-endian. The next batch is written over the end record. A batch counts only if its checksum matches
-(or is 0: ActiveMQ before 5.9 wrote none), and if its records add up to exactly the length it names. Records of another
-type are skipped. (KahaDB: Journal, DataFileAppender; docs/formats/journal.md.)
+(or is 0, as ActiveMQ before 5.9 wrote), and if the sizes of its records add up to exactly the length in its control
+record. Records of another type are skipped. (KahaDB: Journal, DataFileAppender; docs/formats/journal.md.)
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _UNSEALED_CONTROL: Final = CONTROL_MARK.ljust(CONTROL_SIZE, b"\0")
 END_RECORD: Final = b"-qMa4"
 END_RECORD_SIZE: Final = len(END_RECORD)
 
-# KahaDB: the default of journalMaxFileLength, a soft limit; and its in-memory file length is a signed 32-bit number
+# KahaDB's default of journalMaxFileLength, which is a soft limit
 FILE_LENGTH_DEFAULT: Final = 32 * 1024 * 1024
+# KahaDB keeps the length of a file in a signed 32-bit number
 FILE_LENGTH_LIMIT: Final = 2**31 - 1
 FILE_ID_LIMIT: Final = 2**31 - 1
 OFFSET_MASK: Final = 2**32 - 1
@@ -57,10 +58,10 @@ def offset_of(location: Location) -> int:
 
 
 def encode_batch(payloads: Iterable[bytes], origin: int = 0) -> tuple[bytearray, list[int]]:
-    """Return a batch with the end record after it, and the start of each record, counted from ``origin``.
+    """Return (bytes of a batch with an end record after it, ``origin`` + the offset of each record in the batch).
 
-    With ``origin`` the location of the batch, these are the records' locations. At least one payload is needed:
-    a batch without records would read as the end of the file (kahadb: S = 0).
+    If ``origin`` is the location of the batch, the second value has the locations of the records. At least one payload
+    is needed: a reader takes a batch without records for the end of the file (as KahaDB does).
     """
     pack = RECORD_HEADER.pack
     parts = [_UNSEALED_CONTROL]
@@ -89,7 +90,8 @@ def batch_checksum(batch: bytes | bytearray) -> int:
 
 
 def is_sound(buffer: bytes, start: int, stop: int, checksum: int) -> bool:
-    """Return whether the records' bytes match their batch's checksum. As in KahaDB, 0 or less means: no checksum."""
+    """Return whether the bytes of the records, ``buffer[start:stop]``, match the checksum of their batch. As in KahaDB,
+    0 or less means that the batch has no checksum."""
     return checksum <= 0 or adler32(memoryview(buffer)[start:stop]) == checksum
 
 
@@ -114,9 +116,10 @@ def decode_records(buffer: bytes, start: int, stop: int, base: int) -> list[tupl
 
 
 class Records(Sequence[tuple[int, bytes]]):
-    """User records of a batch like those of ``decode_records``, left in the buffer until one is requested.
+    """User records of a batch: the same items as from ``decode_records``, but a payload is copied only when its item is
+    requested.
 
-    Record ``i`` takes ``buffer`` from ``starts[i]`` to ``stops[i]``, its header included.
+    Record ``i`` is ``buffer[starts[i]:stops[i]]``, its header included.
     """
 
     __slots__ = ("base", "buffer", "starts", "stops")
@@ -145,7 +148,7 @@ class Records(Sequence[tuple[int, bytes]]):
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Records) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list
+    __hash__ = None  # type: ignore[assignment]  # like a list
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         buffer, base = self.buffer, self.base
@@ -154,7 +157,7 @@ class Records(Sequence[tuple[int, bytes]]):
 
 
 def locate_records(buffer: bytes, start: int, stop: int, base: int) -> Records | None:
-    """Like ``decode_records``, for reading many records at once: no payload is copied."""
+    """Return the user records between ``start`` and ``stop`` like ``decode_records``, without copying payloads."""
     unpack = RECORD_HEADER.unpack_from
     starts: list[int] = []
     add = starts.append
@@ -169,7 +172,7 @@ def locate_records(buffer: bytes, start: int, stop: int, base: int) -> Records |
         at += size
         if size < RECORD_HEADER_SIZE:
             return None
-    if at != stop:  # also if the last record reaches further
+    if at != stop:  # the last record is too short or too long
         return None
     stops = [*starts[1:], stop] if starts else []
     for index in reversed(others):

@@ -1,12 +1,13 @@
-/* Batches of the journal as one step of the disk: encode, write, sync, look for a successor and at the own file.
+/* One step of the journal writer: encode a batch, write it, sync it, check whether a successor's file exists, and check
+   the own file.
 
-   Optional: journal/writer.py does the same, call by call, where this was not compiled. Here the interpreter's lock is
-   let go once for all of them; there it is six times, and each time it has to be got back from the event loop. With a
-   CommitQueue it is not even got back between two steps: the event loop submits batches, and is told of them, while
-   the thread that writes stays here.
+   Optional: if it was not compiled, journal/writer.py does the same with separate calls. Here the interpreter's lock is
+   released once for the whole step; separate calls release it six times, and must wait for the event loop each time.
+   With a CommitQueue the lock is not needed between two steps either: the event loop submits batches and is notified,
+   while the thread that writes stays in this code.
 
-   The bytes are those of journal/format.py; what is looked at, and how, is that of JournalWriter.check_fence and of
-   tandemmq/disk.py. Tests compile it with verbs of their own in the place of the system's (recorded_disk.h). */
+   journal/format.py describes the bytes. The checks are those of JournalWriter.check_fence and tandemmq/disk.py. Tests
+   compile this file with simulated system calls (recorded_disk.h). */
 
 /* proofs: native-journal */
 
@@ -37,7 +38,7 @@ static void put_int(unsigned char *to, uint32_t number)
     to[3] = (unsigned char)number;
 }
 
-/* RFC 1950. In runs so short that no sum overflows. */
+/* Adler-32 of RFC 1950. It works in runs that are short enough that no sum overflows. */
 static uint32_t adler32(const unsigned char *data, size_t length)
 {
     uint32_t a = 1, b = 0;
@@ -60,7 +61,7 @@ static uint32_t adler32(const unsigned char *data, size_t length)
     return b << 16 | a;
 }
 
-/* What was found out, without the interpreter's lock. */
+/* Result of a step. It is filled in without the interpreter's lock. */
 struct outcome {
     int step;
     int error;
@@ -77,7 +78,7 @@ static double now_seconds(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Whether all of it was written. A write may take less than it was given; the next one begins where that ended. */
+/* Writes all bytes, and returns whether that succeeded. A write may be short; the next one continues there. */
 static int is_written(int fd, const unsigned char *bytes, size_t length, off_t offset, struct outcome *out)
 {
     while (length > 0) {
@@ -86,7 +87,7 @@ static int is_written(int fd, const unsigned char *bytes, size_t length, off_t o
             continue;
         if (written <= 0) { /* prove: native-write-takes-something "<= 0" -> "< 0" */
             out->step = WRITE;
-            out->error = written < 0 ? errno : EIO; /* it took no byte, and names no reason */
+            out->error = written < 0 ? errno : EIO; /* no byte was written, and there is no error */
             return 0;
         }
         bytes += written;          /* prove: native-rest-is-written */
@@ -112,7 +113,7 @@ static int is_synced(int fd, struct outcome *out)
     return 1;
 }
 
-/* Also when that cannot be known. */
+/* Returns whether a successor's file exists, or the check failed. */
 static int has_successor(const char *successor, struct outcome *out)
 {
     struct stat status;
@@ -124,7 +125,7 @@ static int has_successor(const char *successor, struct outcome *out)
     return 1;
 }
 
-/* Opens it, so that a host asks its server and not what it remembers (NFS). */
+/* Opens the file, so that an NFS client queries its server instead of its cache. */
 static void look_at_own(const char *own, struct outcome *out)
 {
     struct stat status;
@@ -156,14 +157,14 @@ static void write_sync_look(int fd, const unsigned char *batch, size_t length, o
     out->step = WRITE;
     if (!is_written(fd, batch, length, offset, out)) return;
     if (!is_synced(fd, out)) return; /* prove: native-sync-before-fence-check order native-own-file */
-    /* From before the looks: who asks later how old they are must not think them younger, nor who was suspended. */
+    /* Read before the checks, by a clock that counts a suspension, so that the proof never appears younger than it is. */
     /* prove: native-proof-counts-suspension "CLOCK_BOOTTIME" -> "CLOCK_MONOTONIC" */
     out->looked_at = now_seconds(CLOCK_BOOTTIME); /* prove: native-proof-from-before order native-own-file */
     if (has_successor(successor, out)) return; /* prove: native-successor-before-own-file order native-own-file */
     look_at_own(own, out); /* prove: native-own-file */
 }
 
-/* How long the records of these payloads are; -1 with an exception set if one is not bytes. */
+/* Returns the length of the records of these payloads; -1, with an exception set, if one is not bytes. */
 static Py_ssize_t length_of(PyObject *payloads)
 {
     Py_ssize_t length = 0;
@@ -178,8 +179,8 @@ static Py_ssize_t length_of(PyObject *payloads)
     return length;
 }
 
-/* One batch, without an end record, whose records are ``length`` bytes. Its checksum. Without the interpreter's lock:
-   the tuple is ours, and bytes do not change. */
+/* Writes one batch without an end record; its records have ``length`` bytes. Returns its checksum. It runs without the
+   interpreter's lock, because we own the tuple, and bytes objects do not change. */
 static uint32_t encode(unsigned char *batch, PyObject *payloads, size_t length)
 {
     put_int(batch, CONTROL);
@@ -233,7 +234,7 @@ static PyObject *commit(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "iOLLO&O&", &fd, &given, &offset, &origin, PyUnicode_FSConverter, &successor,
                           PyUnicode_FSConverter, &own))
         return NULL;
-    payloads = PySequence_Tuple(given); /* ours: the bytes in it stay while the lock is let go */
+    payloads = PySequence_Tuple(given); /* our own tuple, so that its bytes stay valid while the lock is released */
     if (payloads == NULL)
         goto end;
     Py_ssize_t count = PyTuple_GET_SIZE(payloads), length = length_of(payloads);
@@ -273,19 +274,19 @@ end:
     return result;
 }
 
-/* ---- batches that are submitted while others are written */
+/* ---- queue of batches that are submitted during a step */
 
 struct batch {
     struct batch *next;
-    PyObject *payloads; /* a tuple of ours */
-    size_t length;      /* of its records */
+    PyObject *payloads; /* our own tuple */
+    size_t length;      /* bytes of its records */
 };
 
 #define BOUNDS_MAX 32
 
-/* How many of what was measured were not larger than each bound, and larger than the one before. */
+/* Histogram: the number of values in each bucket. A bucket has the values up to its bound, above the previous bound. */
 struct histogram {
-    Py_ssize_t size; /* of the bounds; one count more */
+    Py_ssize_t size; /* number of bounds; there is one bucket more */
     double bounds[BOUNDS_MAX];
     unsigned long long counts[BOUNDS_MAX + 1];
     double sum;
@@ -315,7 +316,7 @@ static int take_bounds(struct histogram *its, PyObject *given)
     return 1;
 }
 
-static PyObject *told(const struct histogram *its)
+static PyObject *as_python(const struct histogram *its)
 {
     PyObject *counts = PyList_New(its->size + 1);
     for (Py_ssize_t number = 0; counts != NULL && number <= its->size; number++) {
@@ -330,21 +331,21 @@ static PyObject *told(const struct histogram *its)
 
 typedef struct {
     PyObject_HEAD
-    pthread_mutex_t mutex; /* of all that follows; held for moments, and never while the interpreter's lock is waited for */
+    pthread_mutex_t mutex; /* of all fields below; never held while waiting for the interpreter's lock */
     pthread_cond_t submitted;
     struct batch *first, *last;
-    struct batch *reserved; /* it has its place, and is not submitted yet */
-    long long end;      /* where the file will end with all that has a place; */
-    long long end_max;  /* no batch gets a place that would end there or behind */
+    struct batch *reserved; /* has a place in the file, and is not submitted yet */
+    long long end;      /* offset after the last batch that has a place */
+    long long end_max;  /* a batch that would end here or later gets no place */
     long long origin;
-    size_t bytes_max;   /* of a batch, and of a step */
-    int is_open;        /* submissions are taken: by a thread in ``serve`` */
+    size_t bytes_max;   /* limit of a batch and of a step */
+    int is_open;        /* a thread in ``serve`` accepts batches */
     int is_interrupted;
     int is_halted;
-    Py_ssize_t done;    /* batches of which the loop was not told yet */
+    Py_ssize_t done;    /* batches that ``completed`` has not returned yet */
     double looked_at;
-    struct histogram syncs, records; /* seconds, and records, of each step */
-    int event;          /* an eventfd: something is done */
+    struct histogram syncs, records; /* seconds of the sync, and records, of each step */
+    int event;          /* eventfd that signals completed batches */
 } CommitQueue;
 
 static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *names)
@@ -446,7 +447,7 @@ static PyObject *queue_submit(CommitQueue *self, PyObject *nothing)
         self->reserved = NULL;
     }
     pthread_mutex_unlock(&self->mutex);
-    pthread_cond_signal(&self->submitted); /* behind the mutex, which whoever wakes up needs first */
+    pthread_cond_signal(&self->submitted); /* after the unlock, because the thread that wakes up needs the mutex */
     if (batch == NULL)
         return PyErr_Format(PyExc_ValueError, "nothing is reserved");
     Py_RETURN_NONE;
@@ -470,7 +471,7 @@ static PyObject *queue_measured(CommitQueue *self, PyObject *nothing)
     pthread_mutex_lock(&self->mutex);
     struct histogram syncs = self->syncs, records = self->records;
     pthread_mutex_unlock(&self->mutex);
-    PyObject *of_syncs = told(&syncs), *of_records = told(&records);
+    PyObject *of_syncs = as_python(&syncs), *of_records = as_python(&records);
     if (of_syncs == NULL || of_records == NULL) {
         Py_XDECREF(of_syncs);
         Py_XDECREF(of_records);
@@ -479,17 +480,17 @@ static PyObject *queue_measured(CommitQueue *self, PyObject *nothing)
     return Py_BuildValue("(NN)", of_syncs, of_records);
 }
 
-static PyObject *tell(CommitQueue *self, int *what)
+static PyObject *stop_accepting(CommitQueue *self, int *flag)
 {
     pthread_mutex_lock(&self->mutex);
-    *what = 1;
+    *flag = 1;
     self->is_open = 0; /* prove: native-interrupted-takes-no-more */
     pthread_mutex_unlock(&self->mutex);
     pthread_cond_signal(&self->submitted);
     Py_RETURN_NONE;
 }
 
-static PyObject *queue_interrupt(CommitQueue *self, PyObject *nothing) { return tell(self, &self->is_interrupted); }
+static PyObject *queue_interrupt(CommitQueue *self, PyObject *nothing) { return stop_accepting(self, &self->is_interrupted); }
 
 static PyObject *queue_clear(CommitQueue *self, PyObject *nothing)
 {
@@ -499,9 +500,9 @@ static PyObject *queue_clear(CommitQueue *self, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
-static PyObject *queue_halt(CommitQueue *self, PyObject *nothing) { return tell(self, &self->is_halted); }
+static PyObject *queue_halt(CommitQueue *self, PyObject *nothing) { return stop_accepting(self, &self->is_halted); }
 
-/* What a thread in ``serve`` is given, and what it found out. */
+/* Arguments and results of ``serve``. */
 struct service {
     int fd;
     const char *successor, *own;
@@ -509,15 +510,15 @@ struct service {
     double seconds;
     Py_ssize_t batches_max;
     long long offset;     /* where the next batch begins */
-    long long start;      /* of the last batch */
-    uint32_t checksum;    /* of it */
+    long long start;      /* offset of the last batch */
+    uint32_t checksum;    /* of the last batch */
     Py_ssize_t batches, steps, records;
     struct outcome out;   /* of the last step */
     int has_failed;
     struct batch *written;
 };
 
-/* Takes the batches of one step off the queue, with the mutex. How long they are, with their control records. */
+/* Removes the batches of one step from the queue, under the mutex. Returns their length with control records. */
 static size_t take(CommitQueue *self, struct batch **first)
 {
     size_t length = 0;
@@ -532,7 +533,7 @@ static size_t take(CommitQueue *self, struct batch **first)
     return length;
 }
 
-/* Writes, syncs and looks; whether all of it is done. Without the mutex. */
+/* Writes, syncs and checks one step, without the mutex. Returns whether all of it succeeded. */
 static int commit_step(struct service *its, struct batch *first, size_t length)
 {
     unsigned char *data = PyMem_RawMalloc(length + END), *to = data;
@@ -581,7 +582,7 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
                 self->is_open = 0;
         /* prove: native-place-is-waited-for "self->reserved != NULL" -> "0" */
         while (self->first == NULL && self->reserved != NULL && !self->is_halted)
-            pthread_cond_wait(&self->submitted, &self->mutex); /* whoever reserved is about to submit */
+            pthread_cond_wait(&self->submitted, &self->mutex); /* the thread that reserved is about to submit */
         if (self->first == NULL || self->is_halted) /* prove: native-halted-begins-nothing " || self->is_halted" */
             break;
         struct batch *step;
@@ -611,7 +612,7 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
             ;
         /* prove: native-serves-so-long "is_over(&until)" -> "0" */
         if (its->batches >= its->batches_max || its->offset >= enough || is_over(&until))
-            self->is_open = 0; /* what has a place is still done */
+            self->is_open = 0; /* batches that have a place are still written */
     }
     self->is_open = 0;
     self->is_interrupted = 0;
@@ -631,7 +632,7 @@ static PyObject *queue_serve(CommitQueue *self, PyObject *args)
         return NULL;
     if (its.offset < 0 || end_max > INT32_MAX - CONTROL - END || bytes_max < 0 || its.batches_max < 1 || !(its.seconds >= 0) ||
         its.seconds > 1e9) {
-        PyErr_SetString(PyExc_ValueError, "a journal file stays below 2 GiB, and a thread serves for some time");
+        PyErr_SetString(PyExc_ValueError, "the file must stay below 2 GiB, with valid limits of batches, bytes and seconds");
         goto end;
     }
     its.successor = PyBytes_AS_STRING(successor);
@@ -655,7 +656,7 @@ end:
     return result;
 }
 
-PyDoc_STRVAR(queue_doc, "Batches that are submitted while others are written. See journal/native.pyi.");
+PyDoc_STRVAR(queue_doc, "Queue of batches that are submitted during a step. See journal/native.pyi.");
 
 static PyMethodDef queue_methods[] = {
     {"fileno", (PyCFunction)queue_fileno, METH_NOARGS, NULL},
@@ -704,7 +705,7 @@ static int add_steps(PyObject *module)
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_steps}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "native", "A batch of the journal as one step of the disk.", 0, methods, slots, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "native", "One step of the journal writer.", 0, methods, slots, NULL, NULL,
     NULL};
 
 PyMODINIT_FUNC PyInit_native(void) { return PyModuleDef_Init(&definition); }

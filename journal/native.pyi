@@ -1,4 +1,4 @@
-"""Compiled from native.c, where a compiler was asked for; else there is no such module."""
+"""Steps of the journal writer in C (native.c). The module exists only if the build compiled it."""
 
 from collections.abc import Sequence
 
@@ -13,51 +13,60 @@ OWN_IRREGULAR: int
 def commit(
     fd: int, payloads: Sequence[bytes], offset: int, origin: int, successor: str, own: str, /
 ) -> tuple[int, int, list[int], int, int, float, int, int, float]:
-    """Write one batch at ``offset``, sync, then look whether ``successor`` exists, and which file ``own`` is.
+    """Write one batch at ``offset``, sync it, then check whether the path ``successor`` exists, and read the identity
+    of the file at the path ``own``.
 
-    (step that was not done, or DONE; errno of it, or 0; where the records are, ``origin`` being the location of the
-    batch; length of the batch without its end record; its checksum; when the looks began, by CLOCK_BOOTTIME; device
-    and inode of ``own``; how long the sync took). Any thread, one at a time for each file; without the
-    interpreter's lock while the disk works. Raises ValueError for no payload, and for a file beyond 2 GiB.
+    Return (step that failed, or DONE; its errno, or 0; locations of the records, if ``origin`` is the location of the
+    batch; length of the batch without its end record; its checksum; seconds by CLOCK_BOOTTIME when the check of
+    ``successor`` began; device of ``own``; inode of ``own``; duration of the sync in seconds).
+
+    Any thread; one call at a time for each file. The interpreter's lock is released during the disk operations. Raises
+    ValueError if there is no payload, or if the file would reach 2 GiB.
     """
 
 class CommitQueue:
-    """Batches that are submitted by one thread and written by another, which waits and works without the interpreter's
-    lock. What was submitted while a step was under way is one step: one write, one sync, one look.
+    """Queue of batches that one thread submits and another thread, in ``serve``, writes without the interpreter's lock.
 
-    ``reserve``, ``submit`` and ``completed`` are one thread's, ``serve`` is another's; the rest is anybody's.
+    A step is one write, one sync and one fence check. Batches that were submitted during a step are written together by
+    the next step. One thread calls ``reserve``, ``submit`` and ``completed``; one other thread calls ``serve``. Any
+    thread may call the other methods.
     """
 
     def __new__(cls, sync_bounds: tuple[float, ...], record_bounds: tuple[float, ...], /) -> CommitQueue:
-        """The bounds of what ``measured`` tells."""
+        """Make a queue. The arguments are the bounds of the histograms that ``measured`` returns."""
 
     def measured(self) -> tuple[tuple[list[int], float], tuple[list[int], float]]:
-        """Of all steps so far: the seconds of their syncs, and their records. Of each, how many were between two of the
-        bounds (the last: beyond them), and the sum."""
+        """Return two histograms of all steps so far: of the duration of the sync in seconds, and of the number of
+        records. Each is (number of steps in each bucket, sum); the last bucket is above the last bound."""
 
     def fileno(self) -> int:
-        """Readable when there is something for ``completed``. Closed with this object."""
+        """Return a descriptor that is readable when ``completed`` has news. It is closed with this object."""
 
     def reserve(self, payloads: Sequence[bytes], /) -> int:
-        """A place for a batch with a record for each payload, at least one: where its first record will be. ``submit``
-        follows at once: ``serve`` waits for it. 0: it gets none, because nobody serves, or will not for long, or it
-        does not fit into the file, or is too long. Raises ValueError and TypeError for what is no batch."""
+        """Reserve a place in the file for a batch with one record for each payload. Return the location of its first
+        record.
+
+        The caller must call ``submit`` next, because ``serve`` waits for it. Return 0 if no place is reserved: no
+        thread is in ``serve``, or ``serve`` is about to return, or the batch does not fit into the file, or is longer
+        than ``bytes_max``. Raises ValueError if there is no payload, TypeError if a payload is not bytes.
+        """
 
     def submit(self) -> None:
-        """What was reserved may be written. Raises ValueError when nothing was."""
+        """Hand the reserved batch to ``serve``. Raises ValueError if no batch is reserved."""
 
     def completed(self) -> tuple[int, float]:
-        """How many batches, in their order, are durable and looked after since the last call; when the last look
-        began, by CLOCK_BOOTTIME."""
+        """Return (number of batches that were confirmed since the last call, in the order of their submission; seconds
+        by CLOCK_BOOTTIME when the last fence check began)."""
 
     def interrupt(self) -> None:
-        """``serve``, or the next call of it, takes nothing more, and returns when what was submitted is done."""
+        """Let the present or the next call of ``serve`` accept no more batches. It returns when all submitted batches
+        are done."""
 
     def clear(self) -> None:
-        """Forget ``interrupt``, by the thread that serves: before it looks for what it was interrupted for."""
+        """Cancel an ``interrupt``. Called by the thread of ``serve``, before it checks why it was interrupted."""
 
     def halt(self) -> None:
-        """For good: no batch is begun any more."""
+        """Begin no further step, now or later: submitted batches are not written."""
 
     def serve(
         self,
@@ -74,11 +83,13 @@ class CommitQueue:
         inode: int,
         /,
     ) -> tuple[bool, int, int, int, int, int, int, int, int, float, int, int]:
-        """Write what is submitted, from ``offset`` of a file whose location is ``origin``: until interrupted, for
-        ``seconds`` at most, or until ``batches_max`` batches or ``bytes_max`` bytes were written. No batch is taken
-        that would end at ``end_max`` or behind, or is longer than ``bytes_max``, as no step is.
+        """Write the submitted batches, beginning at ``offset`` of the file whose location is ``origin``. Return after
+        ``interrupt``, after ``seconds``, or after ``batches_max`` batches or ``bytes_max`` bytes.
 
-        (whether a step failed, and then nothing of it counts; step that was not done, or DONE, errno, device and inode
-        at the end are of the last step as in ``commit``; batches that are done; steps; records; where the next batch
-        begins; where the last one does, and its checksum; when the last look began; device; inode).
+        A batch that would end at ``end_max`` or later gets no place. No batch and no step has more than ``bytes_max``
+        bytes.
+
+        Return (whether the last step failed: then nothing of it counts; the step of ``commit`` that failed, or DONE;
+        its errno; batches done; steps done; records done; offset of the next batch; offset of the last batch; its
+        checksum; seconds by CLOCK_BOOTTIME when the last fence check began; device of ``own``; inode of ``own``).
         """

@@ -1,8 +1,7 @@
-"""Reads single records by their location, from any thread.
+"""Reader of single records by their location, for any thread.
 
-A record by itself has no checksum (KahaDB: the batch has one, and the scan checks it). This module checks that a user
-record of the right size begins at the given place. It does not know which files are still needed: their owner calls
-``forget``.
+A single record has no checksum; only its batch has one, which a scan checks. This module checks that a user record of
+the right size begins at the given place. The owner of the files calls ``forget`` before it removes some.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from tandemmq.journal.format import (
 )
 
 DESCRIPTORS_MAX = 64
-# A record of unknown size is read together with this much of what follows its header: usually that is all of it.
+# First read of a record of unknown size. Most records are shorter; a second read gets the rest of a longer one.
 FIRST_READ_BYTES = 4096
-# Records no further apart than the gap are read at once, up to the span (or one longer record).
+# Records are read together if the gap between them is not larger than this, up to the span (or one longer record).
 GAP_BYTES_MAX = 16 * 1024
 SPAN_BYTES_MAX = 1024 * 1024
 
@@ -41,7 +40,7 @@ class _Descriptor:
 
 
 class JournalReader:
-    """Reader with at most ``descriptors_max`` open files; more only while more threads read at once, one for each."""
+    """Reader with at most ``descriptors_max`` open files, or one for each thread that reads, if that is more."""
 
     __slots__ = ("_descriptors", "_descriptors_max", "_files", "_lock")
 
@@ -52,10 +51,10 @@ class JournalReader:
         self._descriptors: dict[int, _Descriptor] = {}  # least recently used first
 
     def read(self, location: Location, size: int = 0) -> bytes:
-        """Return the payload of the record at ``location``. ``size`` is that of the whole record, header included, if
-        known.
+        """Return the payload of the record at ``location``. ``size``: of the whole record in bytes, header included; 0:
+        unknown.
 
-        Raises JournalMissing without the file, JournalCorrupt when no such record is there.
+        Raises JournalMissing if the file is missing, JournalCorrupt if no such record is there.
         """
         file, offset = file_of(location), offset_of(location)
         with self._open(file, offset) as fd:
@@ -68,9 +67,9 @@ class JournalReader:
         return data[RECORD_HEADER_SIZE:actual]
 
     def read_many(self, wanted: Sequence[tuple[Location, int]]) -> list[bytes]:
-        """Return the payloads of several records, given as (location, size of the whole record), in ascending order.
+        """Return the payloads of several records, given as (location, size of the whole record) in ascending order.
 
-        Neighbours are read together. Raises the same exceptions as ``read``.
+        Records that are close to each other are read together. Raises the same exceptions as ``read``.
         """
         payloads: list[bytes] = []
         for file, start, stop, records in neighbours(wanted):
@@ -86,12 +85,12 @@ class JournalReader:
         return payloads
 
     def read_bytes(self, file: int, offset: int, length: int) -> bytes:
-        """Return bytes of a file, fewer only at its end. Raises JournalMissing."""
+        """Return ``length`` bytes of a file, fewer only at its end. Raises JournalMissing."""
         with self._open(file, offset) as fd:
             return read_fully(self._files.disk, fd, length, offset)
 
     def forget(self, files: Iterable[int]) -> None:
-        """Close these files, which are to be removed. Reads under way still finish."""
+        """Close these files, which will be removed. A read in progress can finish."""
         with self._lock:
             for file in files:
                 descriptor = self._descriptors.pop(file, None)
@@ -138,10 +137,10 @@ class JournalReader:
 def neighbours(
     wanted: Sequence[tuple[Location, int]],
 ) -> Iterator[tuple[int, int, int, Sequence[tuple[Location, int]]]]:
-    """Yield the reads that get the records of ``wanted``, which are (location, size of the whole record) in ascending
-    order.
+    """Group records that are close to each other, and yield one read for each group.
 
-    Each read is (file, offset of its first byte, offset after its last byte, its records).
+    ``wanted`` has (location, size of the whole record) in ascending order. A read is (file, offset of its first byte,
+    offset after its last byte, its part of ``wanted``).
     """
     count = len(wanted)
     index = 0
@@ -162,7 +161,8 @@ def neighbours(
 
 
 def record_size(data: bytes, at: int, file: int, offset: int, expected: int) -> int:
-    """Return the size in the header at ``data[at]``, checked; ``expected`` is 0 when it is unknown."""
+    """Return the size in the record header at ``data[at]``. Raises JournalCorrupt if it is invalid, or is not
+    ``expected`` (0: unknown)."""
     if len(data) - at < RECORD_HEADER_SIZE:
         raise JournalCorrupt(file, offset, offset + RECORD_HEADER_SIZE, "the file ends before this record")
     size, kind = RECORD_HEADER.unpack_from(data, at)

@@ -1,12 +1,12 @@
-"""Walks a journal file batch by batch, checks each, and distinguishes a clean end, a torn tail and corruption.
+"""Scan of a journal file, batch by batch. It distinguishes a clean end, a torn tail and corruption.
 
     good batch, good batch, end mark              clean: the mark is the end record, zeros, or the end of the file
-    good batch, bad bytes, no good batch after   torn: a write without a receipt; dropped
-    good batch, bad bytes, good batch             corrupt: confirmed bytes are damaged; never skipped silently
+    good batch, bad bytes, no good batch          torn: a write without a receipt; ignored
+    good batch, bad bytes, good batch             corrupt: confirmed bytes are damaged; always reported
     good batch, end mark, good batch              corrupt: a write was lost in the middle
-    any end before the one a successor named      corrupt: the successor read up to there
+    an end before the end in a later header       corrupt: the writer of that header read more batches
 
-Bytes inside a record are never taken for a batch, whatever a client put into its message. Memory: one chunk, or one
+Bytes inside a record are never taken for a batch, whatever a client wrote into its message. Memory: one chunk, or one
 batch if it is longer.
 """
 
@@ -36,10 +36,10 @@ from tandemmq.journal.format import (
 )
 
 CHUNK_BYTES = 4 * 1024 * 1024
-# A follower of a live file polls it, and usually finds one batch: the first read is short, later ones grow.
+# The first read is short, later reads grow: a standby that polls a live file usually finds only one new batch.
 FIRST_CHUNK_BYTES = 64 * 1024
 GROWTH = 4
-# Size for bytes that are only searched: memory that was just used is faster than new memory.
+# Bytes that are searched at a time. A small buffer stays in the processor's cache.
 SEARCH_BYTES = 256 * 1024
 _NO_CONTROL = (b"", 0, 0)
 
@@ -54,7 +54,7 @@ class EndingKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ending:
-    """End of the last good batch, where the next one may be written, and what was found after it."""
+    """Offset after the last good batch, where the next batch may be written, and what was found there."""
 
     offset: int
     kind: EndingKind
@@ -69,7 +69,8 @@ class Ending:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A batch with a correct checksum. ``records`` are its user records as (offset of the header, payload)."""
+    """Batch with a correct checksum. ``records`` are its user records as (offset of the header in the file, payload).
+    ``offset`` and ``end``: of its first byte, and after its last record."""
 
     file: int
     offset: int
@@ -82,10 +83,10 @@ class Source(Protocol):
     """Source of the bytes of a journal file."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes, fewer only at the end; each call sees the present bytes."""
+        """Return ``length`` bytes, fewer only at the end of the file. Each call reads the present content."""
 
     def data_from(self, offset: int) -> int:
-        """Return the end of the zeros that begin at ``offset``, as far as it is known without reading."""
+        """Return the end of the hole at ``offset``, or ``offset`` if no hole is known there. No content is read."""
 
     def size(self) -> int: ...
 
@@ -93,7 +94,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A journal file, opened afresh: on NFS that drops this host's cache of the file if the file has changed."""
+    """Source that opens a journal file. On NFS, opening drops this host's cache of the file if the file has changed."""
 
     __slots__ = ("_disk", "_fd")
 
@@ -116,7 +117,7 @@ class FileSource:
         return self._disk.fstat(self._fd).st_size
 
     def read_nothing_ahead(self) -> None:
-        """Disable read-ahead, which would delay other syncs in the disk's queue."""
+        """Disable read-ahead, which would delay syncs in the queue of the disk."""
         self._disk.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def drop_cache(self, offset: int, length: int) -> None:
@@ -125,7 +126,7 @@ class FileSource:
 
     @property
     def status(self) -> os.stat_result:
-        """Status of this file, whatever file has its name now."""
+        """Status of the opened file, even if another file has its name now."""
         return self._disk.fstat(self._fd)
 
     def has_name(self, path: str) -> bool:
@@ -138,13 +139,12 @@ class FileSource:
 
 @dataclass(eq=False)
 class Scan:
-    """Scan of a journal file: iterate over it for the batches; after the last one, ``ending`` says where and how they
-    ended.
+    """Scan of a journal file. Iteration yields its good batches; after the last one, ``ending`` is set.
 
-    ``end`` is the end of the file as a successor's header names it: bytes after it do not count, and everything before
-    it must be good. ``is_live``: another process is writing the file; an incomplete batch is then the present end, and
-    nothing is searched after it. Corruption is reported to ``on_corrupt`` and skipped; without it JournalCorrupt is
-    raised. ``decode`` returns the records of a batch; it may return only their places (journal.format.locate_records).
+    ``end``: the end of the file that a later header states. Bytes after it do not count, and all bytes before it must
+    be good. ``is_live``: another process writes the file; then an incomplete batch is the present end, and nothing is
+    searched after it. ``on_corrupt`` is called for each corruption, which is then skipped; without it JournalCorrupt is
+    raised. ``decode`` returns the records of a batch (``decode_records`` or ``locate_records``).
     """
 
     open_source: Callable[[], Source]
@@ -205,20 +205,20 @@ class Scan:
         self.ending = Ending(good_end, kind)
 
     def _resume(self, source: Source, position: int, limit: int) -> int | None:
-        """Return where to continue after no good batch was found at ``position``; None when this is the end."""
+        """Return where to continue if no good batch is at ``position``; None: the scan ends here."""
         if self.is_live:
             return None
         following = self._next_good(source, self._chain_end(source, position, limit), limit)
         if following is not None:
-            # The writer had completed this batch before it wrote the bytes that follow. So if it was incomplete when it
-            # was read, it is complete now.
+            # The writer completed this batch before it wrote the next one. So if this batch was incomplete when it was
+            # read, it is complete now.
             if self._is_good(source, position, limit):
                 return position
             self._corrupt(position, following, self._reason(source, position, limit))
             return following
         if self.end is not None:
             reason = self._reason(source, position, limit)
-            self._corrupt(position, limit, f"a later file says that this one ends at {limit}, but {reason}")
+            self._corrupt(position, limit, f"a later header states that this file ends at {limit}, but {reason}")
         elif position == 0 and not _may_be_torn_start(source.read(0, CONTROL_MARK_SIZE)):
             self._corrupt(0, limit, "it does not begin as a journal file does")
         return None
@@ -255,10 +255,11 @@ class Scan:
 
     @staticmethod
     def _chain_end(source: Source, position: int, limit: int) -> int:
-        """Return where the records of the bad batch at ``position`` stop being valid: a good batch may begin from there
-        on.
+        """Return the offset after the valid records of the bad batch at ``position``. The search for the next good
+        batch begins there.
 
-        The content of a record belongs to a client: a journal sent as a message must not look like one of ours.
+        Valid records are not searched: if a client sent a journal file as a message, its batches must not be taken for
+        batches of this file.
         """
         control = source.read(position, CONTROL_SIZE)
         if len(control) < CONTROL_SIZE or not control.startswith(CONTROL_MARK):
@@ -268,7 +269,7 @@ class Scan:
         while at < stop:
             start = source.read(at, CONTROL_MARK_SIZE)
             if len(start) < RECORD_HEADER_SIZE or start == CONTROL_MARK:
-                break  # a batch where a record should be: the length of this batch is damaged
+                break  # a batch begins here, not a record: the length of the bad batch is damaged
             size = int(RECORD_HEADER.unpack_from(start)[0])
             if size < RECORD_HEADER_SIZE or at + size > stop:
                 break
@@ -276,16 +277,17 @@ class Scan:
         return at
 
     def _next_good(self, source: Source, start: int, limit: int) -> int | None:
-        """Return the first good batch that begins at ``start`` or after. Holes of a file take no time."""
+        """Return the offset of the first good batch that begins at ``start`` or later, or None. Holes in the file are
+        not read."""
         search_bytes = min(SEARCH_BYTES, self.chunk_bytes)
         overlap = CONTROL_MARK_SIZE - 1
         zeros = bytes(search_bytes + overlap)
         while start < limit:
             chunk = source.read(start, min(search_bytes + overlap, limit - start))
             if not chunk:
-                return None  # the file ends too early
+                return None  # the file ends before ``limit``
             if chunk == (zeros if len(chunk) == len(zeros) else bytes(len(chunk))):
-                # A mark begins with zeros, which may be the last bytes of a hole.
+                # A control record begins with zero bytes, which may be the last bytes of a hole.
                 start = max(start + search_bytes, source.data_from(start + len(chunk)) - overlap)
                 continue
             found = chunk.find(CONTROL_MARK)
@@ -298,7 +300,7 @@ class Scan:
 
     @staticmethod
     def _reason(source: Source, position: int, limit: int) -> str:
-        """Return what is wrong with the batch at ``position``, for the operator."""
+        """Return a text for the operator: the defect of the batch at ``position``."""
         control = source.read(position, CONTROL_SIZE)
         if len(control) < CONTROL_SIZE:
             return "it ends before that"
@@ -308,15 +310,15 @@ class Scan:
         if mark != CONTROL_MARK:
             return "no batch begins here"
         if not 0 < length <= limit - position - CONTROL_SIZE:
-            return f"the batch says that its records are {length} bytes long"
+            return f"the control record states that the records are {length} bytes long"
         if not is_sound(source.read(position + CONTROL_SIZE, length), 0, length, checksum):
             return "the checksum of the batch does not match"
         return "the records of the batch do not add up to its length"
 
 
 def _may_be_torn_start(start: bytes) -> bool:
-    """Return whether these may be the first bytes of a journal file whose first write was torn. Each byte is then old
-    or new."""
+    """Return whether these may be the first bytes of a journal file whose first write was torn: each byte is that of
+    the prepared file, that of a batch, or 0."""
     old = END_RECORD.ljust(CONTROL_MARK_SIZE, b"\0")
     return all(byte in (0, old[i], CONTROL_MARK[i]) for i, byte in enumerate(start))
 
@@ -331,10 +333,10 @@ def scan(
     drop_cache: bool = False,
     on_corrupt: Callable[[JournalCorrupt], None] | None = None,
 ) -> Scan:
-    """Walk a file of the journal from ``start``, which must be the offset of a batch. See Scan.
+    """Return a Scan of a journal file from ``start``, which must be the offset of a batch.
 
-    The file is opened when iteration begins, and closed when it ends. ``drop_cache`` reads from the disk, not from this
-    host's page cache. Raises JournalMissing when the file is not there.
+    The file is opened when iteration begins, and closed when it ends. With ``drop_cache`` the bytes are read from the
+    disk, not from this host's page cache. Iteration raises JournalMissing if the file does not exist.
     """
     open_source = partial(FileSource, files, file, drop_cache)  # prove: scan-drops-cache ", drop_cache"
     return Scan(open_source, file, start, end, is_live=is_live, on_corrupt=on_corrupt)

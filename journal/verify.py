@@ -1,6 +1,6 @@
-"""Finds bytes of a sealed journal file that are not those written: by the checksums of its batches alone.
+"""Search for damage in a sealed journal file, by the checksums of its batches.
 
-Only control records are decoded. The result does not cover later changes by the disk: a reader of records compares
+Only control records are decoded. The disk may damage bytes after this search, so a reader of records compares them
 again (checked.py).
 """
 
@@ -16,16 +16,17 @@ from tandemmq.journal.scan import FileSource, Scan, Source
 # Bytes read at a time: they stay in the processor's cache while their checksums are calculated.
 CHUNK_BYTES = 256 * 1024
 
-# (first byte, byte after the last) that do not verify, in ascending order
+# Damaged ranges as (first byte, byte after the last), ascending
 Ranges = tuple[tuple[int, int], ...]
 
 
 def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
-    """Return the ranges of ``file`` that do not verify, empty when all is well.
+    """Return the damaged ranges of ``file``; empty if there is no damage.
 
-    ``end`` is the end of the file by a later header: everything before it must be good. None (a file that ActiveMQ
-    wrote and left behind): up to its last good batch, as a torn tail is no damage. Batches without a checksum (ActiveMQ
-    before 5.9) count as good. Raises JournalMissing when the file is not there, or the volume's OSError.
+    ``end`` is the end of the file that a later header states: all bytes before it must be good. None (a file that
+    ActiveMQ wrote): the file is checked up to its last good batch, because a torn tail is no damage. Batches without a
+    checksum (ActiveMQ before 5.9) count as good. Raises JournalMissing if the file is missing, OSError if the volume
+    fails.
     """
     source = FileSource(files, file)
     try:
@@ -35,12 +36,13 @@ def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
 
 
 def damage_of(source: Source, file: int, end: int | None, chunk_bytes: int = CHUNK_BYTES) -> Ranges:
-    """Like ``damage_in``, for a file that the caller holds open. ``chunk_bytes`` are read at a time."""
+    """Return the damaged ranges as ``damage_in`` does, for a file that the caller has opened. ``chunk_bytes`` are read
+    at a time."""
     limit = source.size() if end is None else end
     good = _good_until(source, limit, chunk_bytes)
     if good >= limit:
         return ()
-    # Rare: a bad batch, or the end. The scan distinguishes them, and finds where to continue.
+    # Rare: at `good` is a bad batch or the end. The scan distinguishes them, and finds later damage.
     found: list[tuple[int, int]] = []
 
     def note(damage: JournalCorrupt) -> None:
@@ -52,8 +54,8 @@ def damage_of(source: Source, file: int, end: int | None, chunk_bytes: int = CHU
 
 
 def batch_length(head: bytes) -> int:
-    """Return the length of the batch that begins with ``head``, its control record included. 0: no batch with a
-    checksum begins there."""
+    """Return the length in bytes of the batch that begins with ``head``, its control record included. 0: no batch with
+    a checksum begins there."""
     if len(head) < CONTROL_SIZE:
         return 0
     mark, length, checksum = CONTROL.unpack_from(head)
@@ -61,8 +63,7 @@ def batch_length(head: bytes) -> int:
 
 
 def is_sound_batch(data: bytes) -> bool:
-    """Return whether ``data`` is one whole batch that has a checksum, and verifies. Batches without a checksum prove
-    nothing."""
+    """Return whether ``data`` is exactly one batch that has a checksum and matches it."""
     length = batch_length(data)
     if not length or length != len(data):
         return False
@@ -72,8 +73,8 @@ def is_sound_batch(data: bytes) -> bool:
 
 
 def good_bytes(data: bytes, limit: int) -> int:
-    """Return the number of bytes of ``data``, from its beginning, that are whole consecutive batches that verify and
-    end within ``limit``."""
+    """Return the number of leading bytes of ``data`` that are complete good batches and end at or before ``limit``.
+    Batches without a checksum count as good."""
     unpack = CONTROL.unpack_from
     view = memoryview(data)
     limit = min(limit, len(data))
@@ -91,12 +92,13 @@ def good_bytes(data: bytes, limit: int) -> int:
 
 
 def _good_until(source: Source, limit: int, chunk_bytes: int) -> int:
-    """Return the start of the first batch that is not whole and correct; ``limit`` or more when there is none."""
+    """Return the start of the first batch that is incomplete or damaged, or the end of the last batch if there is
+    none."""
     position = 0  # of the next batch in the file
     while position + CONTROL_SIZE <= limit:
         buffer = source.read(position, chunk_bytes)
         good = good_bytes(buffer, limit - position)
-        if not good:  # a batch that is longer than a chunk, or the file ends before it does
+        if not good:  # a batch that is longer than the chunk, a bad batch, or the end of the file
             if len(buffer) < CONTROL_SIZE:
                 return position
             mark, length, _ = CONTROL.unpack_from(buffer)
@@ -122,7 +124,7 @@ def _is_long_batch_good(source: Source, position: int, chunk_bytes: int) -> bool
 
 
 class Borrowed:
-    """A source that another owner closes."""
+    """Source whose ``close`` does nothing: its owner closes it."""
 
     __slots__ = ("_source",)
 

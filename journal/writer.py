@@ -1,18 +1,18 @@
-"""The writer of the journal's last file; there is only one.
+"""Writer of the last journal file. A store has one writer.
 
     append       one write of a whole batch, end record included        readable, not durable
     sync         fdatasync                                              durable, no receipt yet
-    check_fence  is there a successor? is our file still ours?          receipts may be sent
-    commit       these three as one step of the disk, if that was compiled
-    serve        such steps, one after the other, for batches of another thread
+    check_fence  does a successor's file exist? is our file still ours? receipts may be sent
+    commit       these three in one call, if native.c was compiled
+    serve        such calls, one after the other, for batches of another thread
     rotate       sync, check, publish the next file, check again        the same fence as a promotion
 
-The orders matter: a successor makes its file appear *before* it reads ours. If it is absent when we check, after our
-sync, then its reading comes after our sync, and our batch counts (docs/formats/journal.md).
+The order is the safety argument: a successor makes its file appear *before* it reads ours. If its file does not exist
+when we check, after our sync, then it reads our file after our sync, and our batch counts (docs/formats/journal.md).
 
-One thread owns a writer; only ``prepare_next`` may be called from another. Failure and deposition are final: every
-later call raises the same error again. No sync is ever repeated: after a failed sync the kernel may have dropped the
-pages that it could not write, and report success without writing them.
+One thread owns a writer; only ``prepare_next`` may be called from another thread. Failure and deposition are final:
+every later call raises the same error again. No sync is repeated: after a failed sync the kernel may have dropped the
+pages that it could not write, and a second sync may succeed without them.
 """
 
 # proofs: journal
@@ -45,16 +45,16 @@ except ImportError:  # not compiled
 if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
-# Called with each batch after it was written and before it is synced: file, offset, its bytes with the end record, and
-# the start of the next batch. The bytes are those that were written, and do not change.
+# Called with each batch after it was written and before it is synced: file, offset of the batch, its bytes with the end
+# record, offset of the next batch. The bytes are not changed later.
 OnWritten = Callable[[int, int, bytes | bytearray, int], object]
-# A queued batch does not begin so near to the limit of a file that it might end after the limit.
+# A queued batch must end before this offset.
 QUEUED_END_MAX = FILE_LENGTH_LIMIT - 64
 
 
 class Served(NamedTuple):
-    """Result of ``serve``: numbers of batches, of steps of the disk and of records, their bytes, the start of the last
-    batch, and when the last fence check began, by CLOCK_BOOTTIME."""
+    """Result of ``serve``. A step is one write, one sync and one fence check. ``start`` is the offset of the last
+    batch, ``checked_at`` the seconds by CLOCK_BOOTTIME when the last fence check began."""
 
     batches: int
     steps: int
@@ -65,8 +65,8 @@ class Served(NamedTuple):
 
 
 class JournalWriter:
-    """Writer of a journal file. ``file``, ``offset``: start of the next batch. ``checksum``: that of the batch that
-    ends there, 0 if none. ``sync_seconds``: duration of the sync in the last ``commit``."""
+    """Writer of a journal file, for one thread. ``file`` and ``offset``: where the next batch begins. ``checksum``: of
+    the batch that ends there, or 0. ``sync_seconds``: duration of the sync in the last ``commit``."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class JournalWriter:
         file_length_max: int = FILE_LENGTH_DEFAULT,
         on_written: OnWritten | None = None,
     ) -> None:
-        """Continue to write ``own`` at ``offset``, the end of its last good batch. Closes it with ``close``.
+        """Make a writer that continues ``own`` at ``offset``, the end of its last good batch. ``close`` closes ``own``.
 
-        The caller owns the fence: it published this file itself, or no other process can be writing.
+        The caller must have published this file itself, or must know that no other process writes the journal.
         """
         self._files = files
-        # Compiled code calls the kernel. A disk that is not the kernel's may have steps of its own.
+        # The compiled module calls the kernel. A simulated disk may provide its own `journal_steps`.
         self._steps: Any = native if files.disk is os else getattr(files.disk, "journal_steps", None)
         self._broker = broker
         self._file_length_max = file_length_max
@@ -93,7 +93,8 @@ class JournalWriter:
         self._preparing = files.make_lock()
         self._is_prepared = False
         self._is_dirty = False
-        # The former file, its end, and the marker to write after it once the header of this file is durable
+        # After a rotation: descriptor and end of the former file, and the end marker to write there, once the header of
+        # this file is durable
         self._end_marker: tuple[int, int, bytes] | None = None
         self.offset = offset
         self.checksum = checksum
@@ -107,10 +108,10 @@ class JournalWriter:
         return self.file, self.offset
 
     def append(self, payloads: Iterable[bytes]) -> list[Location]:
-        """Write one batch with a record for each payload, at least one. Return the locations of the records. Not
-        durable yet.
+        """Write one batch with one record for each payload; at least one payload. Return the locations of the records.
+        Not durable yet.
 
-        Raises JournalFailed; then the content of the disk is unknown, and a later scan may find the batch.
+        Raises JournalFailed if the write fails; then it is unknown whether a later scan finds the batch.
         """
         if self._failure is not None:  # prove: no-append-after-failure
             self._refuse()
@@ -130,7 +131,7 @@ class JournalWriter:
         return locations
 
     def sync(self) -> None:
-        """Sync what was appended; durable on return. No receipt may be sent before the fence check that follows."""
+        """Make all appended batches durable. No receipt may be sent before a later fence check."""
         if self._failure is not None:  # prove: no-sync-after-failure
             self._refuse()
         try:  # prove: header-sync-before-end-marker order end-marker-after-sync
@@ -142,9 +143,10 @@ class JournalWriter:
             self._write_end_marker()
 
     def check_fence(self) -> None:
-        """Raise Deposed when another broker made the next file, or our file lost its name: checked in this order.
+        """Raise Deposed if another broker made the next file, or if our file lost its name; checked in this order.
 
-        When it returns, what was synced before this call may be confirmed, and nothing else.
+        On return, batches that were synced before this call are confirmed; batches that were synced later are not.
+        Raises JournalFailed if the result is unknown.
         """
         if self._failure is not None:  # prove: no-fence-check-after-failure
             self._refuse()
@@ -161,13 +163,13 @@ class JournalWriter:
 
     @property
     def is_one_step(self) -> bool:
-        """Return whether ``commit`` may be called: no callback is due between write and sync, and no other work is."""
+        """Return whether ``commit`` may be called: nothing is to be done between write and sync or after the sync."""
         return self._steps is not None and self._on_written is None and self._end_marker is None
 
     def commit(self, payloads: Sequence[bytes]) -> tuple[list[Location], float]:
-        """Do ``append``, ``sync`` and ``check_fence``, with their promises and errors, in one call of the disk without
-        the interpreter's lock. Return the locations of the records, and when the fence check began, by
-        CLOCK_BOOTTIME."""
+        """Do ``append``, ``sync`` and ``check_fence``, with the same promises and errors, in one compiled call that
+        releases the interpreter's lock. Return (locations of the records, seconds by CLOCK_BOOTTIME when the fence
+        check began). Requires ``is_one_step``."""
         steps = self._steps
         assert steps is not None, "is_one_step was checked"
         if self._failure is not None:
@@ -190,16 +192,18 @@ class JournalWriter:
     def commit_queue(
         self, sync_bounds: tuple[float, ...] = (), record_bounds: tuple[float, ...] = ()
     ) -> CommitQueue | None:
-        """Return the queue to which another thread submits batches for ``serve``; None if that is not possible. The
-        bounds are those of its histograms."""
+        """Return a queue to which another thread submits batches for ``serve``, or None if ``is_one_step`` is False.
+        The arguments are the bounds of its histograms: seconds of a sync, records of a step."""
         steps = self._steps
         return steps.CommitQueue(sync_bounds, record_bounds) if steps is not None and self.is_one_step else None
 
     def serve(self, queue: CommitQueue, bytes_max: int, batches_max: int, seconds: float) -> Served:
-        """Do ``commit`` for the batches submitted to ``queue``, in their order, for ``seconds`` at most or until
-        ``batches_max`` batches or ``bytes_max`` bytes were written. The thread waits and works without the
-        interpreter's lock. Promises and errors are those of ``commit``; if it raises, the other thread was not notified
-        of the last step."""
+        """Do ``commit`` for the batches that are submitted to ``queue``, in the order of their submission. Return after
+        ``seconds``, or after ``batches_max`` batches or ``bytes_max`` bytes.
+
+        The thread waits and works without the interpreter's lock. Promises and errors are those of ``commit``. If it
+        raises, ``queue.completed`` does not include the last step.
+        """
         assert self._steps is not None, "is_one_step was checked"
         if self._failure is not None:
             self._refuse()
@@ -225,9 +229,9 @@ class JournalWriter:
         return Served(batches, steps, records, written, start, checked_at)
 
     def _judge(self, step: int, error: int, identity: Identity) -> None:
-        """Raise the error of a step of the disk that was not done, or was done to another broker's file."""
+        """Raise the error of a failed step of ``commit``, or Deposed if our file has been replaced."""
         steps = self._steps
-        assert steps is not None, "it did the step"
+        assert steps is not None, "a step without the compiled module"
         if step == steps.WRITE:
             self._fail("write", OSError(error, os.strerror(error)))
         if step == steps.SYNC:
@@ -239,21 +243,21 @@ class JournalWriter:
         if step == steps.OWN_UNKNOWN and error == errno.ENOENT:
             self._depose("the file lost its name")
         if step != steps.DONE:
-            self._fail("look at its own file", not_opened(self._own_path, error))
+            self._fail("check its own file", not_opened(self._own_path, error))
         if identity != self._identity:
             self._depose("another file has its name")
 
     def is_full(self, payload_bytes: int) -> bool:
         """Return whether a batch with ``payload_bytes`` bytes of records must go to a new file.
 
-        KahaDB's test: the limit is soft, a batch is never split, and a batch that is longer than a file gets its own.
+        As in KahaDB, the limit is soft: a batch is never split, and a batch that is longer than a file gets its own.
         """
         return self.offset + payload_bytes >= self._file_length_max
 
     def prepare_next(self) -> None:
-        """Make the file that the next rotation will publish, unless it exists. May run in another thread.
+        """Prepare the file that the next rotation will publish, if it is not prepared. Any thread.
 
-        Raises OSError (for example a full disk), which does no harm: the rotation will try again.
+        Raises OSError (for example a full disk). The writer remains usable: the rotation tries again.
         """
         with self._preparing:
             if not self._is_prepared:
@@ -261,14 +265,15 @@ class JournalWriter:
                 self._is_prepared = True
 
     def rotate(self, header: bytes, end_marker: bytes | None = None) -> None:
-        """End this file and continue in the next one, whose first batch is ``header``. Not durable until ``sync``.
+        """End this file and continue in the next one, whose first batch is ``header``; durable after the next ``sync``.
 
-        The old file is synced, and the fence is checked; then the next file appears; then the fence is checked again,
-        because this process may have slept in between: in that case Deposed is raised, and the new file stays empty.
+        Order: sync the old file, check the fence, publish the next file, check the fence again. The second check is
+        needed because this process may have been suspended after the first. If it raises Deposed, the new file stays
+        empty.
 
-        ``end_marker`` is written as a batch of its own after the end of the old file by the next ``sync``, when the
-        header is durable. A reader with that header never reads the marker; without the header the marker shows that a
-        file is lost.
+        The next ``sync`` writes ``end_marker`` as a batch after the end of the old file, when the header is durable. A
+        reader that has the header does not read the marker. If the header is missing, the marker shows that a file is
+        lost.
         """
         if self._is_dirty:
             self.sync()  # prove: rotation-syncs-former
@@ -294,7 +299,7 @@ class JournalWriter:
         ended, end = self._fd, self.offset
         self.offset = 0
         self.checksum = 0
-        self._take(own)  # before the close: a number is not closed twice
+        self._take(own)  # before the close, so that no descriptor number is closed twice
         if end_marker is None:
             try:
                 files.disk.close(ended)
@@ -305,16 +310,17 @@ class JournalWriter:
         self.append((header,))
 
     def _check_rotation(self, following: int) -> None:
-        """Raise Deposed when a successor came while the next file was made."""
+        """Raise Deposed if a successor made a file while this broker published the next file."""
         highest = self._files.list()[-1:]
         if highest and highest[0] > following:
             self._depose(f"db-{highest[0]}.log exists")  # prove: rotation-second-listing
-        # The first file of a successor's epoch stays until every file before it is gone (safety of reclaiming): a
-        # successor whose files came and went while this process slept removed ours, too.
+        # Reclaiming removes the first file of an epoch only after all files before it. So if a successor made files and
+        # removed them while this process was suspended, it removed ours too.
         self._check_own_file()  # prove: rotation-own-file
 
     def close(self) -> None:
-        """Close the file; nothing is written or synced, and no other call may follow."""
+        """Close the file without writing or syncing. A second call does nothing; any other later call raises
+        JournalFailed."""
         if self._fd < 0:
             return
         fd, self._fd = self._fd, -1
@@ -324,12 +330,12 @@ class JournalWriter:
             if self._end_marker is not None:
                 self._files.disk.close(self._end_marker[0])
             self._files.disk.close(fd)
-            self._files.abandon(self._broker)  # does not wait for a preparation that a dead volume may delay
+            self._files.abandon(self._broker)  # without the lock of prepare_next, which may hang on a dead volume
         except OSError:
-            pass  # whatever was confirmed had been synced
+            pass  # all confirmed batches were synced before
 
     def _write_end_marker(self) -> None:
-        assert self._end_marker is not None, "a rotation left something to say"
+        assert self._end_marker is not None, "no end marker to write"
         (fd, offset, payload), self._end_marker = self._end_marker, None
         disk = self._files.disk
         try:
@@ -354,7 +360,7 @@ class JournalWriter:
         except FileNotFoundError:
             self._depose("the file lost its name")  # prove: own-file-name-gone
         except OSError as error:
-            self._fail("look at its own file", error)  # prove: own-file-failed-is-no-answer
+            self._fail("check its own file", error)  # prove: own-file-failed-is-no-answer
         if identity != self._identity:  # prove: own-file-same-identity
             self._depose("another file has its name")
 

@@ -1,12 +1,11 @@
-"""The contract of a lock: what it promises, and what it requires of its holder.
+"""Contract of all kinds of lock.
 
-The contract is ActiveMQ's `Locker` (org.apache.activemq.broker), with two additions: when ownership was last proved and
-for how long that proof holds, and who holds the lock now. A lock only elects; it never protects the store. That is the
-fence's work (the journal), because every lock can be handed out twice: by a deleted file, by a server that forgot, by a
-clock.
+The contract is that of ActiveMQ's `Locker` (org.apache.activemq.broker), with two additions: the proof of ownership
+(when ownership was last proved, and how long that is valid), and the present holder of the lock. A lock elects the
+master; it does not protect the store. The fence protects the store (the journal), because any lock can be granted
+twice: a lock file is deleted, a server loses its state, a clock is wrong.
 
-This module knows no kind of lock, no store and no event loop. All methods of a locker block, and belong to one
-dedicated thread; only `proof` may be called from any.
+All methods of a locker block. They are called by one thread; only `proof` may be called by any thread.
 """
 
 from __future__ import annotations
@@ -25,27 +24,29 @@ from tandemmq.locker.volume import OS_VOLUME, LockVolume
 
 logger = logging.getLogger(__name__)
 
-#: Part by which a poll comes sooner or later than set, so that standbys do not poll at the same moment.
+#: Random part by which a poll comes sooner or later than configured, so that standbys do not poll at the same time.
 JITTER: Final = 0.1
 
-#: A proof outlives this many missed keep-alives, and never less than the seconds below: a slow server is not a loss.
+#: A proof is valid for this many keep-alive periods, and at least for the seconds below, so that a slow server does not
+#: cause the loss of ownership.
 PROOF_KEEP_ALIVES: Final = 10
 PROOF_SECONDS_MIN: Final = 5.0
 
 
 class LockError(Exception):
-    """Any result of a locker other than that another broker holds the lock."""
+    """Base class of the errors of a lock. That another broker holds the lock is no error."""
 
 
 class LockHeld(LockError):
-    """`fail_if_locked` is set and another broker holds the lock."""
+    """`fail_if_locked` is set, and another broker holds the lock."""
 
     def __init__(self, where: str, holder: Holder | None) -> None:
         self.holder = holder
-        super().__init__(f"{where} is held by {holder if holder is not None else 'another broker'}, and fail_if_locked")
+        owner = holder if holder is not None else "another broker"
+        super().__init__(f"{where} is held by {owner}, and fail_if_locked is set")
 
 
-class _NoAnswer(LockError):
+class _LockCallError(LockError):
     """Error with the operating system's `errno` and the database's `sqlstate`, if there was one."""
 
     def __init__(self, message: str, errno: int | None = None, sqlstate: str | None = None) -> None:
@@ -54,13 +55,13 @@ class _NoAnswer(LockError):
         super().__init__(message)
 
 
-class LockUnavailable(_NoAnswer):
-    """The lock gave no answer: whether it is ours is unknown."""
+class LockUnavailable(_LockCallError):
+    """The lock gave no answer: it is unknown whether this broker owns the lock."""
 
 
-class LockRefused(_NoAnswer):
-    """The lock answers, and refuses us for a reason that time does not mend: a wrong password, a table without rights,
-    a second broker with the same name."""
+class LockRefused(_LockCallError):
+    """The lock refuses this broker, and a retry does not help: a wrong password, missing rights, a second broker with
+    the same name."""
 
 
 class LockSettingsError(LockError):
@@ -72,16 +73,17 @@ class LockSettingsError(LockError):
 
 
 class LockLost(LockError):
-    """A call needed the lock, and it is not ours, or not any more."""
+    """A call requires the lock, and this broker does not own it."""
 
 
 class UnknownLocker(LockError):
-    """No kind of locker has this name here."""
+    """No kind of lock has this name, or its module or driver is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Holder of a lock. `epoch` is None between taking the lock and knowing the epoch, and for other brokers."""
+    """Holder of a lock, or a broker that waits for it. `epoch` is None until the holder has announced it; all values
+    but `name` are None if they are unknown."""
 
     name: str
     epoch: int | None = None
@@ -100,23 +102,23 @@ class Holder:
         return f"{self.name} ({', '.join(facts)})" if facts else self.name
 
     def line(self, **more: object) -> dict[str, object]:
-        """Return the holder as a lock keeps it in JSON, without ``since_ms``, which each kind keeps in its own
-        place."""
+        """Return the JSON object that a lock stores for this holder, with the values in `more`. ``since_ms`` is not in
+        it: each kind stores that in its own place."""
         facts = {"holder": self.name, "epoch": self.epoch, "pid": self.pid, "host": self.host, "admin": self.admin}
         return facts | more
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any], since_ms: int | None) -> Holder:
-        """Return the holder in ``line``. Raises KeyError, TypeError."""
+        """Return the holder in a JSON object of ``line()``. Raises KeyError, TypeError."""
         return cls(str(line["holder"]), line["epoch"], line["pid"], line["host"], line["admin"], since_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Proof of ownership: when it was last known for certain, and for how long that holds.
+    """Proof of ownership: when the lock was last known to be held, and how long this is valid.
 
-    `known_at_seconds` is CLOCK_BOOTTIME as read *before* the call that proved ownership, so a call that hung, or a
-    machine that slept, makes a proof older, never younger.
+    `known_at_seconds` is CLOCK_BOOTTIME, read *before* the call that proved ownership. So if the call hangs or the
+    machine is suspended, the proof appears older than it is, never younger.
     """
 
     known_at_seconds: float
@@ -126,12 +128,12 @@ class Proof:
         return now_seconds - self.known_at_seconds < self.valid_for_seconds  # prove: proof-grows-old
 
 
-#: Proof of a broker that owns nothing.
+#: Proof of a broker that does not own the lock.
 NO_PROOF: Final = Proof(known_at_seconds=0.0, valid_for_seconds=-math.inf)
 
 
 class Event(Protocol):
-    """Event that stops a waiting standby: a `threading.Event`, or the simulator's."""
+    """Event that stops the waiting of a standby: a `threading.Event`, or an event of the simulator."""
 
     def is_set(self) -> bool: ...
 
@@ -142,11 +144,11 @@ class Clock(Protocol):
     """Clock for lockers."""
 
     def now(self) -> float:
-        """Return the seconds of a clock that continues in suspend and cannot be set."""
+        """Return the seconds of a clock that cannot be set, and that counts the time of a suspended machine."""
         ...
 
     def wait(self, stop: Event, seconds: float) -> bool:
-        """Wait; True as soon as `stop` is set."""
+        """Wait for `seconds` at most. Return True as soon as `stop` is set, False after the time."""
         ...
 
 
@@ -164,11 +166,12 @@ class BootClock:
 
 @dataclass(frozen=True, slots=True)
 class LockSettings:
-    """Settings of any lock, with ActiveMQ's meanings, in seconds.
+    """Settings of all kinds of lock, with the meanings of ActiveMQ; times in seconds.
 
-    fail_if_locked               one poll; held by another broker -> LockHeld (here every kind honours it)
-    lock_acquire_sleep_interval  between polls of a standby; the length of a lease, for lease kinds
-    lock_keep_alive_period       between proofs of a master; 0 is off, which is unsafe
+    use_lock                     False: no lock
+    fail_if_locked               poll once, and raise LockHeld if another broker holds the lock; applies to all kinds
+    lock_acquire_sleep_interval  time between two polls of a standby; for kinds with a lease, the length of the lease
+    lock_keep_alive_period       time between two proofs of a master; 0: no proofs, which is unsafe
     """
 
     use_lock: bool = True
@@ -178,19 +181,22 @@ class LockSettings:
 
     @property
     def proof_seconds(self) -> float:
-        """Seconds that a proof holds for kinds whose lock has no length of its own: it outlives some keep-alives, and
-        ends before a silent session is ended."""
+        """Seconds for which a proof is valid, for kinds without a lease: longer than some keep-alive periods, and
+        shorter than the silence after which a server ends a session."""
         period = self.lock_keep_alive_period_seconds
         return math.inf if period <= 0 else max(PROOF_KEEP_ALIVES * period, PROOF_SECONDS_MIN)
 
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """All that a kind of locker is built from. Argument of a factory of the entry point group `tandemmq.lockers`.
+    """Argument of the factory of a kind of lock (entry point group `tandemmq.lockers`).
 
-    `directory` is the data directory, `holder` names this broker, `options` holds the settings of `[locker]` for this
-    kind alone: plain values, which the kind checks itself (LockSettingsError). `volume` keeps a lock file, `clock` and
-    `random` are time and chance.
+    directory  the data directory
+    holder     this broker
+    settings   settings of `[locker]` for all kinds
+    options    settings of `[locker]` for this kind only, not checked yet: the kind raises LockSettingsError
+    volume     file operations of a lock file
+    clock, random  of the operating system; the simulator provides its own
     """
 
     directory: str
@@ -203,9 +209,10 @@ class LockRequest:
 
 
 class Locker(ABC):
-    """A broker's handle of a lock. Blocking, and for one thread, except `proof`.
+    """Handle of a lock for one broker. Its methods block, and are for one thread, except `proof`.
 
-    A life is: `acquire`, `announce`, `keep_alive` again and again, `release`; and then it may begin anew.
+    Order of the calls: `acquire`, `announce`, `keep_alive` periodically, `release`. Then `acquire` may follow again:
+    this begins another life of the lock.
     """
 
     kind: str = "?"
@@ -214,58 +221,61 @@ class Locker(ABC):
         self.request = request
         self.settings = request.settings
         self.clock = request.clock
-        self.refused_at_seconds: float | None = None  # when another broker was last known to have it, on our clock
-        self._was_asked = False
-        self._proof = NO_PROOF  # for a kind to set
+        self.refused_at_seconds: float | None = None  # time by `clock` of the last poll that found another holder
+        self._has_polled = False
+        self._proof = NO_PROOF  # set by the kind
 
     # Implemented by each kind
 
     @property
     @abstractmethod
     def where(self) -> str:
-        """Name of the lock for logs and errors: a path, a URL without its password."""
+        """Name of the lock for logs and errors, for example a path or a URL without password."""
 
     @abstractmethod
     def try_acquire(self) -> bool:
-        """Poll once, without waiting for the holder. True: the lock is ours, and `holder` returns our name from now on.
-        Raises LockUnavailable when the lock gives no answer, LockRefused when it refuses us.
+        """Poll once, without waiting for the holder. Return whether this broker owns the lock; `holder` then returns
+        this broker. Raises LockUnavailable if the lock gives no answer, LockRefused if it refuses this broker.
         """
 
     @abstractmethod
     def keep_alive(self) -> bool:
-        """Prove ownership again. True: ours. False: lost, and so until released. LockUnavailable: unknown."""
+        """Prove ownership again. Return True if this broker owns the lock. Return False if the lock is lost, and at all
+        later calls until `release`. Raises LockUnavailable if ownership is unknown."""
 
     @abstractmethod
     def announce(self, epoch: int, admin: str | None = None) -> None:
-        """Publish our epoch and admin URL in the lock for those who read the holder. Raises LockLost when the lock is
-        not ours."""
+        """Publish this broker's epoch and admin URL in the lock, for callers of `holder` on other brokers. Raises
+        LockLost if this broker does not own the lock, LockUnavailable if the lock gives no answer."""
 
     @abstractmethod
     def release(self) -> None:
-        """Release the lock; the next poll of a standby succeeds. Does nothing when nothing is held. Never raises."""
+        """Release the lock, so that the next poll of a standby succeeds. Does nothing if this broker does not hold it.
+        Never raises."""
 
     def proof(self) -> Proof:
-        """Return the last proof of ownership; NO_PROOF when there is none. Never blocks; any thread."""
+        """Return the last proof of ownership, or NO_PROOF. Never blocks; any thread."""
         return self._proof
 
     @abstractmethod
     def holder(self) -> Holder | None:
-        """Return the holder of the lock, possibly this broker; None: the lock is free. Raises LockUnavailable."""
+        """Return the holder of the lock, which may be this broker, or None if the lock is free. Raises
+        LockUnavailable."""
 
     def waiters(self) -> list[Holder] | None:
-        """Return the brokers that wait for the lock, the next first; None if this kind cannot know. LockUnavailable as
-        for `holder`."""
+        """Return the brokers that wait for the lock, the next owner first, or None if this kind does not list them.
+        Raises LockUnavailable."""
         return None
 
     def silence_seconds(self) -> float | None:
-        """Return for how long the holder that `holder` named last has shown no sign of life, if that is longer than a
-        healthy holder is silent. None: it is not, or this kind knows of no signs. Never blocks; on the thread that
-        calls `holder`."""
+        """Return the seconds since the last sign of life of the holder that `holder` returned last, if a healthy holder
+        would have shown one. None: the holder is not silent, or this kind has no such sign. Never blocks; for the
+        thread that calls `holder`."""
         return None
 
     @property
     def lease_seconds(self) -> float | None:
-        """Seconds for which the lock outlives a silent holder; None for a lock that ends with the holder's process."""
+        """Seconds after which the lock of a silent holder expires; None: the lock ends with the holder's process."""
         return None
 
     @property
@@ -275,8 +285,7 @@ class Locker(ABC):
 
     @property
     def unsafe(self) -> str | None:
-        """Reason for which this lock, with these settings, does not keep two masters apart; None when it does its
-        best."""
+        """Reason why two brokers can own the lock with these settings; None: the settings are safe."""
         if self.settings.lock_keep_alive_period_seconds <= 0:
             return "lock_keep_alive_period is 0: a lost lock is not noticed"
         return None
@@ -284,16 +293,17 @@ class Locker(ABC):
     # Shared by all kinds
 
     def acquire(self, stop: Event, refused: Callable[[], None] = lambda: None) -> bool:
-        """Poll every `poll_seconds`, more or less, until the lock is ours (True) or `stop` is set (False).
+        """Poll about every `poll_seconds`. Return True when this broker owns the lock, False when `stop` is set.
 
-        `refused` is called, on this thread, after each poll that found another holder, or was refused. With
-        `fail_if_locked` there is one poll, and LockHeld if it fails. If the lock gives no answer at the very first poll
-        of this locker, or refuses us then, the operator must repair it: LockUnavailable, LockRefused. Later it may come
-        back: the error is logged once, and polling continues.
+        `refused` is called, on this thread, after each poll that found another holder or raised LockRefused. With
+        `fail_if_locked` there is only one poll, and LockHeld is raised if another broker holds the lock.
+
+        If the first poll of this locker raises LockUnavailable or LockRefused, the error is raised, because the
+        operator must repair the lock. Such an error of a later poll is logged once, and polling continues.
         """
         reason: str | None = None
         while not stop.is_set():
-            first, self._was_asked = not self._was_asked, True
+            first, self._has_polled = not self._has_polled, True
             asked_at = self.clock.now()
             try:
                 if self.try_acquire():

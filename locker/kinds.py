@@ -1,7 +1,7 @@
-"""The kinds of lock, by their name in `[locker] type`.
+"""Kinds of lock, by their name in `[locker] type`.
 
-A distribution adds a kind by an entry point of the group `tandemmq.lockers` whose object, called with a LockRequest,
-returns a Locker. The names below are ours and cannot be taken.
+A Python distribution adds a kind with an entry point of the group `tandemmq.lockers`. Its object is a function that
+takes a LockRequest and returns a Locker. The names in BUILT_IN cannot be replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Factory = Callable[[LockRequest], Locker]
 
 
 def _lazy(module: str, name: str) -> Factory:
-    """Return a factory that imports its module at the first call: a broker uses one kind only."""
+    """Return a factory that imports its module at the first call, because a broker uses only one kind."""
 
     def build(request: LockRequest) -> Locker:
         try:
@@ -50,13 +50,12 @@ BUILT_IN: Final[dict[str, Factory]] = {
 
 
 def names() -> list[str]:
-    """Return the names of all kinds that `create` knows here and now."""
+    """Return the names of all installed kinds, sorted."""
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 def create(kind: str, request: LockRequest) -> Locker:
-    """Return a locker of this kind, or Unlocked with use_lock = false. Raises UnknownLocker, with a text for the
-    operator."""
+    """Return a locker of this kind, or Unlocked if use_lock is false. Raises UnknownLocker, or LockSettingsError."""
     build = factory(kind)
     return build(request) if request.settings.use_lock else Unlocked(request)
 
@@ -68,7 +67,7 @@ def factory(kind: str) -> Factory:
     for point in entry_points(group=ENTRY_POINT_GROUP, name=kind):
         try:
             loaded: Factory = point.load()
-        except Exception as error:  # a foreign module may raise anything; the operator learns which it was
+        except Exception as error:  # a third-party module may raise any error; the text names the module
             raise UnknownLocker(f"locker type {kind!r} ({point.value}) cannot be loaded: {error}") from error
         return loaded
     near = get_close_matches(kind, names(), 1)

@@ -1,7 +1,7 @@
-"""Common part of the kinds with a lease: its length, the polls of a standby, what is unsafe.
+"""Common part of the kinds of lock with a lease: length, polls of a standby, unsafe settings.
 
-The length of a lease is `lock_acquire_sleep_interval`, as for ActiveMQ's lease-database-locker;
-`lock_keep_alive_period` is the pause between renewals.
+The length of a lease is `lock_acquire_sleep_interval`, as in ActiveMQ's lease-database-locker. The pause between
+renewals is `lock_keep_alive_period`.
 """
 
 # proofs: lease
@@ -16,29 +16,31 @@ from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRef
 #: Polls of a standby in the length of a lease, and the longest pause between two polls, in seconds.
 POLLS_PER_LEASE: Final = 10
 POLL_SECONDS_MAX: Final = 0.2
-#: Limit of one request; for a renewal also this part of a lease, so that there is time for another.
+#: Limit of one request in seconds. A request of a renewal may also take only this part of a lease (1/3), so that there
+#: is time for another renewal.
 CALL_SECONDS_MAX: Final = 2.0
 CALLS_PER_LEASE: Final = 3
-#: Part of a lease that is not relied on: a clock may run a little faster than another.
+#: Part of a lease that a proof does not include, because two clocks may run at slightly different speeds.
 MARGIN: Final = 0.1
-#: Number of renewals by a broker with our name that show a live namesake; one renewal may be the last of a former life.
+#: Number of observed renewals that show that a broker with our name is alive. A single renewal may be the last one of a
+#: former life of this broker.
 NAMESAKE_RENEWALS: Final = 2
 
 
 class LeasedLocker(Locker):
-    """Kind whose lock outlives its holder by `lease_seconds` at most."""
+    """Locker whose lock expires `lease_seconds` after the last renewal at the latest."""
 
     def __init__(self, request: LockRequest) -> None:
         super().__init__(request)
         self._has_met_others = False
         self._is_refused = False
-        self._holder: Holder | None = None  # this broker, as it was announced; None: it was not
+        self._holder: Holder | None = None  # this broker, as published in the lock; None: not published
         self._is_mine = False
         self._is_lost = False
 
     @property
     def _mine(self) -> Holder | None:
-        """Holder entry of this broker, as long as the lock is known to be ours. Any thread."""
+        """Holder entry of this broker while it owns the lock, else None. Any thread."""
         holder = self._holder
         return holder if holder is not None and self._is_mine and not self._is_lost else None
 
@@ -46,12 +48,12 @@ class LeasedLocker(Locker):
         mine = self._mine
         if mine is None:
             raise LockLost(f"{self.where} is not ours: nothing to announce there")
-        self._say(replace(mine, epoch=epoch, admin=admin or mine.admin))
+        self._set_holder(replace(mine, epoch=epoch, admin=admin or mine.admin))
         if not self.keep_alive():
             raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
 
-    def _say(self, holder: Holder) -> None:
-        """Set what the next renewal publishes about this broker."""
+    def _set_holder(self, holder: Holder) -> None:
+        """Set the holder entry that the next renewal publishes."""
         self._holder = holder
 
     def _forget(self) -> None:
@@ -84,20 +86,20 @@ class LeasedLocker(Locker):
         return min(self.lease_seconds / CALLS_PER_LEASE, CALL_SECONDS_MAX)
 
     def _proof_since(self, known_at_seconds: float) -> Proof:
-        """Return the proof that an answer gives whose request was sent at that time."""
+        """Return the proof that results from a successful request that was sent at `known_at_seconds`."""
         seconds = self.lease_seconds * (1 - MARGIN)  # prove: proof-ends-before-lease " * (1 - MARGIN)"
         return Proof(known_at_seconds, seconds)
 
-    def _finds(self, is_namesake: bool) -> None:
-        """Note, at each poll that found other brokers in front, whether all of them have our own name."""
+    def _note_namesake(self, is_namesake: bool) -> None:
+        """Note a poll that found other brokers ahead of us. `is_namesake`: all of them have our own name."""
         self._has_met_others = self._has_met_others or not is_namesake
 
-    def _refuse_beside(self, namesake: Holder | None, *, has: str = "held", setting: str = "broker.name") -> None:
-        """Refuse to wait behind a live broker with our own name. Raises LockRefused, at the next poll if not at this
-        one; `setting` is what must differ between two brokers.
+    def _refuse_namesake(self, namesake: Holder | None, *, has: str = "held", setting: str = "broker.name") -> None:
+        """Refuse to wait for a live broker with our own name: raise LockRefused at this poll or at the next one.
 
-        It may show only after a while, since our former, killed process has our name too. A broker that has met no
-        other broker until then is refused as at its first poll, which ends a start.
+        `setting` is the setting that must differ between two brokers. The namesake is found only after some polls,
+        because a former, killed process of this broker has our name too. If no other broker was seen until then, the
+        next poll counts as the first one: its error ends the start of this broker.
         """
         if self._has_met_others or self._is_refused:
             raise LockRefused(
@@ -105,4 +107,4 @@ class LeasedLocker(Locker):
                 f"Give each broker a name of its own ({setting})"
             )
         self._is_refused = True
-        self._was_asked = False
+        self._has_polled = False

@@ -1,7 +1,7 @@
-"""Lock `memory`: a lock among brokers of one process. Tests can set its clock.
+"""Lock `memory`: a lock between the brokers of one process.
 
-For tests and the simulator, and for a broker that is alone with its store. On request it does what no real lock should
-do: it is granted twice, stolen, or fails to answer. The tests check what the broker does then.
+It is for tests and the simulator, and for a broker without a standby. On request it simulates the faults of a lock: it
+is granted twice, is lost, or gives no answer.
 """
 
 # proofs: memory-lock
@@ -16,7 +16,7 @@ from typing import Final
 
 from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 
-#: Part of a lease on which its holder does not rely.
+#: Part of a lease that a proof does not include.
 MARGIN: Final = 0.02
 
 
@@ -27,8 +27,8 @@ class _Lease:
 
 
 class MemoryLock:
-    """Lock that the handles share. With `lease_seconds` it expires unless renewed; without, it is held until
-    released."""
+    """Lock that several MemoryLocker share. With `lease_seconds` it expires if it is not renewed; without, it is held
+    until it is released. Any thread."""
 
     def __init__(self, name: str = "memory", lease_seconds: float = math.inf) -> None:
         self.name = name
@@ -38,20 +38,20 @@ class MemoryLock:
         self._grants_left = 0
         self._failure: str | None = None
 
-    # Faults of locks, on demand
+    # Simulated faults
 
     def grant_twice(self, times: int = 1) -> None:
-        """Grant the lock to the next caller although it is held: both believe that they own it."""
+        """Grant the lock to the next `times` brokers that poll, although it is held: both brokers then own it."""
         with self._guard:
             self._grants_left += times
 
     def steal(self) -> None:
-        """Take the lock from its holders, which learn it at their next keep-alive. The next caller gets it."""
+        """Take the lock from its holders. Their next keep-alive returns False, and the next poll gets the lock."""
         with self._guard:
             self._leases.clear()
 
     def fail(self, reason: str | None) -> None:
-        """Fail all calls from now on, for this reason; None: end the fault."""
+        """Let all calls raise LockUnavailable with this reason; None ends the fault."""
         with self._guard:
             self._failure = reason
 
@@ -101,7 +101,7 @@ class MemoryLock:
 
 
 class MemoryLocker(Locker):
-    """Handle of a MemoryLock; without one it makes a lock of its own."""
+    """Handle of a MemoryLock. Without `lock` it makes its own lock."""
 
     kind = "memory"
 
@@ -117,7 +117,7 @@ class MemoryLocker(Locker):
 
     @property
     def unsafe(self) -> str | None:
-        return "a lock in memory keeps away no broker of another process"
+        return "a lock in memory does not exclude brokers of other processes"
 
     @property
     def lease_seconds(self) -> float | None:

@@ -1,6 +1,7 @@
-"""`use_lock = false`: no lock at all. Always owned, and always reported as unsafe.
+"""Locker for `use_lock = false`: there is no lock. Each broker owns it at once; it is reported as unsafe.
 
-ActiveMQ's useLock, "intended primarily for use during development". The fence still keeps two masters' writes apart.
+The setting is ActiveMQ's useLock, "intended primarily for use during development". The fence still protects the store
+from two masters.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proo
 
 
 class Unlocked(Locker):
-    """Locker that owns the lock at once and forever."""
+    """Locker without a lock: the first poll succeeds, and ownership never ends."""
 
     kind = "none"
 
@@ -27,7 +28,7 @@ class Unlocked(Locker):
 
     @property
     def unsafe(self) -> str | None:
-        return "use_lock is false: nothing keeps a second master away"
+        return "use_lock is false: nothing prevents a second master"
 
     def try_acquire(self) -> bool:
         self._holder = replace(self.request.holder, since_ms=time.time_ns() // 1_000_000)

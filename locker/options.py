@@ -1,4 +1,4 @@
-"""Settings of `[locker]` for one kind of lock, read key by key; keys that are left over are refused."""
+"""Settings of `[locker]` for one kind of lock."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from tandemmq.locker.contract import LockSettingsError
 
 
 class Options:
-    """Options of one kind. Each key is read once; `end` refuses those that were not read.
+    """Options of one kind. Each key is read once; then `end` refuses keys that were not read.
 
-    A value may come as text, from the environment or a command line. None counts as not set. An invalid value raises
-    LockSettingsError, which names the key.
+    A value may be a text, from the environment or a command line. None counts as not set. An invalid value raises
+    LockSettingsError, whose text names the key.
     """
 
     def __init__(self, values: Mapping[str, object], table: str = "") -> None:
-        """Take the values; with `table` the keys are in `[locker.<table>]`."""
+        """Make options of these values. `table`: the keys are in `[locker.<table>]`."""
         self._prefix = f"{table}." if table else ""
-        self._left = {key: value for key, value in values.items() if value is not None}
+        self._unread = {key: value for key, value in values.items() if value is not None}
         self._known: list[str] = []
 
     def text(self, key: str, default: str | None = None) -> str | None:
-        """Return a text that is not empty."""
+        """Return a text that is not empty, or the default."""
         value = self._take(key, default)
         if value is None:
             return None
@@ -48,11 +48,11 @@ class Options:
         return value
 
     def end(self) -> None:
-        """Refuse the first key that this kind does not know."""
-        for key, value in self._left.items():
+        """Raise LockSettingsError if a key was not read, because this kind does not have it."""
+        for key, value in self._unread.items():
             known = f"one of {', '.join(sorted(self._known))}" if self._known else "no options for this kind of lock"
             raise LockSettingsError(self._prefix + key, value, known)
 
     def _take(self, key: str, default: object) -> object:
         self._known.append(key)
-        return self._left.pop(key, default)
+        return self._unread.pop(key, default)

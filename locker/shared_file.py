@@ -1,22 +1,22 @@
-"""`shared-file`: a POSIX record lock on the file `lock` in the data directory, as ActiveMQ's SharedFileLocker takes it.
+"""Lock `shared-file`: a POSIX record lock on the file `lock` in the data directory, as in ActiveMQ's SharedFileLocker.
 
-    offset 0   8 bytes   time of taking in ms, big-endian: all that ActiveMQ writes
-    offset 8   to "\\n"   JSON: holder, epoch, pid, host, admin, nonce, touched_every, time (the 8 bytes again)
+    offset 0   8 bytes   time of acquisition in ms since 1970, big-endian: all that ActiveMQ writes
+    offset 8   to "\\n"   JSON: holder, epoch, pid, host, admin, nonce, touched_every, time (equal to the 8 bytes)
 
-ActiveMQ locks bytes 0 to max(1, size) with fcntl (reference: LockFile.java); we lock from byte 0 to the largest offset,
-so the two exclude each other whatever the size. ActiveMQ neither reads nor truncates the content: a JSON line whose
-time is not that of the 8 bytes was left by a former holder, and an ActiveMQ broker holds the file.
+ActiveMQ locks bytes 0 to max(1, size) with fcntl (reference: LockFile.java). TandemMQ locks from byte 0 to the largest
+offset, so the two exclude each other for any size. ActiveMQ neither reads nor truncates the content. So if the time in
+the JSON line differs from the 8 bytes, a former holder wrote the line, and an ActiveMQ broker holds the file.
 
-POSIX gives locks to processes, not to descriptors, with two traps. A process is never refused its own lock, so a table
-of this process's locks replaces the kernel's check. And closing *any* descriptor of the file drops the lock: while a
-file is held, this process opens it nowhere else, and reads it through the descriptor that holds it.
+In POSIX a process owns a lock, not a descriptor. This has two consequences. A process always gets a lock that it has
+already, so a table of this process's locks is checked first. And closing *any* descriptor of the file drops the lock:
+while this process holds a file, it does not open it again, and reads it through the descriptor of the lock.
 
-A holder touches the file at each keep-alive, every `touched_every` seconds. A standby for which the file's time does
-not change reports that the holder is silent. It compares that time only with its former value, and measures by its own
-clock. It only reports: a silent holder keeps the lock.
+A holder sets the modification time of the file at each keep-alive, every `touched_every` seconds. If a standby sees no
+change of that time, measured by the clock of the standby, it reports that the holder is silent. A silent holder keeps
+the lock.
 
-The file is never deleted; deleting or replacing it takes the lock away from its holder, which notices at the next
-keep-alive.
+The file is never deleted by a broker. If it is deleted or replaced, its holder loses the lock, and notices this at its
+next keep-alive.
 
 All access to the file goes through `LockRequest.volume`.
 """
@@ -43,19 +43,21 @@ ACTIVEMQ: Final = "an ActiveMQ broker"
 STAMP: Final = struct.Struct(">q")
 CONTENT_BYTES_MAX: Final = 4096
 NONCE_BITS: Final = 64
-#: A file replaced between opening and locking it is opened anew; at most this often in a poll, then it counts as held.
+#: Attempts in one poll. If the file was replaced between opening and locking, it is opened again; after this many
+#: attempts it counts as held.
 REPLACED_MAX: Final = 3
 
-#: An NFS server frees the locks of a client that was silent for the length of its lease: 90 s on Linux, rarely less
-#: than this. A keep-alive renews that lease, so a proof lasts no longer than this, but at least this many keep-alives.
+#: Limit of a proof. An NFS server frees the locks of a client that was silent for the length of the NFS lease, which is
+#: 90 s on Linux and rarely shorter than this. Each keep-alive renews that lease. A proof is still valid for at least
+#: PROOF_KEEP_ALIVES_MIN keep-alive periods.
 PROOF_SECONDS_MAX: Final = 30.0
 PROOF_KEEP_ALIVES_MIN: Final = 2
 
-#: A healthy holder touches the file more often than this, even when something is slow for a moment.
+#: A holder is reported as silent after this time, or after this many periods between touches if that is longer.
 SILENCE_SECONDS_MIN: Final = 3.0
 SILENCE_TOUCHES_MIN: Final = 4
 
-# Errors of the kernel for a file that went away under an open descriptor, on NFS in particular.
+# Errors of the kernel for an open file that was deleted, in particular on NFS.
 _GONE: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENOTDIR})
 
 
@@ -71,8 +73,8 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sign:
-    """State of a file that another process holds, at one reading."""
+class _Observation:
+    """State of a lock file that another process holds, at one read."""
 
     inode: Identity
     content: bytes
@@ -80,11 +82,11 @@ class _Sign:
 
 
 class SharedFileLocker(Locker):
-    """The lock on `<directory>/lock`. Needs a volume that honours fcntl locks between its hosts (NFS: version 4).
+    """Lock on `<directory>/lock`. The volume must provide fcntl locks between its hosts (NFS: version 4).
 
-    The file is opened and closed under the volume's guard only; see the second trap above. `[locker] directory` sets
-    its place (ActiveMQ's SharedFileLocker.directory); the default is the data directory. A directory that the operator
-    set must exist: otherwise a mount is missing. Raises LockSettingsError.
+    The file is opened and closed only under the volume's guard, because closing any descriptor drops the lock.
+    `[locker] directory` sets the directory (ActiveMQ's SharedFileLocker.directory); default: the data directory. A
+    configured directory must exist, because otherwise a mount is missing. Raises LockSettingsError.
     """
 
     kind = "shared-file"
@@ -100,8 +102,8 @@ class SharedFileLocker(Locker):
         self._volume = request.volume
         self._mine: _Held | None = None
         self._is_lost = False
-        self._sign: _Sign | None = None  # the holder's last, and when we first saw it
-        self._sign_at = 0.0
+        self._observed: _Observation | None = None  # last observation of the holder, and since when it is unchanged
+        self._observed_at = 0.0
 
     @property
     def where(self) -> str:
@@ -112,8 +114,8 @@ class SharedFileLocker(Locker):
         period = self.settings.lock_keep_alive_period_seconds
         if PROOF_KEEP_ALIVES_MIN * period > PROOF_SECONDS_MAX:
             return (
-                f"lock_keep_alive_period is {period:g} s: on NFS the lock of a broker that was cut off may be "
-                f"another's before it knows; up to {PROOF_SECONDS_MAX / PROOF_KEEP_ALIVES_MIN:g} s is safe"
+                f"lock_keep_alive_period is {period:g} s: on NFS another broker may get the lock of a disconnected "
+                f"broker before that one notices; up to {PROOF_SECONDS_MAX / PROOF_KEEP_ALIVES_MIN:g} s is safe"
             )
         return super().unsafe
 
@@ -180,30 +182,30 @@ class SharedFileLocker(Locker):
             raise self._unavailable("cannot be read", error) from error
 
     def silence_seconds(self) -> float | None:
-        if self._sign is None or (period := touched_every(self._sign.content)) is None:
+        if self._observed is None or (period := touched_every(self._observed.content)) is None:
             return None
-        silence = self.clock.now() - self._sign_at
+        silence = self.clock.now() - self._observed_at
         return silence if silence > max(SILENCE_SECONDS_MIN, SILENCE_TOUCHES_MIN * period) else None
 
-    # Taking it
+    # Acquiring
 
     def _is_taken_here(self) -> bool:
-        """Return whether another locker of this process holds the file. Opening the file to find out would release that
-        lock."""
+        """Return whether another locker of this process holds the file. The file is not opened for this, because
+        closing it would release that lock."""
         try:
             return identity_of(self._volume.stat(self.path)) in self._volume.held
         except FileNotFoundError:
             return False
 
     def _take(self) -> bool | None:
-        """Lock the file. None: the file was deleted or replaced while we locked it."""
+        """Lock the file. Return whether we own the lock, or None if the file was deleted or replaced meanwhile."""
         known_at = self.clock.now()
         descriptor = self._open()
         try:
             if not self._volume.lock(descriptor):  # prove: locked-file-is-taken
                 return False
             inode = identity_of(self._volume.fstat(descriptor))
-            # The process that replaced the file between our opening and locking it has the lock that others see.
+            # If the name now belongs to another file, other processes lock that file, not the one that we locked.
             if identity_of(self._volume.stat(self.path)) != inode:  # prove: locked-file-has-its-name
                 return None
             mine = _Held(descriptor, inode, b"", self.request.holder, self._nonce())
@@ -223,7 +225,7 @@ class SharedFileLocker(Locker):
         try:
             return open_regular(self._volume, self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
-            # Two hosts that each make the directory because a mount is missing would each have a lock of its own.
+            # A configured directory is not made: if a mount is missing on two hosts, each would get its own lock.
             if self._is_elsewhere:
                 raise
             self._volume.makedirs(self._directory)
@@ -233,9 +235,10 @@ class SharedFileLocker(Locker):
         return f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
 
     def _write(self, mine: _Held, holder: Holder) -> None:
-        """Put our name into the file that we own, synced.
+        """Write our holder entry into the file, durable on return.
 
-        Usually in one write. A reader between two writes may take us for an ActiveMQ broker; names decide nothing.
+        This is usually one write. If it takes two, a process that reads between them may take us for an ActiveMQ
+        broker. The entry is only for information.
         """
         now_ms = self._volume.wall_ms()
         content = encode(replace(holder, since_ms=now_ms), mine.nonce, self.settings.lock_keep_alive_period_seconds)
@@ -247,13 +250,14 @@ class SharedFileLocker(Locker):
         mine.content = content
         mine.holder = replace(holder, since_ms=now_ms)
 
-    # Keeping it
+    # Proving
 
     def _is_still_mine(self, mine: _Held) -> bool:
-        """Lock again, then check name and content.
+        """Lock the file again, then check its name and its content. Return whether we still own the lock.
 
-        Locking our own file changes nothing. If the lock was lost (a server that forgot it) and is free, it is ours
-        again; the content shows that there was no other holder meanwhile: every holder, ActiveMQ too, writes it first.
+        Locking a file that we hold changes nothing. If the file server has lost the lock and it is free, we get it
+        again. The content then shows whether there was another holder meanwhile: every holder writes to the file first,
+        also an ActiveMQ broker.
         """
         try:
             return (
@@ -267,10 +271,10 @@ class SharedFileLocker(Locker):
                 return False
             raise
 
-    # Reading it
+    # Reporting
 
     def _holder_in_file(self) -> Holder | None:
-        sign, self._sign = self._sign, None
+        former, self._observed = self._observed, None
         here = self._volume.held.get(identity_of(self._volume.stat(self.path)))
         if here is not None:
             return decode(self._volume.pread(here.descriptor, CONTENT_BYTES_MAX, 0))
@@ -281,9 +285,9 @@ class SharedFileLocker(Locker):
                 return None
             content = self._volume.pread(descriptor, CONTENT_BYTES_MAX, 0)
             status = self._volume.fstat(descriptor)
-            self._sign = _Sign(identity_of(status), content, status.st_mtime)
-            if self._sign != sign:
-                self._sign_at = self.clock.now()
+            self._observed = _Observation(identity_of(status), content, status.st_mtime)
+            if self._observed != former:
+                self._observed_at = self.clock.now()
             holder = decode(content)
             return replace(holder, pid=pid) if holder.pid is None and pid > 0 else holder
         finally:
@@ -300,29 +304,29 @@ class SharedFileLocker(Locker):
 
 
 def encode(holder: Holder, nonce: str, touched_every: float = 0.0) -> bytes:
-    """Return the content of a lock file held by `holder`, whose `since_ms` is the time at the start. `touched_every` 0:
-    never touched."""
+    """Return the content of the lock file of `holder`. Its `since_ms` is the time at the start of the file.
+    `touched_every` in seconds; 0: the holder does not touch the file."""
     assert holder.since_ms is not None, "a holder in a lock file has a time of taking"
     line = holder.line(nonce=nonce, touched_every=touched_every or None, time=holder.since_ms)
     return STAMP.pack(holder.since_ms) + json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
 def decode(content: bytes) -> Holder:
-    """Return the holder that wrote a lock file. Never fails: content that cannot be read was not written by us."""
+    """Return the holder that wrote a lock file. Never raises: content in another form is that of an ActiveMQ broker."""
     if len(content) < STAMP.size:
-        return Holder("a broker that has not given its name yet")
+        return Holder("a broker that has not written its name yet")
     (since_ms,) = STAMP.unpack_from(content)
     try:
         line = json.loads(content[STAMP.size :].partition(b"\n")[0])
         if line["time"] != since_ms:
-            raise ValueError("left by a former holder")
+            raise ValueError("written by a former holder")
         return Holder.of_line(line, since_ms)
     except (ValueError, KeyError, TypeError):
         return Holder(ACTIVEMQ, since_ms=since_ms)
 
 
 def touched_every(content: bytes) -> float | None:
-    """Return the seconds between two touches that the writer promises; None: none are promised."""
+    """Return the seconds between two touches that the content states, or None if it states none."""
     try:
         line = json.loads(content[STAMP.size :].partition(b"\n")[0])
         is_promised = line["time"] == STAMP.unpack_from(content)[0]

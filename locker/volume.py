@@ -1,10 +1,9 @@
-"""The volume of a lock file: the system calls of `shared-file`, as one process makes them.
+"""Volume of a lock file: the system calls of the lock `shared-file`.
 
-It is passed in like the clock. `OS_VOLUME` is the real volume, and the only one, because POSIX gives record locks to
-processes: `guard` and `held` keep this process's own locks. The simulator passes one for each broker, each with its own
-view of a faulty volume.
+Production uses `OS_VOLUME`. A process has only this one, because in POSIX a process owns record locks: `guard` and
+`held` are about the locks of this process. The simulator provides a volume for each broker, which can be faulty.
 
-All calls block, fail with OSError, and may hang as long as the volume does.
+All calls block, raise OSError, and may hang as long as the volume does.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ _posix = LockfLocker()
 
 
 class LockVolume(Openable, Readable, Writable, Protocol):
-    """Calls of one process on a volume. They work like the functions of that name in `os`, unless stated.
+    """System calls of one process. Without a docstring, a method works like the function of that name in `os`.
 
-    `close` drops the process's locks on that file too, whichever descriptor took them: POSIX defines it so.
+    As POSIX defines, `close` drops all locks of the process on that file, also those of another descriptor.
     """
 
     @property
     def guard(self) -> AbstractContextManager[Any]:
-        """Lock that is held while a lock file is opened, locked, closed or looked up in `held`; never during a
-        keep-alive."""
+        """Thread lock that is held while a lock file is opened, locked, closed, or searched in `held`. It is not held
+        during a keep-alive."""
         ...
 
     @property
@@ -55,30 +54,31 @@ class LockVolume(Openable, Readable, Writable, Protocol):
     def fsync(self, descriptor: int) -> None: ...
 
     def touch(self, descriptor: int) -> None:
-        """Set the time of the file's last change to now, by the clock of the host that keeps the file."""
+        """Set the modification time of the file to now, by the clock of the host that stores the file."""
         ...
 
     def makedirs(self, path: str) -> None:
-        """Make the directory; do nothing when it exists."""
+        """Make the directory and its parents; do nothing if it exists."""
         ...
 
     def lock(self, descriptor: int) -> bool:
-        """Take the record lock from byte 0 on, without waiting. Return False if another process has it. If this
-        process has it already, nothing changes."""
+        """Take the record lock from byte 0 on, without waiting. Return False if another process has it. Return True
+        also if this process has it already."""
         ...
 
     def holder_pid(self, descriptor: int) -> int | None:
-        """Return the process that holds byte 0: 0 or less when it runs on another host, None when the byte is free."""
+        """Return the id of the process that holds byte 0: 0 or less if it runs on another host, None if no other
+        process holds it."""
         ...
 
     def wall_ms(self) -> int:
-        """Return milliseconds since 1970 by this machine's clock. It is only written to files, for operators and
-        ActiveMQ, and no decision depends on it."""
+        """Return milliseconds since 1970 by this machine's clock. The value is written to the lock file for information
+        only."""
         ...
 
 
 class OsVolume:
-    """Volumes of the operating system, as this process sees them. Made once: `OS_VOLUME`."""
+    """Volume of the operating system. The only instance is `OS_VOLUME`."""
 
     __slots__ = ("guard", "held")
 

@@ -1,1 +1,1 @@
-"""Messages that survive: joins the journal and the index, and owns the one storage thread."""
+"""Store of persistent messages: the journal, the index, and the storage thread that writes both."""

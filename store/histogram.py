@@ -9,10 +9,10 @@ from typing import Any
 
 
 class Histogram:
-    """``counts``: number of values at most as large as each of ``bounds``, and larger than the previous bound; the last
-    one: larger than all. One thread notes values; any thread may read, and may miss values noted meanwhile.
+    """Histogram. ``counts[i]`` is the number of values that are larger than ``bounds[i - 1]`` and not larger than
+    ``bounds[i]``; the last count is for values above all bounds.
 
-    Callers on a hot path inline ``note``.
+    One thread notes values. Any thread may read, and may miss the newest values. Hot paths inline ``note``.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -27,14 +27,14 @@ class Histogram:
         self.sum += value
 
     def plus(self, counts: Sequence[int], total: float) -> Histogram:
-        """Return a sum with values that were measured elsewhere with the same bounds."""
+        """Return the sum of this histogram and another one with the same bounds, given by its counts and its sum."""
         both = Histogram(self.bounds)
         both.counts = [mine + theirs for mine, theirs in zip(self.counts, counts, strict=True)]
         both.sum = self.sum + total
         return both
 
     def figures(self) -> dict[str, Any]:
-        """Return ``buckets``: [upper bound, or "+Inf"; number of values up to it], and ``sum``."""
+        """Return {"buckets": [[upper bound as text or "+Inf", number of values up to the bound], ...], "sum": sum}."""
         bounds = (*map(str, self.bounds), "+Inf")
         return {
             "buckets": [list(each) for each in zip(bounds, accumulate(self.counts), strict=True)],

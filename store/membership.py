@@ -1,6 +1,6 @@
-"""A directory that belongs to a replicated set: only a member of the set may write into it.
+"""Check that a directory does not belong to a replicated set: only a member of the set may write into it.
 
-Any other process that appended to its journal would make a history that the other nodes do not have. So a broker
+If another process appended to the journal, it would have a history that the other nodes do not have. So a broker
 without [replication], and each command that writes to a stopped store, calls this module first.
 """
 
@@ -14,11 +14,11 @@ PROMISE_FILE: Final = "replication.promise"
 
 
 class BelongsToSet(Exception):
-    """Raised if a directory belongs to a member of a set; the message names the remedy."""
+    """The directory belongs to a member of a set. The message names the command that ends the membership."""
 
 
 def demand_no_set(directory: str) -> None:
-    """Raise BelongsToSet if ``directory`` belongs to a set. Reads one name."""
+    """Raise BelongsToSet if ``directory`` belongs to a set."""
     if os.path.lexists(os.path.join(directory, PROMISE_FILE)):  # prove: directory-of-a-set-is-refused
         raise BelongsToSet(
             f"{directory} belongs to a replicated set, and only a broker with [replication] may write there. To end "

@@ -1,9 +1,9 @@
-"""Requests of the engine to the store: one value for each change of the journal.
+"""Operations: requests of the engine to the store. One object is one change of the journal.
 
-Each value is atomic: after a crash all of it happened or none of it. Values come back on the event loop, in the order
-in which they were handed over, once they are durable (``Store.append``). ``context`` belongs to the caller; the store
-returns it and never reads it. The values for single messages are not dataclasses, because even a compiled dataclass has
-an interpreted ``__init__``.
+Each operation is atomic: after a crash it has happened completely or not at all. When operations are durable, the store
+passes them to the engine on the event loop, in the order in which they were submitted (``Store.append``). ``context``
+belongs to the caller; the store does not read it. Operations for single messages are no dataclasses, because even a
+compiled dataclass has an interpreted ``__init__``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tandemmq.store.records.marks import encode_connections
 from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.transactions import TransactionId
 
-# Place in the journal where a message took effect; a queue is in this order. The location (file << 32 | byte offset) of
-# the Add record, or of the Commit, shifted left by 32 bits, plus the number of the operation within that commit. A
-# later message has a larger key.
+# Place in the journal where a message took effect. A queue is in this order; a later message has a larger key.
+# Value: location (file << 32 | byte offset) of the Add record, or of the Commit, shifted left by 32 bits, plus the
+# number of the operation within the commit.
 OrderKey = int
 
 # file << 32 | offset of a record's header
@@ -26,8 +26,8 @@ Location = int
 
 
 class KnownProducer:
-    """A producer, as the event loop knows it. ``highest``: the highest message number that was handed to the store.
-    ``owners``: queues and subscriptions that had no higher number before."""
+    """Producer, for the event loop. ``highest``: its highest message number that was submitted to the store.
+    ``owners``: ids of the queues and subscriptions that had no higher number from it before."""
 
     __slots__ = ("highest", "owners")
 
@@ -37,17 +37,19 @@ class KnownProducer:
 
 
 class AddMessage:
-    """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that will hold it. In a
-    PrepareTransaction, a message for a topic has none: the subscriptions that exist at the commit get it.
+    """Operation: store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that will
+    hold it. In a PrepareTransaction, a message for a topic has no owners: the subscriptions that exist at the commit
+    get it.
 
-    ``unmatched_acks``: a Remove record for each durable subscription of the topic that must not get it, because a
-    replay of the journal gives it to all of them. ``is_audited``: the client made the message's id, and may send it
-    again. ``is_new``: the broker made its id for this send, so no other message has it. ``charged``: bytes that the
-    event loop counts for the sender until the store counts them; 0: none.
+    unmatched_acks  a Remove record for each durable subscription of the topic that must not get the message, because a
+                    replay of the journal gives a message to all subscriptions
+    is_audited      the client made the message's id, and may send the same message again
+    is_new          the broker made the id for this send, so no other message has it
+    charged         bytes that the event loop counts for the sender until the store counts them
 
-    Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
-    ``is_duplicate``: a message of that id was stored before, so nothing was stored now; the client gets its receipt as
-    usual. Only the store uses ``producer`` and ``is_newest`` (store.writer.new_messages).
+    The store sets ``order_key``, ``location`` and ``size`` (bytes in the journal). It sets ``is_duplicate`` if a
+    message with that id was stored before: then nothing is stored, and the client gets a receipt as usual. ``producer``
+    and ``is_newest`` are internal (store.writer.new_messages).
     """
 
     __slots__ = (
@@ -95,9 +97,10 @@ class AddMessage:
 
 
 class RemoveMessage:
-    """Forget a message of one owner: acknowledged, expired or dead-lettered.
+    """Operation: remove a message from one owner, because it was acknowledged, has expired or is moved to a dead letter
+    queue.
 
-    ``order_key``, ``location`` and ``size`` are those with which the store reported the message.
+    ``order_key``, ``location`` and ``size`` are the values that the store set in AddMessage or PagedMessage.
     """
 
     __slots__ = ("context", "location", "message_id", "order_key", "owner", "payload", "size")
@@ -123,8 +126,8 @@ class RemoveMessage:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Atomic:
-    """Several operations that happen together. ``commit`` is the Commit command's payload when the operations'
-    own payloads carry a transaction id; None when they need no transaction because they fit one batch."""
+    """Operation: several operations that take effect together. ``commit`` is the payload of the Commit command if the
+    payloads of the operations have a transaction id. None: they need no transaction, because they fit one batch."""
 
     operations: Sequence[AddMessage | RemoveMessage]
     commit: bytes | None = None
@@ -133,11 +136,12 @@ class Atomic:
 
 @dataclass(slots=True, eq=False, repr=False)
 class PrepareTransaction:
-    """Prepare an XA transaction: write its operations, whose payloads carry its id, and its Prepare record, atomically.
+    """Operation: prepare an XA transaction. Its operations, whose payloads have its id, and its Prepare record are
+    written atomically.
 
-    When the value comes back, the transaction survives every crash. Until EndTransaction decides the outcome, the
-    messages that it adds are invisible, and those that it removes are withheld. ``is_refused``: a transaction of that
-    id is already in doubt, and nothing was written.
+    When it is durable, the transaction survives every crash. Until EndTransaction, the messages that it adds are
+    invisible, and the messages that it removes are withheld. The store sets ``is_refused`` if a transaction with that
+    id is prepared already; then nothing is written.
     """
 
     transaction: TransactionId
@@ -149,11 +153,15 @@ class PrepareTransaction:
 
 @dataclass(slots=True, eq=False, repr=False)
 class EndTransaction:
-    """Commit or roll back a prepared transaction. ``payload`` is the Commit or Rollback command.
+    """Operation: commit or roll back a prepared transaction. ``payload`` is the Commit or Rollback command.
 
-    Filled in by the store before it comes back: ``added``: (owner, message) that became visible; ``removed``: (owner,
-    order key) that are gone; ``returned``: withheld messages that must be offered again. ``is_unknown``: there is no
-    such transaction (any more), and nothing was written. ``records``: number of records written.
+    The store sets:
+
+    added       (owner, message) for each message that became visible
+    removed     (owner, order key) for each message that was removed
+    returned    (owner, message) for each withheld message that must be delivered again
+    is_unknown  no such transaction is prepared; nothing was written
+    records     number of records written
     """
 
     transaction: TransactionId
@@ -168,8 +176,8 @@ class EndTransaction:
 
 
 class PreparedTransaction(NamedTuple):
-    """A prepared transaction; an external coordinator decides its outcome. The fields are the numbers of messages that
-    it adds and removes, and their destinations."""
+    """Prepared transaction, whose outcome an external coordinator decides. ``added`` and ``removed`` are numbers of
+    messages, ``adds_to`` and ``removes_from`` their destinations."""
 
     transaction: TransactionId
     added: int
@@ -180,9 +188,9 @@ class PreparedTransaction(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CountDeliveries:
-    """Note how often messages of ``owner`` were delivered, by order key, for the next master (KahaUpdateMessageCommand,
-    as ActiveMQ's persistJMSRedelivered). Messages that are gone by then, and those that several durable subscriptions
-    hold, are left unchanged."""
+    """Operation: store the delivery counts of messages of ``owner``, for the next master (KahaUpdateMessageCommand, as
+    ActiveMQ's persistJMSRedelivered). ``counts``: order key -> count. Messages that do not exist any more, or that
+    several durable subscriptions hold, are skipped."""
 
     owner: int
     counts: dict[OrderKey, int]
@@ -191,7 +199,7 @@ class CountDeliveries:
 
 @dataclass(slots=True, eq=False, repr=False)
 class AddSubscription:
-    """Remember a durable subscription. ``owner`` is the id that the store gave it (``Store.subscription``)."""
+    """Operation: store a durable subscription. ``owner`` is the id that ``Store.subscription`` returned."""
 
     owner: int
     payload: bytes
@@ -199,7 +207,7 @@ class AddSubscription:
 
 
 class AddConnection:
-    """Remember the user of a connection id; ``payload`` is the trace that records it."""
+    """Operation: store the user of a connection id. ``payload`` is a trace record."""
 
     __slots__ = ("context", "pair", "payload")
 
@@ -211,7 +219,7 @@ class AddConnection:
 
 @dataclass(slots=True, eq=False, repr=False)
 class RemoveOwner:
-    """Forget a durable subscription or a queue with all its messages (KahaSubscriptionCommand without info,
+    """Operation: remove a durable subscription or a queue, with all its messages (KahaSubscriptionCommand without info,
     KahaRemoveDestinationCommand)."""
 
     owner: int
@@ -221,12 +229,13 @@ class RemoveOwner:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Page:
-    """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes, but at
-    least one.
+    """Operation: read the next messages of ``owner`` after the order key ``after``: at most ``count`` messages and
+    about ``bytes_max`` bytes, but at least one message.
 
-    It comes back with ``messages`` in order. The page reflects all values that were handed over before it, and none
-    that were handed over after it; ``is_end``: in this state no message followed. ``priority``: read only messages of
-    this priority (0 to 9; others are clamped). ``keys``: read only these messages, if they still exist.
+    The store sets ``messages``, in order. The page includes the effects of all operations that were submitted before
+    it, and of none that were submitted later. ``is_end``: no more messages follow in this state. ``priority``: read
+    only messages of this priority (stored values are limited to 0 to 9). ``keys``: read only these messages, if they
+    still exist.
     """
 
     owner: int
@@ -243,7 +252,7 @@ class Page:
 
 @dataclass(slots=True, eq=False, repr=False)
 class PagedMessage:
-    """A message as read back from the journal."""
+    """Message that was read from the journal."""
 
     order_key: OrderKey
     location: Location
@@ -266,22 +275,22 @@ Operation = (
 
 
 class Engine(Protocol):
-    """Receiver of a store's results; always called on the event loop."""
+    """Receiver of the results of a store, on the event loop."""
 
     def durable(self, operations: list[Operation]) -> None:
-        """Take operations that are durable now, in the order in which they were handed over."""
+        """Handle operations that are durable now, in the order in which they were submitted."""
 
     def drained(self) -> None:
-        """Note that the store is not congested any more."""
+        """Handle the end of a congestion of the store."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Owner:
-    """A holder of stored messages: a queue, or a durable subscription of a topic.
+    """Owner of stored messages: a queue, or a durable subscription of a topic.
 
-    ``count`` and ``bytes`` are the values at the start; the engine continues from them. ``selector``, ``no_local`` and
-    ``pattern`` belong to a durable subscription; without a pattern it subscribes to its topic alone. ``user``: None if
-    no user is recorded yet.
+    ``count`` and ``bytes`` are its messages and their bytes at the start; the engine continues to count. Only a durable
+    subscription has ``selector``, ``no_local``, ``pattern`` and ``user``. ``pattern`` None: it subscribes only to its
+    topic. ``user`` None: no user is stored.
     """
 
     id: int
@@ -292,6 +301,6 @@ class Owner:
     subscription_name: str | None = None
     _: KW_ONLY
     selector: str | None = None
-    no_local: bool | None = False  # None: as SubscriptionInfo has it
+    no_local: bool | None = False  # None: unknown, see SubscriptionInfo
     pattern: str | None = None
     user: str | None = None

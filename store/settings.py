@@ -1,7 +1,7 @@
-"""Bounds and options of a store: plain values; this module does not know their source.
+"""Settings of a store, as plain values.
 
-The operator's settings are copied here by name (`broker.settings.store`). The defaults are for tools and tests, which
-have no settings; a test compares them with those of the settings.
+`broker.settings.store` copies the operator's settings by name. The defaults are for tools and tests without settings; a
+test ensures that they equal the operator's defaults.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Bounds and options of a store. Times in seconds, sizes in bytes; the names are those of ``[store]``."""
+    """Settings of a store, with the names of ``[store]``. Times in seconds, sizes in bytes."""
 
     journal_disk_sync_strategy: str = "always"  # always | periodic | never
     journal_disk_sync_interval: float = 1.0
-    clock_mark_interval: float = 1.0  # between two records that show the time; infinite: there are none
+    clock_mark_interval: float = 1.0  # between two records with the time; infinite: no such records
     journal_max_file_length: int = 32 * MIB
     journal_max_write_batch_size: int = 4 * MIB
     checkpoint_interval: float = 5.0
@@ -26,18 +26,18 @@ class StoreSettings:
     checkpoint_bytes: int = 64 * MIB
     fence_check_interval: float = 0.5
     recovery_budget: float = 1.0  # limit for a replay after a crash
-    failover_budget: float = 0.5  # limit for fence, replay and load when another broker takes over
+    failover_budget: float = 0.5  # limit for fence, replay and load of a take-over
     archive_data_logs: bool = False
     directory_archive: str | None = None
     check_for_corrupt_journal_files: bool = False
     ignore_missing_journalfiles: bool = False
-    failover_producers_audit_depth: int = 2048  # sequence numbers a producer; 0: no audit
+    failover_producers_audit_depth: int = 2048  # sequence numbers for each producer; 0: no audit
     max_failover_producers_to_track: int = 64  # 0: no audit
     purge_recovered_xa_transaction_strategy: str = "never"  # never | commit | rollback
     enable_compaction: bool = True
-    compaction_rate: int = 32 * MIB  # bytes copied a second at most
+    compaction_rate: int = 32 * MIB  # limit of bytes copied per second
     cleanup_on_stop: bool = True
-    disk_reserve: int = 64 * MIB  # free on the volume: below it producers are refused
+    disk_reserve: int = 64 * MIB  # if less is free on the volume, producers are refused
     index_cache_size: int = 2048  # pages
     pending_bytes_max: int = 32 * MIB
     max_async_jobs: int = 10_000

@@ -1,6 +1,6 @@
-"""The store of a broker that is not master: follows the journal and writes only its own index.
+"""Store of a standby: it follows the journal and writes only its own index.
 
-If the journal is its own, too (a set of brokers), it also removes the files that the master gave up.
+In a set of brokers, each standby has its own journal; then it also removes the files that the master has given up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tandemmq.store.recovery.index_directory import open_index, remove_stale, se
 from tandemmq.store.recovery.index_room import IndexRoom
 from tandemmq.store.recovery.lag import Lag
 from tandemmq.store.recovery.prediction import Prediction, end_seconds, records_per_checkpoint
-from tandemmq.store.recovery.promotion import OnStep, Outcome, Promoted, Promotion, ignore_step, left_to_others
+from tandemmq.store.recovery.promotion import OnStep, Outcome, Promoted, Promotion, ignore_step, leave_prepared
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.state.state import State
 from tandemmq.store.store import Store, owners_of
@@ -33,11 +33,11 @@ from tandemmq.store.writer.space import Space
 
 log = logging.getLogger(__name__)
 
-# Limit, in each call of ``follow``, for a checkpoint that is under way.
+# Limit of the time for a checkpoint in each call of ``follow``.
 CHECKPOINT_SLICE_SECONDS = 0.05
-# Seconds between measurements of the time to hand over the queues.
+# Seconds between measurements of the time to load the queues.
 MEASURE_SECONDS = 30.0
-# Entries of ended owners that each call of ``follow`` reclaims.
+# Number of entries of ended owners that each call of ``follow`` removes.
 RECLAIM_ENTRIES = 2_000
 
 
@@ -46,12 +46,12 @@ def _from_zero(meta: bytes) -> int:
 
 
 class Standby:
-    """The store of a standby: call ``follow`` repeatedly, and end with ``promote`` or ``close``. Blocking; one thread
-    at a time, except for ``halt``.
+    """Store of a standby: call ``follow`` repeatedly, and ``promote`` or ``close`` at the end. Methods block; one
+    thread at a time, unless stated otherwise.
 
-    ``directory`` (the journal) must exist; the index directory is made below ``index_root``. ``number_owners`` gets the
-    meta data of the index that is opened, empty for a new one, and returns the first number of this store's owners; an
-    index with another numbering is set aside. ``authority`` decides how far the journal may be followed, and whether a
+    ``directory``, with the journal, must exist. The index directory is made in ``index_root``. ``number_owners`` is
+    called with the meta of the opened index (b"" for a new one) and returns the first owner id of this store; an index
+    with another first id is set aside. ``authority`` determines how far the journal may be followed, and whether a
     promotion counts.
     """
 
@@ -88,10 +88,10 @@ class Standby:
             max_file_length=settings.journal_max_file_length,
             sync=settings.journal_disk_sync_strategy,
             authority=authority,
-            alive=self._show_life,
+            alive=self._note_life,
             threads=threads,
         )
-        # The follower replays the journal into the index. For the thread that calls ``follow``, or makes the promotion.
+        # For the thread that calls ``follow`` or ``promote``.
         self._path, self.follower = self._open()
 
     def _open(self) -> tuple[str, Follower]:
@@ -101,7 +101,7 @@ class Standby:
         except IndexNotOfThisJournal as reason:
             index.close()
             self._set_aside(path, str(reason))
-            # The index of another broker may have the same error, so only the journal is used now.
+            # The index of another broker may have the same error, so it is not copied.
             path, index = self._open_index(may_copy=False)
             return path, self._follower_with(path, index)
 
@@ -129,7 +129,7 @@ class Standby:
             index,
             records_per_checkpoint=settings.checkpoint_records,
             should_halt=self._halted.is_set,
-            # If a standby removes files itself, its checkpoints free space.
+            # A standby with its own journal needs checkpoints to remove files, so these are not deferred.
             has_room=lambda: self._authority.horizon is not None or room.has_room(),
             ignores_missing=settings.ignore_missing_journalfiles,
             checks_all=settings.check_for_corrupt_journal_files,
@@ -143,25 +143,25 @@ class Standby:
         )
 
     def _has_foreign_index(self) -> bool:
-        """Return whether ActiveMQ ran here since its index was last set aside, or this was not checked yet."""
+        """Return whether ActiveMQ ran in this directory after the last TandemMQ broker."""
         return has_foreign_index(self._foreign_directory(), self._disk)
 
     def _foreign_directory(self) -> str:
-        """Return the directory of ActiveMQ's index. With its ``indexDirectory``, all brokers' indexes are below
-        that."""
+        """Return the directory of ActiveMQ's index: its setting ``indexDirectory``, if that is our ``index_root``, or
+        the journal's directory."""
         is_there = exists(self._disk, os.path.join(self._index_root, DATA))
         return self._index_root if is_there else self.directory
 
     # ---- standing by
 
     def follow(self) -> None:
-        """Apply what the master has written since the last call; write checkpoints regularly. Returns soon after
-        ``halt``."""
+        """Apply the records that the master has written since the last call, and write checkpoints regularly. Returns
+        soon after ``halt``."""
         follower = self.follower
         try:
             follower.advance()
         except IndexNotOfThisJournal as reason:
-            self._begin_anew(str(reason))
+            self._replace_index(str(reason))
             return
         now = self._threads.monotonic()
         self._measure(now)
@@ -179,7 +179,8 @@ class Standby:
             follower.remove_given_up()
 
     def _measure(self, now: float) -> None:
-        """Measure the time to hand over the queues; from it and the read speed derive the distance of checkpoints."""
+        """Measure the time to load the queues. Derive the number of records between checkpoints from it and from the
+        replay speed."""
         if now < self._measured_at + MEASURE_SECONDS:
             return
         follower = self.follower
@@ -190,7 +191,7 @@ class Standby:
             self.settings, follower.speed.seconds_per_record, follower.load_seconds
         )
 
-    def _begin_anew(self, reason: str) -> None:
+    def _replace_index(self, reason: str) -> None:
         self.follower.abandon_checkpoint()
         self.follower.index.close()
         self._set_aside(self._path, reason)
@@ -198,7 +199,7 @@ class Standby:
 
     @property
     def has_caught_up(self) -> bool:
-        """True if the standby has read everything that the journal contained a moment ago and that counts."""
+        """Whether the standby has recently read all settled batches of the journal."""
         return self.lag.has_caught_up
 
     @property
@@ -213,8 +214,8 @@ class Standby:
         return None if position is None else (position.file, position.offset)
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """Return the cost of a take-over if the master died now; ``lock_seconds`` until the lock is ours. Any
-        thread."""
+        """Return the prediction of a take-over if the master dies now. ``lock_seconds``: time until this broker has the
+        lock. Any thread."""
         follower = self.follower
         records = self.lag.records
         return Prediction(
@@ -228,14 +229,14 @@ class Standby:
 
     @property
     def messages(self) -> int:
-        """Number of messages held, as far as the journal was read."""
+        """Number of stored messages, as far as the journal was read. Any thread."""
         return sum(owner.count for owner in list(self.follower.state.owners.values()))
 
     def seen_busy(self) -> float:
-        """Return the time of the last sign of life of a promotion that waits for other nodes. Any thread."""
+        """Return the monotonic time of the last sign of life of a promotion that waits for other nodes. Any thread."""
         return self._seen_alive
 
-    def _show_life(self) -> None:
+    def _note_life(self) -> None:
         self._seen_alive = self._threads.monotonic()
 
     def halt(self) -> None:
@@ -243,8 +244,8 @@ class Standby:
         self._halted.set()
 
     def close(self) -> None:
-        """Close the index as it is, and a fence of a failed promotion. The records since the index's last checkpoint
-        will be followed again."""
+        """Close the index without a checkpoint, and the file of a failed promotion. The next standby reads the records
+        after the last checkpoint again."""
         self.follower.abandon_checkpoint()
         self.follower.index.close()
         self._promotion.close()
@@ -260,10 +261,15 @@ class Standby:
         on_lost: Callable[[BaseException], None],
         on_step: OnStep = ignore_step,
     ) -> Store:
-        """Fence, read the rest, begin the epoch. Needs the lock; afterwards the Store owns everything.
+        """Make the fence, read the rest of the journal, and begin the epoch. The caller holds the lock. The returned
+        Store owns the journal and the index.
 
-        ``on_step`` is called, on this thread, after each step: "fenced", "replayed" (records, seconds), "header".
-        Raises the errors of ``store.recovery.promotion.Promotion``; afterwards this standby can only be closed.
+        has_proof   whether the lock is still known to be held
+        call_soon, call_later  run a function on the event loop; any thread
+        on_lost     called on the event loop with the error that ends the store
+        on_step     called in this thread after each step: "fenced", "replayed" (records, seconds), "header"
+
+        Raises the errors of ``store.recovery.promotion.Promotion``; after an error this standby can only be closed.
         """
         self.fence(has_proof)
         on_step("fenced")
@@ -275,32 +281,32 @@ class Standby:
         return store
 
     def fence(self, has_proof: Callable[[], bool]) -> None:
-        """Do the first step of three, for one of several stores: all are fenced before any is read. Raises the errors
-        of ``store.recovery.promotion.Promotion.fence``."""
+        """Do the first step of a promotion: make the fence. The steps are separate because of several stores: all of
+        them are fenced before any is read. Raises the errors of ``store.recovery.promotion.Promotion.fence``."""
         self._promotion.fence(has_proof)
 
     def read(self) -> None:
-        """Do the second step: read all that counts. Raises the errors of
+        """Do the second step: read the rest of the journal. Raises the errors of
         ``store.recovery.promotion.Promotion.read``."""
         try:
             self._promotion.read(self.follower)
         except IndexNotOfThisJournal as reason:
-            self._begin_anew(str(reason))
+            self._replace_index(str(reason))
             self._promotion.read(self.follower)
 
     @property
     def state(self) -> State:
-        """State of this store; exact after ``read``."""
+        """State of this store. After ``read`` it includes all records."""
         return self.follower.state
 
     @property
     def records_read(self) -> int:
-        """Number of records that ``read`` had to read; valid after it."""
+        """Number of records that ``read`` has read."""
         return self._promotion.records_read
 
     @property
     def next_epoch(self) -> int:
-        """Lowest possible epoch; valid after ``read``."""
+        """Lowest possible number of the new epoch. Valid after ``read``."""
         return self._promotion.next_epoch(self.follower)
 
     def begin(
@@ -313,9 +319,10 @@ class Standby:
         epoch: int | None = None,
         outcome_of: Outcome | None = None,
     ) -> Store:
-        """Do the third step: write the header. Afterwards the Store owns everything.
+        """Do the third step: write the header. The returned Store owns the journal and the index.
 
-        ``outcome_of`` decides prepared transactions; by default the settings do.
+        ``outcome_of`` returns the outcome of a prepared transaction; default: that of the settings. For the other
+        arguments see ``promote``.
         """
         takeover = self._promotion.undisturbed(
             lambda: prepare_takeover(
@@ -340,7 +347,7 @@ class Standby:
             except BaseException:
                 promoted.close()
                 raise
-        self._say(promoted)
+        self._log_begin(promoted)
         return Store(
             self.follower,
             promoted,
@@ -363,14 +370,15 @@ class Standby:
         )
 
     def _remove_stale(self) -> None:
-        """Remove indexes of brokers that were not seen for long. In the background; the next term retries failures."""
+        """Remove stale indexes of other brokers. Runs in the background. A failure is logged; the next promotion tries
+        again."""
         try:
             for path in remove_stale(self._index_root, self._path, self._disk, self._threads):
                 log.info("removed the stale index %s", path)
         except OSError as reason:
             log.warning("stale indexes below %s cannot be removed: %s", self._index_root, reason)
 
-    def _say(self, promoted: Promoted) -> None:
+    def _log_begin(self, promoted: Promoted) -> None:
         log.info(
             "epoch %d begins: %d records replayed in %.3f s, %d queues and subscriptions, %d transactions rolled back",
             promoted.epoch,
@@ -382,15 +390,16 @@ class Standby:
 
 
 def outcome_by(settings: StoreSettings) -> Outcome:
-    """Return the outcome of prepared transactions by ``purge_recovered_xa_transaction_strategy``."""
+    """Return the function that determines the outcome of prepared transactions according to the setting
+    ``purge_recovered_xa_transaction_strategy``."""
     strategy = settings.purge_recovered_xa_transaction_strategy
     if strategy == "never":
-        return left_to_others
+        return leave_prepared
     is_commit = strategy == "commit"
 
     def outcome(transaction: TransactionId) -> bool:
         log.warning(
-            "prepared transaction %s: %s, by the setting", transaction.key, "commit" if is_commit else "rollback"
+            "prepared transaction %s: %s, as configured", transaction.key, "commit" if is_commit else "rollback"
         )
         return is_commit
 

@@ -1,11 +1,12 @@
-"""The storage thread: all waiting operations become one write, one sync, one fence check, one wake-up of the loop.
+"""Storage thread: it needs one write, one sync, one fence check and one wake-up of the event loop for all waiting
+operations.
 
-There is no timer: a batch has all operations that arrived while the previous batch was written. In the compiled
-version, most batches do not use the inbox: the loop submits them to a queue (store.writer.submissions). The thread owns
-the state, the end of the journal (store.writer.journal_end) and the upkeep (store.maintenance.upkeep).
+It uses no timer: a batch has all operations that arrived while the previous batch was written. In the compiled version,
+most operations do not use the inbox: the loop submits them to a queue (store.writer.submissions). The thread owns the
+state, the end of the journal (store.writer.journal_end) and the upkeep (store.maintenance.upkeep).
 
-After a failed write or sync, the loss of the lock or the fence of another broker, the thread reports no operation any
-more: it reports the error, and ends. No sync is ever retried.
+After a failed write, a failed sync, the loss of the lock or the fence of another broker, the thread reports no further
+operation as durable: it reports the error, and ends. It never retries a sync.
 """
 
 # proofs: journal-end
@@ -41,40 +42,41 @@ from tandemmq.store.writer.submissions import Submissions
 
 log = logging.getLogger(__name__)
 
-#: Longest wait for the repair of a damaged file with copies of other nodes, which may not answer.
+#: Maximum time in seconds to wait for the repair of a damaged file from copies on other nodes.
 MEND_SECONDS: Final = 3.0
 
 T = TypeVar("T")
 
 
 class _Stop:
-    """Request to write what is waiting, make a last checkpoint and end."""
+    """Request to write the waiting operations, make a last checkpoint and end."""
 
     __slots__ = ()
 
 
 class _Dropped(Exception):
-    """Raised in a wait of the thread, to end it."""
+    """The store was dropped while the thread waited. Ends the thread."""
 
 
-class _Question:
-    """Function that the thread calls for another thread, between two batches."""
+class _Call:
+    """Function that the thread calls for another thread, between two batches, and the future of its result."""
 
-    __slots__ = ("answer", "function")
+    __slots__ = ("function", "result")
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
-        self.answer: Future[Any] = Future()
+        self.result: Future[Any] = Future()
 
 
-_Item = list[Operation | NewQueue] | _Stop | _Question | CheckpointDone | Failed
+_Item = list[Operation | NewQueue] | _Stop | _Call | CheckpointDone | Failed
 
 
 class StorageThread:
-    """Writes and syncs in batches. ``report_durable`` and ``failed`` are called on this thread, and must not block.
+    """Storage thread, which writes and syncs operations in batches.
 
-    ``has_proof`` is called before each report: it returns whether the locker's last proof of ownership is still valid.
-    ``error`` is the error that ended the thread, if there was one.
+    It calls ``report_durable`` with operations that are durable, and ``failed`` with the error that ends it; both are
+    called on this thread and must not block. Before each report it calls ``has_proof``, which returns whether the
+    locker's last proof of ownership is still valid. ``error`` is the error that ended the thread, or None.
     """
 
     def __init__(
@@ -100,14 +102,15 @@ class StorageThread:
         self._failed = failed
         self._clock = threads.monotonic
         self._is_dropped = False
-        self._has_let_go = False
-        self._has_ended = False  # the thread takes nothing more from the inbox
+        self._is_closed = False
+        self._has_ended = False  # the thread takes no further items from the inbox
         self._threads = threads
         self._authority = promoted.authority
-        # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
+        # Its items are of the type ``_Item``.
         self._inbox: Inbox = threads.inbox()
-        # Hands over operations, in order, after those that were submitted to the queue. Never blocks; the caller bounds
-        # the number that waits. Any thread may call it, but only one may hand over operations.
+        # Puts an item into the inbox. Operations are written in order, after those that were submitted to the queue.
+        # Never blocks; the caller bounds the number of waiting operations. Any thread may call it, but only one thread
+        # may put operations.
         self.put: Callable[[_Item], None] = self._inbox.put
         queue = promoted.writer.commit_queue(SYNC_SECONDS, BATCH_RECORDS)
         if queue is not None:
@@ -124,13 +127,13 @@ class StorageThread:
             epoch=promoted.epoch,
             authority=promoted.authority,
             has_proof=has_proof,
-            alive=self._show_life,
+            alive=self._note_life,
             background=background,
             threads=threads,
         )
-        # Each of several stores of one broker has its own owners.
+        # Each of several stores of one broker gives its own ids.
         self._own_ids = broker_ids(f"ID:store-{promoted.epoch}-{state.first_owner}")
-        self._pages = Pages(follower.files, state, follower.epoch_history, figures, self._mends, threads.monotonic)
+        self._pages = Pages(follower.files, state, follower.epoch_history, figures, self._repair, threads.monotonic)
         self._upkeep = Upkeep(
             follower,
             self._end,
@@ -139,7 +142,7 @@ class StorageThread:
             figures,
             space,
             background=background,
-            tell=lambda item: self.put(item),
+            put=lambda item: self.put(item),
             threads=threads,
         )
         self._pulse: Pulse | None = None
@@ -148,31 +151,35 @@ class StorageThread:
     # ---- from other threads
 
     def start(self, *, takes_submissions: bool = False) -> Submissions | None:
-        """Start the thread. With ``takes_submissions`` return the queue to which the caller may submit turns, if
-        possible."""
+        """Start the thread. With ``takes_submissions``, return the queue to which the loop may submit turns.
+
+        Returns None if there is no such queue: without ``takes_submissions``, or if the journal writer provides none
+        (``commit_queue``).
+        """
         if not takes_submissions:
             self._submissions = None
         elif self._submissions is not None:
-            self.put = self._put_behind
+            self.put = self._put_and_interrupt
             self.figures.queue = self._submissions.queue
         self._worker.start()
         return self._submissions
 
-    def _put_behind(self, item: _Item) -> None:
-        """Put an item into the inbox, and stop the serving of the queue, so that the thread reads the inbox."""
+    def _put_and_interrupt(self, item: _Item) -> None:
+        """Put an item into the inbox, and interrupt the serving of the queue, so that the thread reads the inbox."""
         self._inbox.put(item)
         if self._submissions is not None:
             self._submissions.queue.interrupt()  # prove: submitted-before-put
 
     def soon(self, chore: Callable[[], object]) -> None:
-        """Run ``chore`` in the background; it may take long, and no caller waits for it."""
+        """Run ``chore`` on the background thread. It may take long; no caller waits for it. Returns at once."""
         self._background.submit(chore)
 
     def seen_alive(self) -> float:
-        """Return the time of the last sign of life of the thread, or of those that it waits for.
+        """Return the monotonic time at which this thread, or a thread that it waits for, was last found at work.
 
-        Returns the current time after its end. Any thread."""
-        if self._has_let_go:
+        Returns the current time after ``close`` or ``drop``. Any thread.
+        """
+        if self._is_closed:
             return self._clock()
         if self._pulse is None and self._worker.native_id is not None:
             self._pulse = Pulse(self._threads, self._worker.native_id)
@@ -181,27 +188,36 @@ class StorageThread:
 
     @property
     def archive_problem(self) -> str | None:
-        """Problem of the archive (``Upkeep.archive_problem``). Any thread."""
+        """Reason why removed files are not in the archive yet (``Upkeep.archive_problem``); None: no problem. Any
+        thread."""
         return self._upkeep.archive_problem
 
     def ask(self, function: Callable[[], T]) -> Future[T]:
-        """Call ``function`` on this thread, between two batches; it must be short. The Future is cancelled when
-        the thread ends before."""
-        question = _Question(function)
-        self.put(question)
+        """Call ``function``, which must be short, on the storage thread between two batches. Any thread.
+
+        The Future gets its result. It is cancelled if the thread ends before the call.
+        """
+        call = _Call(function)
+        self.put(call)
         if self._has_ended:  # the thread may have ended before it took this item
-            question.answer.cancel()
-        return question.answer
+            call.result.cancel()
+        return call.result
 
     def compact(self) -> Future[CompactionReport]:
-        """Compact now all files of which a noticeable part is dead. The report comes when these files are removed."""
+        """Compact now all files that have more than a small part of dead content. Any thread.
+
+        The Future gets its report when these files are removed. It is cancelled if the thread ends before.
+        """
         report: Future[CompactionReport] = Future()
         asked = self.ask(lambda: self._upkeep.compact(report))
         asked.add_done_callback(lambda asked: asked.cancelled() and report.cancel())
         return report
 
     def rotate(self) -> Future[None]:
-        """Continue in a new file. Done when its header is final; cancelled when the thread ends before."""
+        """Continue in a new journal file. Any thread.
+
+        The Future is done when the header of the file is final, and cancelled if the thread ends before.
+        """
         return self.ask(self._rotate)
 
     def _rotate(self) -> None:
@@ -210,55 +226,62 @@ class StorageThread:
         self._upkeep.clean_up_soon()
 
     def checkpoint(self) -> Future[None]:
-        """Make a checkpoint of the present state, while the work continues. Cancelled when the thread ends before."""
+        """Make a checkpoint of the present state, while the thread continues to write. Any thread.
+
+        The Future is done when the checkpoint is durable, and cancelled if the thread ends before.
+        """
         done: Future[None] = Future()
         asked = self.ask(lambda: self._upkeep.checkpoint_soon(done))
         asked.add_done_callback(lambda asked: asked.cancelled() and done.cancel())
         return done
 
     def close(self) -> None:
-        """Write what is waiting, make a last checkpoint, close the files. Blocking; durable unless ``error``."""
+        """Write the waiting operations, make a last checkpoint, close the files. Blocking.
+
+        If ``error`` is None on return, all operations are durable.
+        """
         self.put(_Stop())
         self._worker.join()
         self._background.finish()
-        self._let_go()
+        self._close_files()
 
     def halt(self) -> None:
-        """Report nothing from now on, and begin nothing new. Returns at once."""
+        """Report no operation from now on, and begin no further work. Any thread; returns at once."""
         self._is_dropped = True
         self._upkeep.is_halted = True
         if self._submissions is not None:
             self._submissions.queue.halt()  # prove: halted-writes-nothing-submitted
 
     def drop(self) -> None:
-        """Close all without writing anything. Also after ``close``, and after a ``close`` that failed.
+        """Close all files without a further write. Also after ``close``, and after a ``close`` that failed.
 
-        Blocking: waits for a thread that hangs in the volume; when it wakes it finds itself dropped or deposed, and
-        ends.
+        Blocking: if the storage thread hangs in a call to the volume, waits until the call returns. Then the thread
+        finds that the store was dropped or deposed, and ends.
         """
         self.halt()
-        if self._worker.native_id is not None:  # else it never served a client
+        if self._worker.native_id is not None:  # else it was never started
             self.put(_Stop())
             self._worker.join()
         self._background.finish(cancel=True)
-        self._let_go()
+        self._close_files()
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         self._end.close()
         self._pages.close()
         self._index.close()
-        self._has_let_go = True
+        self._is_closed = True
 
     # ---- the thread
 
-    def _show_life(self) -> None:
-        """Show life while a batch waits for its confirmation."""
+    def _note_life(self) -> None:
+        """Note that the thread works, while a batch waits for its confirmation. Raises _Dropped after ``halt``."""
         if self._is_dropped:
             raise _Dropped("the store was dropped during a confirmation")
         self.figures.last_seen_alive = self._clock()
 
-    def _mends(self, file: int) -> bool:
-        return is_mended(self._authority, file, seconds=MEND_SECONDS, alive=self._show_life, threads=self._threads)
+    def _repair(self, file: int) -> bool:
+        """Wait for the repair of a damaged file from other nodes; return whether it was repaired."""
+        return is_mended(self._authority, file, seconds=MEND_SECONDS, alive=self._note_life, threads=self._threads)
 
     def _run(self) -> None:
         try:
@@ -266,14 +289,15 @@ class StorageThread:
             while self._once():
                 pass
         except BaseException as reason:
-            self.error = error = self._deposed_by(reason)
+            self.error = error = self._cause(reason)
             if not self._is_dropped:
                 self._failed(error)
         finally:
-            self._cancel_questions()
+            self._cancel_calls()
 
-    def _deposed_by(self, reason: BaseException) -> BaseException:
-        """Return the true cause of the end: if a successor removed a file, that is a deposition and not damage."""
+    def _cause(self, reason: BaseException) -> BaseException:
+        """Return the cause of ``reason``: a missing file may have been removed by a successor that deposed this broker,
+        and is no damage then."""
         if isinstance(reason, JournalMissing):
             try:
                 self._end.writer.check_fence()  # prove: missing-file-may-be-deposition
@@ -281,19 +305,19 @@ class StorageThread:
                 return deposed
         return reason
 
-    def _cancel_questions(self) -> None:
-        self._has_ended = True  # before the inbox is emptied: later callers see it
+    def _cancel_calls(self) -> None:
+        self._has_ended = True  # before the inbox is emptied, so that later callers of ``ask`` see it
         self._upkeep.cancel_reports()
         try:
             while True:
                 item = self._inbox.get_nowait()
-                if type(item) is _Question:
-                    item.answer.cancel()
+                if type(item) is _Call:
+                    item.result.cancel()
         except Empty:
             pass
 
     def _once(self) -> bool:
-        """Handle all that is waiting now; return False if the thread must end."""
+        """Handle all items that wait now; return False if the thread must end."""
         must_stop = False
         operations: list[Operation | NewQueue] = []
         served = 0
@@ -301,19 +325,19 @@ class StorageThread:
         try:
             if self._submissions is not None and self._end.may_serve:
                 self._submissions.queue.clear()  # prove: cleared-before-the-inbox order inbox-before-serving
-                item = self._waiting()  # prove: inbox-before-serving
+                item = self._next_item()  # prove: inbox-before-serving
                 if item is None:  # prove: inbox-before-queue
                     served = self._serve(self._submissions)
                     item = self._inbox.get_nowait()
             else:
-                item = self._inbox.get(timeout=self._patience())
+                item = self._inbox.get(timeout=self._timeout())
             while True:
                 if type(item) is list:
                     operations += item
                 elif type(item) is CheckpointDone:
                     self._upkeep.checkpoint_done(item)
-                elif type(item) is _Question:
-                    self._answer(item)
+                elif type(item) is _Call:
+                    self._execute(item)
                 elif type(item) is Failed:
                     raise item.error
                 else:
@@ -330,14 +354,14 @@ class StorageThread:
             self._process(operations)
         elif not served:
             self._end.check_fence()  # prove: idle-master-checks-fence
-            self._space.note_written(0)  # space may have become free meanwhile
+            self._space.note_written(0)  # another process may have freed disk space
         if must_stop:
             self._upkeep.finish()
             return False
         self._upkeep.work()
         return True
 
-    def _waiting(self) -> _Item | None:
+    def _next_item(self) -> _Item | None:
         """Return the next item of the inbox; None if it is empty."""
         try:
             return self._inbox.get_nowait()  # type: ignore[no-any-return]
@@ -345,8 +369,8 @@ class StorageThread:
             return None
 
     def _serve(self, submissions: Submissions) -> int:
-        """Write batches as the loop submits them, then apply them to the state; return their number."""
-        batches = self._end.serve(submissions.queue, self._patience())
+        """Write batches while the loop submits them, then apply them to the state; return the number of batches."""
+        batches = self._end.serve(submissions.queue, self._timeout())
         if batches:
             operations = submissions.written(batches)
             file = self._end.writer.file
@@ -361,23 +385,23 @@ class StorageThread:
 
     def _apply(self, part: Part, file: int) -> None:
         """Apply an operation that was submitted to the queue and is durable."""
-        if type(part) is AddMessage and part.is_audited:  # the loop knew that it is new, so its id was not looked up
+        if type(part) is AddMessage and part.is_audited:  # the loop knew that it is new, so its id was not searched
             self._state.note_id(part.owners, part.message.message_id)  # prove: submitted-is-known
         apply(self._state, part, file)
 
-    def _patience(self) -> float:
-        """Return the seconds to wait for work."""
+    def _timeout(self) -> float:
+        """Return the maximum number of seconds to wait for an item."""
         interval = self._settings.fence_check_interval
         due = self._upkeep.next_work
         return interval if due is None else min(max(0.0, due - self._clock()), interval)
 
-    def _answer(self, question: _Question) -> None:
-        if not question.answer.set_running_or_notify_cancel():
+    def _execute(self, call: _Call) -> None:
+        if not call.result.set_running_or_notify_cancel():
             return
         try:
-            question.answer.set_result(question.function())
+            call.result.set_result(call.function())
         except Exception as error:
-            question.answer.set_exception(error)
+            call.result.set_exception(error)
 
     def _process(self, operations: list[Operation | NewQueue]) -> None:
         limit = self._settings.journal_max_write_batch_size
@@ -410,7 +434,7 @@ class StorageThread:
         return self._end.write(payloads, sum(map(len, payloads)))
 
     def _commit(self, batch: Batch) -> None:
-        """Do one write, one sync, one fence check, one wake-up."""
+        """Write and sync the batch, apply it to the state, and report its operations."""
         locations = self._end.write(batch.payloads, batch.bytes, must_sync=batch.must_sync) if batch.payloads else []
         batch.apply(locations, self._end.writer.position[0])
         self.figures.duplicates += batch.duplicates

@@ -1,7 +1,8 @@
-"""The store: the interface by which the event loop reaches the storage thread.
+"""The store: interface between the event loop and the storage thread.
 
-The loop hands over operations (``append``), in one piece at the end of its turn; they come back, in order and in one
-call per batch, when they are durable. Pending operations are counted; beyond a bound the transports must wait.
+The loop appends operations (``append``); at the end of a turn of the loop, the store hands them over together. When
+they are durable, it reports them to the engine, in order, in one call for each batch. It counts the operations that are
+not reported yet; if there are too many, the transports must wait.
 """
 
 # proofs: journal-end
@@ -48,20 +49,20 @@ from tandemmq.store.writer.submissions import Submissions
 
 T = TypeVar("T")
 
-# A fence check older than this number of intervals, and than this number of seconds, no longer counts.
+# A fence check is too old if it is older than this number of intervals and than this number of seconds.
 FENCE_CHECKS_MISSED_MAX = 2
 FENCE_CHECK_AGE_SECONDS_MIN = 1.0
-# An acknowledgement without a receipt waits this long for another operation that needs a sync: alone it would cost a
-# write, a sync and two wake-ups, which is half of a message's cost at a low rate. docs/decisions/0025.
+# Maximum time that an acknowledgement without a receipt waits for another operation that needs a sync. Alone it would
+# cost a write, a sync and two wake-ups: at a low rate, half the cost of a message. docs/decisions/0025.
 LINGER_SECONDS = 0.005
-# This number of acknowledgements is a batch worth its sync.
+# This number of acknowledgements is handed over without a further wait.
 LINGERING_MAX = 100
-# Upper bounds of the buckets of "send_to_receipt_seconds".
+# Upper bounds, in seconds, of the buckets of "send_to_receipt_seconds".
 RECEIPT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Watching(Protocol):
-    """The part of asyncio's loop that watches descriptors."""
+    """Part of the interface of asyncio's loop: callbacks for readable descriptors."""
 
     def add_reader(self, fd: int, callback: Callable[[], object], /) -> object: ...
 
@@ -73,13 +74,14 @@ _Name = Destination | tuple[Destination, str]
 
 
 class Store:
-    """A promoted store. All methods except ``close``, ``halt`` and ``drop`` are called on the event loop, and never
-    block.
+    """A promoted store. All methods except ``close``, ``halt`` and ``drop`` are called on the event loop, unless they
+    say otherwise, and never block.
 
-    ``call_soon`` runs a function on the loop, from any thread; ``call_later``, from the loop, after a number of seconds
-    (0: at the end of this turn). ``on_lost(error)`` is called on the loop, once, when the store must not continue: a
-    failed write or sync, a foreign fence, no proof of ownership, operations that could not be handed over. ``chores``
-    are done in the background once it serves, so that they do not prolong the outage.
+    ``call_soon`` runs a function on the loop; any thread may call it. ``call_later`` runs a function after a number of
+    seconds (0: at the end of this turn); only the loop calls it. ``on_lost(error)`` is called on the loop, once, when
+    the store must not continue: after a failed write or sync, a fence of another broker, a missing proof of ownership,
+    or operations that could not be handed over. ``chores`` run in the background after ``start``, so that they do not
+    prolong the outage.
     """
 
     def __init__(
@@ -118,15 +120,16 @@ class Store:
         self._turn: list[Operation | NewQueue] = []
         self._is_turn_due = False
         self._is_lingering = False
-        # Approximate size of what waits: message bodies outweigh all else. First that of the present turn; then, for
-        # each turn that was handed over, the number of operations that have come back when it has.
+        # Approximate size of the operations that are not reported yet: bytes of the messages only, because all else is
+        # small. ``_turn_bytes``: those of the present turn. ``_pending``: for each turn that was handed over and is not
+        # reported, the value of ``_reported`` after its report, and its bytes. ``_pending_bytes``: sum of those bytes.
         self._turn_bytes = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
-        self.handed_over = 0  # operations so far that come back
-        self._came_back = 0
-        # For one turn at a time that begins with a message: its time, and the number of operations that have come back
-        # when it has.
+        self.handed_over = 0  # number of operations that were appended since the start, without NewQueue
+        self._reported = 0  # how many of these were reported to the engine
+        # The receipt time is measured for one turn at a time, from its first message: the monotonic time of that
+        # message (0: none), and the value of ``_reported`` after the report of the turn (0: not handed over yet).
         self._turn_began = 0.0
         self._turn_ends = 0
         self._clock = threads.monotonic
@@ -135,7 +138,7 @@ class Store:
         self._owners = owners_of(state)
         self._prepared = _prepared(state)
         self._connections = state.connections.pairs()
-        # The queues that each prepared transaction adds to.
+        # Key of each prepared transaction -> the queues to which it adds messages
         self._prepared_queues = {
             each.transaction.key: {destination for destination in each.adds_to if not destination.is_topic}
             for each in self._prepared
@@ -164,7 +167,8 @@ class Store:
         self.figures = self._storage.figures
 
     def start(self, engine: Engine, loop: Watching | None = None) -> None:
-        """Begin to serve ``engine``. With ``loop``, the loop of all these calls, the disk wakes the loop."""
+        """Begin to serve ``engine``. With ``loop``, the loop that makes all calls, a descriptor wakes the loop when
+        operations are durable, if the compiled queue is available."""
         self._engine = engine
         self._submissions = submissions = self._storage.start(takes_submissions=loop is not None)
         if loop is not None and submissions is not None:
@@ -175,8 +179,11 @@ class Store:
             self._storage.soon(chore)
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """Return the cost of a take-over if this process died now, by a broker that has only the last checkpoint: a
-        cold start, after ``lock_seconds``. A standby that has caught up needs less. Any thread."""
+        """Return the predicted duration of a failover if this process died now. Any thread.
+
+        The prediction is for a cold start: the other broker has only the last checkpoint, and gets the lock after
+        ``lock_seconds``. A standby that has caught up needs less time.
+        """
         frozen = self._state.frozen
         records = self._state.tail.operations + (0 if frozen is None else frozen.operations)
         return Prediction(
@@ -189,33 +196,35 @@ class Store:
         )
 
     def measured(self) -> dict[str, Histogram]:
-        """Return histograms of durations and batch sizes, by the names of the metrics. On the loop."""
+        """Return the histograms of durations and batch sizes: name of the metric -> histogram. On the loop."""
         return {"send_to_receipt_seconds": self._receipts} | self.figures.measured()
 
     def owner_states(self) -> list[OwnerState]:
-        """Return every queue and durable subscription with its present contents. These are the live figures, which go
-        on changing: only read them. Any thread."""
+        """Return the state of every queue and durable subscription. Any thread.
+
+        These are the objects of the storage thread, which changes them: the caller must only read them.
+        """
         return list(self._state.owners.values())
 
     def file_states(self) -> list[FileState]:
-        """Return the live figures of the journal files; only read them. Any thread."""
+        """Return the state of every journal file. Any thread. As for ``owner_states``, only read the objects."""
         return list(self._state.files.values())
 
     def owners(self) -> list[Owner]:
-        """Return every queue and durable subscription with its contents at promotion."""
+        """Return every queue and durable subscription with its count and bytes at promotion."""
         return self._owners
 
     def connections(self) -> list[tuple[str, str]]:
-        """Return the connection ids at promotion with their users: (id, user), the latest at the end."""
+        """Return the connection ids that were known at promotion with their users: (id, user), the latest last."""
         return self._connections
 
     def prepared(self) -> list[PreparedTransaction]:
-        """Return the transactions that were prepared at promotion: in doubt until EndTransaction."""
+        """Return the transactions that were prepared at promotion. They are in doubt until an EndTransaction."""
         return self._prepared
 
     @property
     def is_full(self) -> bool:
-        """True if producers are refused because disk space is short; ``full_reason`` is the reason in a sentence."""
+        """True if producers are refused because of a lack of disk space. ``full_reason`` gives the reason."""
         return self._space.is_short
 
     @property
@@ -224,77 +233,82 @@ class Store:
 
     @property
     def archive_problem(self) -> str | None:
-        """Reason why files that were given up are not in the archive yet; None: no problem."""
+        """Reason why removed files are not in the archive yet; None: no problem."""
         return self._storage.archive_problem
 
     def ask(self, function: Callable[[State], T]) -> Future[T]:
-        """Call a short function of the state on the storage thread, between two batches. Any thread.
+        """Call ``function``, which must be short, with the state on the storage thread, between two batches.
 
-        The Future is cancelled when the store ends before.
+        Any thread. The Future gets the result. It is cancelled if the storage thread ends before the call.
         """
         state = self._state
         return self._storage.ask(lambda: function(state))
 
     def compact(self) -> Future[CompactionReport]:
-        """Compact now all files with more than a little dead content. The report comes when they are gone. Any
-        thread; the Future is cancelled when the store ends before."""
+        """Compact now all files that have more than a small part of dead content. Any thread.
+
+        The Future gets its report when these files are removed. It is cancelled if the storage thread ends before.
+        """
         return self._storage.compact()
 
     def rotate(self) -> Future[None]:
-        """Continue in a new journal file, whose header has the authority's current view of the set: a change of voters.
+        """Continue in a new journal file. Its header has the voters that the authority names now. Any thread.
 
-        Done when the header is final. Any thread; cancelled when the store ends before.
+        The Future is done when the header is final, and cancelled if the storage thread ends before.
         """
         return self._storage.rotate()
 
     def user_balance(self, user: str) -> int:
-        """Return the bytes that count for ``user``, less those ``charged`` with operations that the store has applied.
-        Any thread."""
+        """Return the bytes that are stored for ``user``, minus the bytes of its operations that the store has handled
+        since promotion (``UserBytes.balances``). Any thread."""
         return self._state.users.balances.get(user, 0)
 
     def may_speak(self) -> bool:
-        """Return whether clients may be answered: the last fence check is young and ownership is proved.
+        """Return whether clients may be answered: the last fence check is recent, and ownership is proved.
 
-        After sleep, a process finds this false until the storage thread has checked: a successor may be master, and
-        facts known here may be undone there. The loop calls this once a turn. With several stores one fence check is
-        enough, since a successor fences all before it reads any.
+        After a suspend of the process, this is False until the storage thread has checked the fence: a successor may be
+        master, with another state. The loop calls this once in each turn. With several stores, the fence check of one
+        store is enough, because a successor fences all stores before it reads any.
         """
         # prove: last-fence-check-is-young "self._fence_check_age_max" -> "1e9"
-        is_young = self._threads.boottime() - self.figures.last_fence_check < self._fence_check_age_max
-        return is_young and self._has_proof()  # prove: no-proof-no-word
+        is_recent = self._threads.boottime() - self.figures.last_fence_check < self._fence_check_age_max
+        return is_recent and self._has_proof()  # prove: no-proof-no-word
 
     def check_fence_soon(self) -> None:
-        """Make the storage thread check the fence, unless it is about to."""
+        """Wake the storage thread, so that it checks the fence soon: alone, or with the next write."""
         self._storage.ask(lambda: None)
 
     def seen_alive(self) -> float:
-        """Return the monotonic time of the storage thread's last sign of life; the current time after its end. Any
-        thread."""
+        """Return the monotonic time at which the storage thread, or a thread that it waits for, was last found at work.
+
+        Returns the current time after ``close`` or ``drop``. Any thread.
+        """
         return self._storage.seen_alive()
 
     def checkpoint(self) -> Sequence[Future[None]]:
-        """Make a checkpoint of the present state, so that the one at ``close`` has little to do.
+        """Make a checkpoint of the present state, so that the last checkpoint, in ``close``, takes little time.
 
-        Any thread; each Future is done when its checkpoint is durable, and cancelled when the store ends before.
+        Any thread. Each Future is done when its checkpoint is durable, and cancelled if the storage thread ends before.
         """
         return (self._storage.checkpoint(),)
 
     def queue(self, destination: Destination) -> int:
-        """Return the owner id of a queue, a new one if it is unknown."""
+        """Return the owner id of a queue. Gives a new id if the queue is unknown."""
         found = self._ids.get(destination)
         if found is None:
             found = self._new_owner(destination)
-            self._know_queue(NewQueue(found, destination))
+            self._append_queue(NewQueue(found, destination))
         return found
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
-        """Return the owner id of a durable subscription, a new one if that topic has none of that name (any more)."""
+        """Return the owner id of a durable subscription. Gives a new id if the topic has no subscription of that
+        name."""
         key = destination, subscription_key(client_id, name)
         found = self._ids.get(key)
         return self._new_owner(key) if found is None else found
 
     def is_of_former_term(self, owner: int, order_key: int) -> bool:
-        """Return whether a message was there when this broker became master."""
+        """Return whether the message with ``order_key`` was stored before this broker became master."""
         return order_key >> 64 < self._first_file
 
     def _new_owner(self, name: _Name) -> int:
@@ -304,12 +318,12 @@ class Store:
         return owner
 
     def append(self, operation: Operation) -> None:
-        """Hand over one operation. It comes back through ``Engine.durable`` when it is durable, in order.
+        """Append one operation. When it is durable, ``Engine.durable`` gets it. Operations are reported in order.
 
-        Handed over in one piece at the end of the loop's turn; a RemoveMessage without a waiting client goes with the
-        next of the others, after LINGER_SECONDS at the latest. Bounded by ``is_congested``: then the transports must
-        read no more, but messages that were read already are still accepted. Raises StoreFull for an AddMessage while
-        the disk has no more than its reserve; all other operations are accepted.
+        All operations of a turn of the loop are handed over together at its end. A RemoveMessage without a context
+        waits for another operation, at most LINGER_SECONDS. While ``is_congested`` is set, the transports must not read
+        further input; messages that they have read are still accepted. Raises StoreFull for an AddMessage while the
+        disk has no free space beyond its reserve; all other operations are accepted.
         """
         turn = self._turn
         if type(operation) is RemoveMessage:
@@ -330,33 +344,33 @@ class Store:
         self.handed_over += 1
 
     def _append_rare(self, operation: Operation) -> None:
-        """Do ``append`` for operations that neither add nor remove one message."""
+        """Prepare the append of an operation that is neither an AddMessage nor a RemoveMessage."""
         if type(operation) is Atomic:
             self._turn_bytes += sum(len(part.payload) for part in operation.operations if type(part) is AddMessage)
             if not self._is_turn_due:
                 self._begin_turn()
             return
         if type(operation) is PrepareTransaction or type(operation) is EndTransaction:
-            self._keep_queues(operation)
+            self._note_prepared_queues(operation)
         elif type(operation) is RemoveOwner:
             self.forget(operation.owner)
         self._end_turn()
 
     def _begin_turn(self) -> None:
-        """Note the time of an appended message, and hand over at the end of this turn of the loop."""
+        """Note the time of an appended message, and arrange the hand-over at the end of this turn of the loop."""
         self._end_turn()
         if not self._turn_began:
             self._turn_began = self._clock()
 
     def _end_turn(self) -> None:
-        """Hand over the appended operations at the end of this turn of the loop."""
+        """Arrange that the appended operations are handed over at the end of this turn of the loop."""
         if not self._is_turn_due:
             self._is_turn_due = True
             self._call_later(0, self._hand_over)
 
-    def _keep_queues(self, operation: PrepareTransaction | EndTransaction) -> None:
-        """Note the queues of a prepared transaction: a queue that is removed before its commit begins anew at the
-        commit."""
+    def _note_prepared_queues(self, operation: PrepareTransaction | EndTransaction) -> None:
+        """Note the queues of a prepared transaction. At its commit, a queue that was removed meanwhile gets a new
+        owner id."""
         key = operation.transaction.key
         if isinstance(operation, PrepareTransaction):
             added = (part.message.destination for part in operation.operations if isinstance(part, AddMessage))
@@ -366,12 +380,12 @@ class Store:
             if operation.is_commit:
                 self.queue(destination)
 
-    def _know_queue(self, queue: NewQueue) -> None:
+    def _append_queue(self, queue: NewQueue) -> None:
         self._end_turn()
         self._turn.append(queue)
 
     def forget(self, owner: int) -> None:
-        """Free the name of an owner that is being removed: it gets a new id at its next use."""
+        """Free the name of an owner that is being removed. The name gets a new owner id at its next use."""
         name = self._names.pop(owner, None)
         if name is not None:
             del self._ids[name]
@@ -382,12 +396,12 @@ class Store:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Hand over the turn, or end the store: a turn that is neither submitted nor in the inbox is lost, and nothing
-        after it may be confirmed."""
+        """Hand over the operations of the turn. If that fails, end the store: the turn is lost, so no later operation
+        may be confirmed."""
         self._is_turn_due = False
         turn, self._turn = self._turn, []
         if not turn:
-            return  # already handed over with lingering acknowledgements
+            return  # already handed over when the wait of an acknowledgement ended
         if self._turn_began and not self._turn_ends:
             self._turn_ends = self.handed_over
         self._pending.append((self.handed_over, self._turn_bytes))
@@ -395,7 +409,7 @@ class Store:
         self._turn_bytes = 0
         if (
             self._pending_bytes > self._space.in_flight_max(self._settings.pending_bytes_max)
-            or self.handed_over - self._came_back > self._settings.max_async_jobs
+            or self.handed_over - self._reported > self._settings.max_async_jobs
         ):
             self.is_congested = True
         try:
@@ -412,8 +426,8 @@ class Store:
         return self._came_back != before
 
     def _completed(self) -> None:
-        """Take submitted operations that are on the disk. Without proof there is no receipt, as for the storage
-        thread's reports."""
+        """Report to the engine all operations that are durable. Without a proof of ownership, end the store: it may
+        send no receipt, as for operations that the storage thread reports."""
         submissions = self._submissions
         if submissions is None or self._lost is not None:
             return
@@ -422,11 +436,11 @@ class Store:
             if not self._has_proof():  # prove: no-proof-no-completion
                 self._lose(NoProof("the locker's last proof of ownership is too old"))
                 return
-            # The storage thread may have checked since.
+            # The storage thread may have checked the fence meanwhile.
             # prove: completion-is-as-old-as-its-check "checked_at)" -> "self._threads.boottime())"
             self.figures.last_fence_check = max(self.figures.last_fence_check, checked_at)
         if operations:
-            self._delivered(operations)
+            self._report_to_engine(operations)
 
     def _lose(self, error: BaseException) -> None:
         """Stop the store, and report ``error`` if it is the first. On the loop."""
@@ -436,10 +450,10 @@ class Store:
             self._on_lost(error)
 
     def _report(self, operations: list[Operation]) -> None:
-        """Report operations that are durable. On the storage thread."""
+        """Report operations that are durable to the loop. On the storage thread."""
         submissions = self._submissions
         if submissions is None:
-            self._call_soon(partial(self._delivered, operations))
+            self._call_soon(partial(self._report_to_engine, operations))
         else:
             submissions.report(operations)
             self._call_soon(self._completed)
@@ -450,14 +464,14 @@ class Store:
             self._completed()
             unwatch()
 
-    def _delivered(self, operations: list[Operation]) -> None:
+    def _report_to_engine(self, operations: list[Operation]) -> None:
         if self._is_halted or self._engine is None:  # prove: halted-delivers-nothing "self._is_halted or "
             return
-        self._came_back += len(operations)
-        while self._pending and self._pending[0][0] <= self._came_back:
+        self._reported += len(operations)
+        while self._pending and self._pending[0][0] <= self._reported:
             self._pending_bytes -= self._pending.popleft()[1]
         self._engine.durable(operations)
-        if self._turn_ends and self._came_back >= self._turn_ends:
+        if self._turn_ends and self._reported >= self._turn_ends:
             seconds = self._clock() - self._turn_began
             self._receipts.counts[bisect_left(RECEIPT_SECONDS, seconds)] += 1
             self._receipts.sum += seconds
@@ -465,20 +479,20 @@ class Store:
         if (
             self.is_congested
             and self._pending_bytes <= self._space.in_flight_max(self._settings.pending_bytes_max) // 2
-            and self.handed_over - self._came_back <= self._settings.max_async_jobs // 2
+            and self.handed_over - self._reported <= self._settings.max_async_jobs // 2
         ):
             self.is_congested = False
             self._engine.drained()
 
     @property
     def has_pending(self) -> bool:
-        """True if an operation was handed over that has not come back yet."""
-        return bool(self._turn) or self.handed_over > self._came_back
+        """True if an appended operation was not reported yet."""
+        return bool(self._turn) or self.handed_over > self._reported
 
     def close(self) -> None:
-        """Write what is waiting, make a last checkpoint, close the files. Blocking; durable on return.
+        """Write the waiting operations, make a last checkpoint, close the files. Blocking; durable on return.
 
-        Raises the error that stopped the store, if there was one.
+        Raises the error that ended the store, if there was one.
         """
         self._storage.close()
         if self._unwatch is not None:
@@ -488,14 +502,14 @@ class Store:
             raise error
 
     def halt(self) -> None:
-        """Report nothing as durable from now on, and begin nothing new. Any thread; returns at once."""
+        """Report no operation as durable from now on, and begin no further work. Any thread; returns at once."""
         self._is_halted = True
         self._storage.halt()
 
     def drop(self) -> None:
-        """Close all without writing anything: another broker may be master.
+        """Close all files without a further write, because another broker may be master. Also after ``close``.
 
-        Blocking until calls that hang in the volume have returned; nothing is left open then. Also after ``close``.
+        Blocking: waits until calls that hang in the volume have returned. All files are closed on return.
         """
         self.halt()
         self._storage.drop()
@@ -504,8 +518,8 @@ class Store:
 
 
 def owners_of(state: State) -> list[Owner]:
-    """Return every queue and durable subscription with its contents, without those that a prepared transaction
-    removes."""
+    """Return every queue and durable subscription with its count and bytes. The count is without messages that a
+    prepared transaction removes; the bytes include them."""
     return [
         Owner(
             o.id,

@@ -112,7 +112,7 @@ class LeaseFilesLocker(LeasedLocker):
             number, content = self._highest()
             self._watch.see(number, content, self.clock.now())
             if not self._is_free(content):
-                self._stand_behind(content)
+                self._wait_behind(content)
                 return False
             return self._take(number + 1)
         except OSError as error:
@@ -125,13 +125,13 @@ class LeaseFilesLocker(LeasedLocker):
         unchanged_seconds = self.clock.now() - self._watch.since_seconds
         return self._watch.number == 0 or bool(line.get("released")) or unchanged_seconds > lease_seconds * (1 + SLACK)
 
-    def _stand_behind(self, content: bytes) -> None:
+    def _wait_behind(self, content: bytes) -> None:
         """Raises LockRefused when a living broker with our own name has it."""
         holder = _holder_in(content)
         is_namesake = holder is not None and holder.name == self.request.holder.name
-        self._finds(is_namesake)
+        self._note_namesake(is_namesake)
         if is_namesake and self._watch.beats >= NAMESAKE_BEATS:
-            self._refuse_beside(holder)
+            self._refuse_namesake(holder)
 
     def _take(self, number: int) -> bool:
         known_at = self.clock.now()

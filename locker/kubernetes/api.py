@@ -1,7 +1,7 @@
-"""Kubernetes' Lease by plain HTTPS: read, create, replace; each an atomic step at the API server.
+"""Client of a Kubernetes Lease, over HTTPS: read, create, replace. Each is one atomic step at the API server.
 
-The replaced version must be the one that was read: the server compares `resourceVersion`, and answers 409 when another
-client was quicker. Unknown parts of an object are sent back unchanged.
+A replacement carries the `resourceVersion` that was read. The server compares it, and answers 409 if another client has
+changed the object since. Unknown parts of an object are sent back unchanged.
 """
 
 # proofs: kubernetes-lock
@@ -27,28 +27,28 @@ BODY_BYTES_MAX: Final = 1 << 20
 API_VERSION: Final = "coordination.k8s.io/v1"
 HOLDER_ANNOTATION: Final = "tandemmq/holder"
 
-#: Errors that a retry does not solve: a missing or wrong token, missing rights, an object that the server does not
-#: accept.
+#: Status codes for which a retry does not help: a missing or wrong token, missing rights, an object that the server
+#: does not accept.
 _REFUSALS: Final = frozenset({400, 401, 403, 405, 415, 422})
-# The other side closed an idle connection: it did not read the request, or it did, and the version shows that when the
-# request is sent again.
+# The server closed an idle connection. The request can be sent again: if the server has executed it already, the
+# version does not match any more.
 _STALE: Final = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """An object of the API, as it was read or is to be written."""
+    """Lease object of the API, as it was read or as it will be written."""
 
     content: Mapping[str, Any]
 
     @property
     def identity(self) -> str:
-        """Identity of the holder; empty: the lease is free."""
+        """Identity of the holder, or "" if the lease is free."""
         return str(self._spec.get("holderIdentity") or "")
 
     @property
     def uid(self) -> str:
-        """Unique id of the object: an object that was deleted and made anew with the same name has another."""
+        """Unique id of the object. It changes if the object is deleted and created again with the same name."""
         return str((self.content.get("metadata") or {}).get("uid") or "")
 
     @property
@@ -61,14 +61,14 @@ class Lease:
 
     @property
     def renewal(self) -> tuple[object, ...]:
-        """Fields that change when the holder does something, as client-go sees it."""
+        """Values that change with each renewal and each new holder; client-go compares the same."""
         spec = self._spec
         keys = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
         return tuple(spec.get(key) for key in keys)
 
     @property
     def holder_line(self) -> str:
-        """Line that a broker of ours wrote in the annotation; empty: none."""
+        """JSON text that a TandemMQ broker wrote in the annotation, or "" if there is none."""
         return str((self.content.get("metadata", {}).get("annotations") or {}).get(HOLDER_ANNOTATION) or "")
 
     @property
@@ -77,7 +77,7 @@ class Lease:
         return spec
 
     def changed(self, holder_line: str, **spec: object) -> Lease:
-        """Return the same object with these parts of its spec, and this line; an empty line removes it."""
+        """Return a copy with these values in its spec and this text in the annotation. "" removes the annotation."""
         made = copy.deepcopy(dict(self.content))
         made["spec"] = {**(made.get("spec") or {}), **spec}
         annotations = made.setdefault("metadata", {}).get("annotations") or {}
@@ -89,7 +89,7 @@ class Lease:
 
 
 def new_lease(namespace: str, name: str) -> Lease:
-    """Return a free lease that does not exist yet."""
+    """Return a free lease that can be created."""
     return Lease({"apiVersion": API_VERSION, "kind": "Lease", "metadata": {"name": name, "namespace": namespace}})
 
 
@@ -99,11 +99,11 @@ def micro_time(seconds: float) -> str:
 
 
 class LeaseApi:
-    """A Lease at an API server, over one connection, for one thread at a time. After `close` the next call connects
-    anew.
+    """Client of one Lease at an API server, with one connection, for one thread at a time. After `close` the next call
+    connects again.
 
-    Every wait for the server is bounded by `seconds_max`. LockUnavailable: the request may have been carried out or
-    not. LockRefused: it was not, and will not be.
+    Each call takes `seconds_max` at most. It raises LockUnavailable if the server may or may not have executed the
+    request, LockRefused if the server has rejected it.
     """
 
     def __init__(self, where: str, server: str, namespace: str, name: str, token_file: str, ca_file: str) -> None:
@@ -117,20 +117,20 @@ class LeaseApi:
         self._token = ""
 
     def read(self, seconds_max: float) -> Lease | None:
-        """Return the Lease; None: there is none."""
+        """Return the Lease, or None if it does not exist."""
         status, answer = self._ask("GET", f"{self._path}/{self._name}", None, seconds_max)
         return None if status == http.client.NOT_FOUND else Lease(answer)
 
     def create(self, lease: Lease, seconds_max: float) -> Lease | None:
-        """Create the Lease, and return it as it is now; None: there is one already. LockRefused when there is no such
-        namespace."""
+        """Create the Lease, and return the created object. None: it exists already. Raises LockRefused if the
+        namespace does not exist."""
         status, answer = self._ask("POST", self._path, lease, seconds_max)
         if status == http.client.NOT_FOUND:
             raise LockRefused(f"{self._where} refuses us: 404, {answer.get('message')}")
         return None if status == http.client.CONFLICT else Lease(answer)
 
     def replace(self, lease: Lease, seconds_max: float) -> Lease | None:
-        """Replace the Lease, and return it as it is now; None: it is gone, or was changed since it was read."""
+        """Replace the Lease, and return the new object. None: it was deleted or changed since it was read."""
         status, answer = self._ask("PUT", f"{self._path}/{self._name}", lease, seconds_max)
         is_ours = status not in (http.client.CONFLICT, http.client.NOT_FOUND)  # prove: replaced-what-was-read
         return Lease(answer) if is_ours else None
@@ -144,7 +144,8 @@ class LeaseApi:
     # The wire
 
     def _ask(self, verb: str, path: str, lease: Lease | None, seconds_max: float) -> tuple[int, dict[str, Any]]:
-        """Return status and object; only a status that `read`, `create` and `replace` handle is returned."""
+        """Send a request. Return (status, object) for the status codes that `read`, `create` and `replace` handle;
+        raise an error for the others."""
         deadline = time.monotonic() + seconds_max
         try:
             status, body = self._exchange(verb, path, lease, deadline)
@@ -177,14 +178,14 @@ class LeaseApi:
                 self.close()
         host, port = self._address.hostname or "", self._address.port
         context = ssl.create_default_context(cafile=self._ca_file)
-        self._connection = http.client.HTTPSConnection(host, port, timeout=_left(deadline), context=context)
+        self._connection = http.client.HTTPSConnection(host, port, timeout=_remaining(deadline), context=context)
         return self._exchange_once(self._connection, verb, path, lease, deadline)
 
     def _exchange_once(
         self, connection: http.client.HTTPSConnection, verb: str, path: str, lease: Lease | None, deadline: float
     ) -> tuple[int, bytes]:
-        # Tokens are replaced every hour or so, by rewriting the file. Meanwhile it may be empty. Use the former token
-        # then, which stays valid: an empty one would count as a refusal.
+        # Kubernetes rewrites the token file about every hour. If the file is empty at this moment, the former token is
+        # used, which is still valid.
         with open(self._token_file, encoding="ascii") as file:
             self._token = file.read().strip() or self._token
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
@@ -193,10 +194,10 @@ class LeaseApi:
             headers["Content-Type"] = "application/json"
             body = json.dumps(lease.content).encode()
         if connection.sock is not None:
-            connection.sock.settimeout(_left(deadline))
+            connection.sock.settimeout(_remaining(deadline))
         connection.request(verb, path, body, headers)
-        assert connection.sock is not None, "who has sent a request is connected"
-        connection.sock.settimeout(_left(deadline))
+        assert connection.sock is not None, "no socket after a request"
+        connection.sock.settimeout(_remaining(deadline))
         response = connection.getresponse()
         answer = response.read(BODY_BYTES_MAX + 1)
         if len(answer) > BODY_BYTES_MAX:
@@ -204,7 +205,7 @@ class LeaseApi:
         return response.status, answer
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

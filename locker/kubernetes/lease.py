@@ -1,20 +1,22 @@
-"""`kubernetes-lease`: a Lease of coordination.k8s.io/v1, as the controllers of Kubernetes elect their leader.
+"""Lock `kubernetes-lease`: a Lease of coordination.k8s.io/v1, which the controllers of Kubernetes use to elect a
+leader.
 
-    holderIdentity         <name>_<nonce>; empty: free. The nonce is new in each life of a lock.
+    holderIdentity         <name>_<nonce>; empty: free. Each life of a lock has a new nonce.
     leaseDurationSeconds   lock_acquire_sleep_interval, in whole seconds
-    acquireTime, renewTime by this host's clock, for readers, and to show a change
-    leaseTransitions       one more with each new holder
+    acquireTime, renewTime by the clock of the holder's host: for operators, and to show a renewal
+    leaseTransitions       number of changes of the holder
     annotation             tandemmq/holder, JSON: holder, epoch, pid, host, admin, since, nonce
 
-The rule is client-go's: clocks are never compared. A standby that has seen the Lease unchanged for its duration *by its
-own boot clock* may replace it, and the server accepts only one replacement. Our proof counts from before the renewal
-was sent, and any standby's waiting begins after it arrived, so no standby may take what we can still prove.
+The algorithm is that of client-go: clocks of different hosts are never compared. If a standby sees the Lease unchanged
+for its duration, *by its own boot clock*, it may replace the Lease; the server accepts only one replacement. The proof
+of the holder begins before the renewal is sent, and the waiting of a standby begins after the renewal arrived. So a
+standby cannot take the Lease while the proof is valid.
 
-A renewal that was answered with a conflict is examined: a client changed a label, or our last answer was lost, and the
-Lease is still ours; or it is not.
+After a conflict the Lease is read again. If another client changed a label, or the answer to our last renewal was lost,
+the Lease is still ours.
 
-A Lease is identified by its uid, not by its name alone: if the object was deleted and made anew (`kubectl apply` of a
-saved copy), it may hold our name, although another broker had the lock meanwhile.
+The uid identifies a Lease, not its name. An object that was deleted and created again (`kubectl apply` of a saved copy)
+may have our identity although another broker had the lock meanwhile.
 """
 
 # proofs: kubernetes-lock
@@ -46,12 +48,12 @@ from tandemmq.locker.options import Options
 
 logger = logging.getLogger(__name__)
 
-#: Few polls: an API server has other work.
+#: Polls of a standby in the length of a lease, and the longest pause between two polls: few, to spare the API server.
 POLLS_PER_LEASE: Final = 10
 POLL_SECONDS_MAX: Final = 1.0
-#: Limit of each of the two calls of a release; then the lease ends by itself.
+#: Limit of each of the two calls of a release; after that, the lease expires.
 RELEASE_SECONDS_MAX: Final = 1.0
-#: Number of conflicts examined in one renewal.
+#: Limit of the writes in one renewal; a write is repeated after a conflict.
 WRITES_MAX: Final = 3
 NONCE_BITS: Final = 48
 
@@ -61,8 +63,7 @@ REQUEST_MS: Final = 2_000.0
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
-    """Values of `[locker.kubernetes]`, with what a pod finds in its environment for values that the operator did not
-    set."""
+    """Values of `[locker.kubernetes]`. The default of a value comes from the environment of the pod."""
 
     server: str
     namespace: str
@@ -93,7 +94,7 @@ class KubernetesSettings:
 def _own_server(environment: Mapping[str, str]) -> str:
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise LockSettingsError("kubernetes.server", None, "https://HOST:PORT, since this is no pod of Kubernetes")
+        raise LockSettingsError("kubernetes.server", None, "https://HOST:PORT, because this is no pod of Kubernetes")
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
@@ -102,13 +103,14 @@ def _own_namespace(account: str) -> str:
         with open(os.path.join(account, "namespace"), encoding="utf-8") as file:
             return file.read().strip()
     except OSError as error:
-        expected = f"a namespace, since {account}/namespace cannot be read ({error.strerror})"
+        expected = f"a namespace, because {account}/namespace cannot be read ({error.strerror})"
         raise LockSettingsError("kubernetes.namespace", None, expected) from error
 
 
 @dataclass(slots=True)
 class _Watch:
-    """Time on our boot clock since which a Lease is unchanged, and number of renewals seen of its holder."""
+    """Observation of a Lease by a standby: `since_seconds` is the time by our boot clock since which it is unchanged,
+    `renewals` the number of renewals by the same holder."""
 
     renewal: tuple[object, ...] | None = None
     identity: str = ""
@@ -116,21 +118,22 @@ class _Watch:
     renewals: int = 0
 
     def see(self, lease: Lease, now_seconds: float) -> None:
-        """Note the Lease. `now_seconds` is read after the Lease was."""
+        """Note a Lease that was read. `now_seconds` is the time after the read."""
         if lease.renewal == self.renewal:
             return
         self.renewals = self.renewals + 1 if lease.identity == self.identity else 0
         self.renewal, self.identity, self.since_seconds = lease.renewal, lease.identity, now_seconds
 
     def has_ended(self, lease: Lease, now_seconds: float, usual_seconds: float) -> bool:
-        """Return whether this Lease, as it is, has expired."""
+        """Return whether this Lease has expired. `usual_seconds` is its length if it states none."""
         length = usual_seconds if lease.duration_seconds is None else lease.duration_seconds
         is_same = lease.renewal == self.renewal
         return is_same and now_seconds - self.since_seconds > length  # prove: kubernetes-lease-stood-unchanged
 
 
 class KubernetesLeaseLocker(LeasedLocker):
-    """Lock in a Lease. Needs a service account that may get, create and update it; needs no synchronized clocks."""
+    """Lock in a Lease. It requires a service account that may get, create and update the Lease. The clocks of the hosts
+    need not agree."""
 
     kind = "kubernetes-lease"
 
@@ -139,12 +142,12 @@ class KubernetesLeaseLocker(LeasedLocker):
         self._kubernetes = KubernetesSettings.of(request)
         self._api = self._open()
         self._guard = threading.Lock()
-        self._asking = self._open()  # for threads other than the lock's; under the guard
+        self._reader_api = self._open()  # for `holder` in other threads; under the guard
         self._watch = _Watch()
-        self._identity = ""  # in this life; from the first try on it may be in the Lease
-        self._left = ""  # of a former life, which could not be removed from the Lease at the release
+        self._identity = ""  # of this life; from the first attempt on it may be in the Lease
+        self._former_identity = ""  # of a former life, if the release could not remove it from the Lease
         self._lease: Lease | None = None  # as we wrote it last
-        self._uid = ""  # of the object that we took
+        self._uid = ""  # of the object that we acquired
 
     @property
     def where(self) -> str:
@@ -164,7 +167,7 @@ class KubernetesLeaseLocker(LeasedLocker):
     def call_seconds_max(self) -> float:
         return min(super().call_seconds_max, self._kubernetes.request_seconds)
 
-    # Taking it
+    # Acquiring
 
     def try_acquire(self) -> bool:
         if self._is_mine:
@@ -173,11 +176,11 @@ class KubernetesLeaseLocker(LeasedLocker):
         if lease is None:
             return self._take(new_lease(self._kubernetes.namespace, self._kubernetes.lease), is_new=True)
         self._watch.see(lease, self.clock.now())
-        # Our own identity is there after a try, or a release, that was not answered.
-        is_ours = lease.identity in (self._identity, self._left)
+        # The Lease has our own identity if an attempt or a release got no answer.
+        is_ours = lease.identity in (self._identity, self._former_identity)
         if is_ours or not lease.identity or self._watch.has_ended(lease, self.clock.now(), self.lease_seconds):
             return self._take(lease, is_new=False)
-        self._stand_behind(lease)
+        self._wait_behind(lease)
         return False
 
     def _take(self, found: Lease, *, is_new: bool) -> bool:
@@ -204,30 +207,31 @@ class KubernetesLeaseLocker(LeasedLocker):
         self._proof = self._proof_since(known_at)  # prove: kubernetes-taken-before "known_at" -> "self.clock.now()"
         return True
 
-    def _stand_behind(self, lease: Lease) -> None:
-        """Note a Lease with another holder. Raises LockRefused when a live broker with our own name has it."""
+    def _wait_behind(self, lease: Lease) -> None:
+        """Note that another broker holds the Lease. Raises LockRefused if that is a live broker with our own name."""
         holder = holder_in(lease)
         is_namesake = holder is not None and holder.name == self.request.holder.name
-        self._finds(is_namesake)
+        self._note_namesake(is_namesake)
         if is_namesake and self._watch.renewals >= NAMESAKE_RENEWALS:
-            self._refuse_beside(holder)
+            self._refuse_namesake(holder)
 
-    # Keeping it
+    # Renewing
 
     def keep_alive(self) -> bool:
         if not self._is_mine or self._is_lost:
             return False
         try:
             known_at = self._renew()
-        except LockRefused as refusal:  # whether it is ours is still unknown: rights do not hold a lock
+        except LockRefused as refusal:  # the Lease may still be ours: lost rights do not end it
             raise LockUnavailable(str(refusal)) from refusal
         self._is_lost = known_at is None
         self._proof = NO_PROOF if known_at is None else self._proof_since(known_at)
         return not self._is_lost
 
     def _renew(self) -> float | None:
-        """Renew the Lease. Return the time from which it is ours for another period; None: it is not ours."""
-        assert self._holder is not None, "an owner has said who it is"
+        """Renew the Lease. Return the time by `clock` from which the new proof counts, or None if the Lease is not
+        ours."""
+        assert self._holder is not None, "an owner has set its holder entry"
         for _ in range(WRITES_MAX):
             # prove: kubernetes-renews-own " or self._lease.identity != self._identity"
             if self._lease is None or self._lease.identity != self._identity:
@@ -242,7 +246,7 @@ class KubernetesLeaseLocker(LeasedLocker):
                 self._lease = written
                 return known_at  # prove: kubernetes-renewed-before "known_at" -> "self.clock.now()"
             self._lease = self._api.read(self.call_seconds_max) or new_lease("", "")
-        raise LockUnavailable(f"{self.where} is unavailable: another client changes it all the time")
+        raise LockUnavailable(f"{self.where} is unavailable: another client keeps changing it")
 
     def release(self) -> None:
         identity, self._identity = self._identity, ""
@@ -253,15 +257,15 @@ class KubernetesLeaseLocker(LeasedLocker):
             try:
                 self._free(identity)
             except LockError as error:
-                self._left = identity
-                logger.warning("%s is not released, and ends by itself: %s", self.where, error)
+                self._former_identity = identity
+                logger.warning("%s is not released, and will expire: %s", self.where, error)
         self._api.close()
         if self._guard.acquire(timeout=RELEASE_SECONDS_MAX):
-            self._asking.close()
+            self._reader_api.close()
             self._guard.release()
 
     def _free(self, identity: str) -> None:
-        """Free the Lease as client-go does: no holder, for a second."""
+        """Free the Lease as client-go does: an empty holder, with a lease of one second."""
         seconds_max = min(self.call_seconds_max, RELEASE_SECONDS_MAX)
         lease = self._api.read(seconds_max)
         if lease is None or lease.identity != identity:
@@ -274,12 +278,12 @@ class KubernetesLeaseLocker(LeasedLocker):
     # Reporting
 
     def holder(self) -> Holder | None:
-        """Return the holder. Any thread may call it."""
+        """Return the holder. Any thread."""
         mine = self._mine
         if mine is not None:
             return mine
         with self._guard:
-            lease = self._asking.read(self._kubernetes.request_seconds)
+            lease = self._reader_api.read(self._kubernetes.request_seconds)
         if lease is None or self._watch.has_ended(lease, self.clock.now(), self.lease_seconds):
             return None
         return holder_in(lease)
@@ -292,18 +296,19 @@ class KubernetesLeaseLocker(LeasedLocker):
 
 
 def encode(holder: Holder, identity: str) -> str:
-    """Return the annotation of a Lease whose holder is `identity`."""
+    """Return the text of the annotation. The nonce in it is that of `identity`."""
     return json.dumps(holder.line(since=holder.since_ms, nonce=identity.rpartition("_")[2]))
 
 
 def holder_in(lease: Lease) -> Holder | None:
-    """Return the holder that the Lease names; None: it is free. An annotation by another holder does not count."""
+    """Return the holder of the Lease, or None if the Lease is free. The annotation is ignored if another holder wrote
+    it."""
     if not lease.identity:
         return None
     try:
         line = json.loads(lease.holder_line)
         if lease.identity != f"{line['holder']}_{line['nonce']}":
-            raise ValueError("left by a former holder")
+            raise ValueError("written by a former holder")
         return Holder.of_line(line, line["since"])
     except (ValueError, KeyError, TypeError):
         return Holder(lease.identity)

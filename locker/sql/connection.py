@@ -1,7 +1,8 @@
-"""A connection to a database that SQLAlchemy knows, for a lock: bounded in time, reconnected when lost, its errors
-classified. A dialect says how databases differ: drivers, time limits, clocks, and how a row is locked.
+"""Connection of a lock to a database, with SQLAlchemy: time limits, reconnection, classified errors. A Dialect has what
+differs between databases: driver, time limits, clock, and how to lock a row.
 
-No pool: a lock's connection is its own. Each statement is committed when it returns, unless `begin` was called before.
+Each lock has its own connection; there is no pool. A statement is committed when it returns, unless `begin` was called
+before.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ POSTGRES_CONNECT_SECONDS_MIN: Final = 2
 class Bounds:
     """Time limits of a database, in seconds.
 
-    connect   until there is a connection
-    query     until a statement is answered
-    lock      that a statement waits for a lock of others; 0: hardly at all
+    connect   for opening a connection
+    query     for a statement
+    lock      for the time that a statement waits for a lock of another session; 0: as short as the database allows
     silence   after which the server ends a session that is idle inside a transaction; None: never
     """
 
@@ -44,10 +45,13 @@ class Bounds:
 class Dialect:
     """A kind of database.
 
-    driver     SQLAlchemy's name of dialect and driver; our `extra` installs it
-    now_ms     an expression: ms since 1970, UTC, when it is evaluated and not when the transaction began
-    begin      opens a transaction that ROLLBACK ends
-    no_wait    after a SELECT: lock the row, or fail at once
+    driver     SQLAlchemy's name of dialect and driver
+    extra      the extra of the package `tandemmq` that installs the driver
+    now_ms     SQL expression: ms since 1970, UTC, at its evaluation, not at the start of the transaction
+    begin      statement that opens a transaction
+    no_wait    suffix of a SELECT: lock the row, or fail at once
+    connect    returns arguments of the driver's connect function
+    prepare    returns statements that are executed after connecting
     """
 
     driver: str
@@ -64,7 +68,7 @@ def _postgres_connect(bounds: Bounds, name: str) -> dict[str, Any]:
         "connect_timeout": max(math.ceil(bounds.connect_seconds), POSTGRES_CONNECT_SECONDS_MIN),
         "tcp_user_timeout": _ms(bounds.query_seconds),
         "application_name": name[:63],
-        # A statement prepared on one server does not exist on another behind the same pooler.
+        # Behind a pooler, the next call may reach another server, where a prepared statement does not exist.
         "prepare_threshold": None,
     }
 
@@ -100,13 +104,13 @@ def _mysql_prepare(bounds: Bounds, is_mariadb: bool) -> list[str]:
 
 
 def _sqlite_connect(bounds: Bounds, _name: str) -> dict[str, Any]:
-    # A connection may be closed by a thread other than the one that opened it; two threads never use it at once.
+    # A thread may close a connection that another thread opened. Two threads never use a connection at the same time.
     return {"timeout": bounds.lock_seconds, "check_same_thread": False}
 
 
 def _sqlite_prepare(_bounds: Bounds, _is_mariadb: bool) -> list[str]:
-    # All brokers that share the file are on one host. Their writes survive the brokers. The holder of the lock need not
-    # survive the host, and a disk that is busy with messages must not make a master late.
+    # All brokers that share the file are on one host. Without a sync, a write survives the end of a broker, but not of
+    # the host; then all brokers have ended too. A sync could be slow while the disk is busy with messages.
     return ["PRAGMA synchronous = OFF"]
 
 
@@ -123,7 +127,7 @@ POSTGRES: Final = Dialect(
     _postgres_connect,
     _postgres_prepare,
 )
-#: SYSDATE, since NOW is the time when a statement began, which may have waited for a lock.
+#: The time is SYSDATE. NOW would be the start of the statement, which may have waited for a lock.
 MYSQL: Final = Dialect(
     "mysql+pymysql",
     "mysql",
@@ -147,7 +151,7 @@ _BY_NAME: Final = {"postgresql": POSTGRES, "mysql": MYSQL, "mariadb": MYSQL, "sq
 
 
 def dialect_of(url: URL) -> Dialect:
-    """Return the dialect of the database. Raises LockSettingsError for a database without one."""
+    """Return the dialect of the database. Raises LockSettingsError for other databases."""
     name = url.get_backend_name()
     if name not in _BY_NAME:
         raise LockSettingsError("data_source", f"{name}://…", "postgresql, mysql, mariadb or sqlite before the ://")
@@ -165,7 +169,7 @@ Wait = Generator[Any, Any, Value]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows that a statement returned, and the number of rows that it hit."""
+    """Rows that a statement returned, and the number of rows that it returned or changed."""
 
     rows: list[tuple[Any, ...]]
     count: int
@@ -173,7 +177,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database and its connection: time bounds, and the name under which the database lists us."""
+    """Address of a database, its time limits, and the name of our connections in the lists of the server."""
 
     url: URL = field(repr=False)
     dialect: Dialect
@@ -186,12 +190,12 @@ class Database:
         return self.url.set(password=None, query={}).render_as_string()
 
     def with_suffix(self, suffix: str) -> Database:
-        """Return another SQLite file beside this one."""
+        """Return the SQLite database in another file, whose name has this suffix."""
         assert self.dialect is SQLITE, "a database on a server has no file"
         return replace(self, url=self.url.set(database=f"{self.url.database}{suffix}"))
 
     def engine(self) -> Engine:
-        """Return an engine. Raises UnknownLocker when the driver is not installed."""
+        """Return an engine. Raises UnknownLocker if the driver is not installed."""
         arguments = self.dialect.connect(self.bounds, self.client_name)
         options = {key: value for key, value in arguments.items() if key not in self.url.query}
         try:
@@ -207,7 +211,7 @@ class Database:
 
 
 def database(data_source: object, bounds: Bounds, client_name: str) -> Database:
-    """Return the database that `locker.data_source` names. Raises LockSettingsError, whose text contains no
+    """Return the database at the URL `locker.data_source`. Raises LockSettingsError, whose text contains no
     password."""
     if not isinstance(data_source, str) or not data_source:
         raise LockSettingsError("data_source", data_source, _EXPECTED_URL)
@@ -224,17 +228,16 @@ def database(data_source: object, bounds: Bounds, client_name: str) -> Database:
 
 
 def _bound(engine: Engine, seconds: float) -> None:
-    """Have a statement on PostgreSQL end within `seconds`; a later one raises OperationalError, and the connection
-    cannot be used any more.
+    """Limit a statement on PostgreSQL to `seconds`. After that it raises OperationalError, and the connection cannot be
+    used any more.
 
-    The server's own time limits do not help when the network, a proxy or the server's machine drops what is sent: libpq
-    then waits forever. psycopg lets its caller wait, in steps; so the limit is kept here.
+    The time limits of the server do not help if the network, a proxy or the server's machine drops packets: libpq then
+    waits forever. psycopg waits in steps, and this function checks the limit at each step.
     """
     import psycopg
 
     def bounded(waiting: Wait[Value]) -> Wait[Value]:
-        """Run ``waiting`` with a time limit. psycopg resumes it at each step, a tenth of a second, even if nothing has
-        come."""
+        """Run ``waiting`` with a time limit. psycopg resumes it every tenth of a second, also if no data arrived."""
         deadline = time.monotonic() + seconds
         try:
             wanted = next(waiting)
@@ -257,10 +260,11 @@ def _bound(engine: Engine, seconds: float) -> None:
 
 
 class Session:
-    """Connection that is opened at the first statement and again after it was lost. For one thread at a time."""
+    """Connection that is opened by the first statement, and again by the next statement after a loss. For one thread at
+    a time."""
 
     def __init__(self, database: Database, where: str | None = None) -> None:
-        """Prepare the connection. `where` is the name in errors, if it is more than the database."""
+        """Make a session that is not connected yet. `where` is the name in errors; default: that of the database."""
         self.database = database
         self.where = where or database.where
         self._engine = database.engine()
@@ -272,12 +276,12 @@ class Session:
 
     @property
     def is_connected(self) -> bool:
-        """Return whether there is a connection as far as is known: the server is not queried."""
+        """Return whether a connection is open. The server is not queried, so a broken connection may count as open."""
         return self._connection is not None
 
     def execute(self, statement: str, parameters: Parameters | None = None) -> Answer:
-        """Execute a statement. Raises LockBusy and LockRefused, which keep the connection, or LockUnavailable, which
-        closes it."""
+        """Execute a statement. Raises LockBusy or LockRefused, and the connection stays open, or LockUnavailable, and
+        the connection is closed."""
         try:
             return self._execute(self._connected(), statement, parameters or {})
         except DBAPIError as error:
@@ -287,17 +291,17 @@ class Session:
             raise raised from error
 
     def begin(self) -> None:
-        """Begin a transaction, which lasts until `rollback`."""
+        """Begin a transaction, which lasts until `rollback`. Raises the errors of `execute`."""
         self.execute(self.dialect.begin)
 
     def rollback(self) -> None:
-        """End the transaction, if there is one and a connection. Never raises."""
+        """Roll back the open transaction, if there is one. Never raises."""
         if self._connection is None:
             return
         try:
             self.execute("ROLLBACK")
         except LockError as error:
-            logger.debug("%s: nothing rolled back: %s", self.where, error)
+            logger.debug("%s: rollback failed: %s", self.where, error)
             self.close()
 
     def close(self) -> None:
@@ -316,7 +320,7 @@ class Session:
             try:
                 connection = self._engine.connect()
             except (TypeError, ValueError, RuntimeError) as error:
-                # Errors of drivers for options that they do not know, and for a log-in that they cannot do.
+                # Drivers raise these errors for unknown options, and for a log-in method that they do not support.
                 raise LockRefused(f"{self.where}: {error}") from error
             try:
                 is_mariadb = bool(getattr(self._engine.dialect, "is_mariadb", False))

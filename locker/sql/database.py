@@ -1,21 +1,22 @@
-"""`database`: one long transaction that holds row 1 of a table, like ActiveMQ's DefaultDatabaseLocker.
+"""Lock `database`: one long transaction that locks row 1 of a table, as in ActiveMQ's DefaultDatabaseLocker.
 
-The lock lasts as long as the transaction, and the transaction as long as the connection: a master that loses its
-connection has lost the lock for good. No session waits for the row inside the database: a standby polls, and gets the
-answer at once. That is `FOR UPDATE NOWAIT`, and `BEGIN IMMEDIATE` in SQLite, where the whole file is the lock.
+The lock ends with the transaction, and the transaction ends with the connection. So a master that loses its connection
+has lost the lock. A standby does not wait for the row inside the database: it polls with `FOR UPDATE NOWAIT`, or with
+`BEGIN IMMEDIATE` in SQLite, which locks the whole file.
 
-A master writes a stamp into the row, which stays uncommitted, and proves its ownership by reading it again: only the
-transaction that wrote it sees it. ActiveMQ writes the time anew at each keep-alive; in one transaction over weeks that
-would leave millions of dead rows. Others do not see what the transaction writes, so the holder's name is in row 2:
+A master writes a time stamp into the row and does not commit it. It proves its ownership by reading the stamp, which
+only its own transaction can see. ActiveMQ updates the stamp at each keep-alive; in a transaction that lasts for weeks,
+that would leave millions of dead rows. Because other sessions do not see the changes of the transaction, the name of
+the holder is in row 2:
 
-    ID 2   TIME until which the name is valid, by the database's clock   BROKER_NAME as locker.sql.lease_database has it
+    ID 2   TIME until which the name is valid, by the database's clock   BROKER_NAME as in locker.sql.lease_database
 
-It is written on a connection of its own, each statement committed. The row is optional: if it cannot be written,
-standbys know that a broker has the lock, but not its name. ActiveMQ leaves rows other than 1 alone.
+Row 2 is written by another connection, and each statement is committed. The row is optional: without it, standbys know
+that a broker has the lock, but not its name. ActiveMQ uses only row 1.
 
-When a master dies its host closes the connection and the lock is free at once. When it hangs, or its network is gone,
-nothing closes the connection. So the session is set to end after a silence; the proof of a silent master expires before
-that.
+If a master dies, its host closes the connection, and the lock is free at once. If a master hangs or its network fails,
+the connection stays open. So the server is set to end the session after a silence; the proof of a silent master expires
+before that.
 """
 
 # proofs: row-lock
@@ -48,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class SqlHolderRow:
-    """Row 2 of the table. Only `read` raises. For one thread at a time."""
+    """Row 2 of the table, with the name of the holder. Only `read` raises errors. For one thread at a time."""
 
     def __init__(self, session: Session, statements: Statements, may_create: bool) -> None:
         self._session = session
@@ -56,14 +57,14 @@ class SqlHolderRow:
         self._may_create = may_create
 
     def write(self, name: str, valid_ms: int) -> None:
-        """Write this name, valid from now on for `valid_ms`."""
+        """Write this name, which is valid for `valid_ms` from now on."""
         try:
             self._write(name, valid_ms)
         except LockError as error:
             logger.debug("the holder's name is not written: %s", error)
 
     def clear(self, name: str) -> None:
-        """Remove the name, if it is this one."""
+        """Remove the name if the row has this name."""
         sql = self._sql
         clear = f"UPDATE {sql.table} SET {sql.name} = NULL, {sql.time} = 0 WHERE {sql.id} = 2 AND {sql.name} = :name"
         try:
@@ -72,7 +73,7 @@ class SqlHolderRow:
             logger.debug("the holder's name is not cleared: %s", error)
 
     def read(self) -> LeaseRow | None:
-        """Return the row, or None when it is not there. Raises LockUnavailable."""
+        """Return the row, or None if it does not exist. Raises LockUnavailable."""
         sql, now = self._sql, self._session.dialect.now_ms
         try:
             rows = self._session.execute(
@@ -104,8 +105,8 @@ NAMELESS = "a broker that has left no name"
 
 
 class DatabaseLocker(Locker):
-    """Handle of row 1. `database` has the lock, `names` the holder's name: the same, or for SQLite a second file. Each
-    has a connection of its own."""
+    """Lock on row 1. `database` has the lock, `names` the name of the holder: the same database, or a second file for
+    SQLite. Each has its own connection."""
 
     kind = "database"
 
@@ -120,7 +121,7 @@ class DatabaseLocker(Locker):
         self._has_created = False
         self._session = Session(database, self.where)
         self._holder_row = SqlHolderRow(Session(names), statements, may_create)
-        self._asking: list[_Question] = []
+        self._queries: list[_HolderQuery] = []
         self._signature: Signature | None = None
         self._stamp: int | None = None
         self._file: Identity | None = None
@@ -131,7 +132,7 @@ class DatabaseLocker(Locker):
     def where(self) -> str:
         return f"the lock on row 1 of {self._statements.table} in {self._database.where}"
 
-    # Taking it
+    # Acquiring
 
     def try_acquire(self) -> bool:
         if self._stamp is not None:
@@ -154,7 +155,7 @@ class DatabaseLocker(Locker):
         return True
 
     def _take(self) -> int:
-        """Lock the row, and return the stamp that was written. The transaction stays open."""
+        """Lock the row, write a stamp into it, and return the stamp. The transaction stays open."""
         try:
             self._lock_row()
         except LockRefused:
@@ -174,11 +175,11 @@ class DatabaseLocker(Locker):
             )
             hit = self._session.execute(update, {"stamp": stamp}).count
         if hit != 1:  # prove: one-row-is-locked
-            raise LockRefused(f"{self.where}: writing to the locked row hit {hit} rows, and not one")
+            raise LockRefused(f"{self.where}: the update of the locked row changed {hit} rows instead of one")
         return stamp
 
     def _lock_row(self) -> None:
-        """Lock the row. Raises LockBusy when another session has it, LockRefused when there is no such row."""
+        """Lock the row. Raises LockBusy if another session has locked it, LockRefused if the row does not exist."""
         self._session.begin()
         options = self._statements
         override = options.overrides.get("lock_create_statement")
@@ -186,9 +187,9 @@ class DatabaseLocker(Locker):
         ours = f"SELECT {options.time} FROM {options.table}{condition} {self._session.dialect.no_wait}"
         answer = self._session.execute(override.sql if override is not None else ours)
         if override is None and not answer.rows:
-            raise LockRefused(f"{self.where}: there is no such row")
+            raise LockRefused(f"{self.where}: the row does not exist")
 
-    # Keeping it
+    # Proving
 
     def keep_alive(self) -> bool:
         if self._stamp is None or self._is_lost:
@@ -203,8 +204,8 @@ class DatabaseLocker(Locker):
         return not self._is_lost
 
     def _is_still_mine(self, stamp: int) -> bool:
-        """Return whether our transaction still sees its stamp. If the connection or the transaction is lost, the lock
-        is lost."""
+        """Return whether our transaction still sees its stamp. The lock is lost if the connection or the transaction
+        is."""
         if not self._session.is_connected:
             return False  # prove: lost-connection-is-a-lost-lock
         try:
@@ -212,14 +213,15 @@ class DatabaseLocker(Locker):
                 f"SELECT {self._statements.time} FROM {self._statements.table} WHERE {self._statements.the_row}"
             ).rows
         except LockError as error:
-            logger.warning("the transaction is gone: %s", error)
+            logger.warning("the transaction is lost: %s", error)
             return False
         # prove: own-stamp-is-seen " and int(rows[0][0]) == stamp"
         is_ours = len(rows) == 1 and rows[0][0] is not None and int(rows[0][0]) == stamp
         return is_ours and self._inode() == self._file  # prove: same-database-file " and self._inode() == self._file"
 
     def _inode(self) -> Identity | None:
-        """Return the identity of SQLite's file: deleting or replacing the file takes the lock away from its holder."""
+        """Return the identity of SQLite's file; None for other databases. The identity changes if the file is replaced;
+        its holder has then lost the lock."""
         if self._database.dialect is not SQLITE:
             return None
         try:
@@ -242,29 +244,29 @@ class DatabaseLocker(Locker):
         if signature is not None:
             self._holder_row.clear(signature.text)
         self._holder_row.close()
-        while self._asking:
-            self._asking.pop().close()
+        while self._queries:
+            self._queries.pop().close()
         self._has_created = False
 
     # Reporting
 
     def holder(self) -> Holder | None:
-        """Return the holder. Any thread may call it: each calling thread uses connections of its own meanwhile."""
+        """Return the holder. Any thread: each call uses its own connections."""
         signature = self._signature
         if signature is not None and not self._is_lost:
             return signature.holder
-        question = self._asking.pop() if self._asking else _Question(self._database, self._names, self._statements)
+        query = self._queries.pop() if self._queries else _HolderQuery(self._database, self._names, self._statements)
         try:
-            found = question.holder(self._was_refused_lately)
+            found = query.holder(self._was_refused_lately)
         except LockError:
-            question.close()
+            query.close()
             raise
-        self._asking.append(question)
+        self._queries.append(query)
         return found
 
     @property
     def _was_refused_lately(self) -> bool:
-        """Return whether a poll has just found that another broker has the lock."""
+        """Return whether one of the last polls found that another broker has the lock."""
         refused_at = self.refused_at_seconds
         return refused_at is not None and self.clock.now() - refused_at < 2 * self.poll_seconds
 
@@ -273,14 +275,14 @@ class DatabaseLocker(Locker):
         return round(1000 * min(self._proof_seconds(), 10 * PROOF_SECONDS_MIN))
 
     def _write_name(self) -> None:
-        # With all rows locked, row 2 is locked, too, by ourselves.
+        # If our lock statement locks all rows, our other connection cannot write row 2.
         if self._signature is not None and (self._statements.one_row or self._database is not self._names):
             self._holder_row.write(self._signature.text, self._name_valid_ms)
             self._name_written_at = self.clock.now()
 
 
-class _Question:
-    """Query for the holder of the lock, by a broker that does not want the lock."""
+class _HolderQuery:
+    """Connections that query the holder of the lock without acquiring it."""
 
     def __init__(self, database: Database, names: Database, statements: Statements) -> None:
         self._session = Session(database)
@@ -288,8 +290,11 @@ class _Question:
         self._statements = statements
 
     def holder(self, is_held: bool) -> Holder | None:
-        """Return the holder; None: the lock is free. `is_held`: it is known to be held. The test takes the lock for a
-        moment, in which no other session gets it. Raises LockUnavailable."""
+        """Return the holder, or None if the lock is free. Raises LockUnavailable.
+
+        `is_held`: the caller knows that the lock is held. Otherwise it is tested by locking the row for a moment, in
+        which no other session can lock it.
+        """
         if not is_held and self._is_free():
             return None
         row = self._row.read()
@@ -309,7 +314,7 @@ class _Question:
         except LockBusy:
             return False
         except LockRefused:
-            return True  # no table, or no right to lock its rows: no session holds it in this way
+            return True  # no table, or no right to lock its rows: no broker can hold the lock
         finally:
             self._session.rollback()
         return True

@@ -1,14 +1,13 @@
-"""Translation of a database's errors for a lock, by SQLSTATE or by number, never by the text.
+"""Translation of database errors to errors of a lock, by SQLSTATE or number, not by text.
 
-    LockBusy         another session has the row just now
-    LockRefused      time does not mend it: rights, password, no such database, table or column, not SQL, or it is
-                     there already
-    LockUnavailable  all else: no connection, no answer in time, shutting down, read-only replica, deadlock
+    LockBusy         another session has locked the row
+    LockRefused      a retry does not help: missing rights, wrong password, no such database, table or column, invalid
+                     SQL, or the table or row exists already
+    LockUnavailable  all others: no connection, no answer in time, shutting down, read-only replica, deadlock
 
-PostgreSQL gives an SQLSTATE, except for a connection that failed while it was opened. PyMySQL gives MySQL's number,
-sqlite3 SQLite's result code. The tables name the codes with which a database refuses a lock, and those for a lock that
-another session has. Any other code is an error of the environment: the lock is unavailable. `tandemmq doctor errors`
-prints the tables, so this file is imported where SQLAlchemy is not installed.
+PostgreSQL gives an SQLSTATE, except if opening a connection failed. PyMySQL gives MySQL's error number, sqlite3 gives
+SQLite's result code. The tables below have the codes for LockRefused and LockBusy; any other code means
+LockUnavailable. `tandemmq doctor errors` prints the tables, so this module does not import SQLAlchemy at run time.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ MYSQL_REFUSED: Final = {
     1044: "42000",  # access denied to the database
     1045: "28000",  # access denied to the user
     1049: "42000",  # unknown database
-    1050: "42S01",  # the table is there
+    1050: "42S01",  # the table exists already
     1054: "42S22",  # unknown column
-    1062: "23000",  # the row is there
-    1064: "42000",  # not SQL
+    1062: "23000",  # the row exists already
+    1064: "42000",  # invalid SQL
     1103: "42000",  # wrong table name
     1142: "42000",  # command denied on the table
     1143: "42000",  # command denied on the column
     1146: "42S02",  # no such table
     1227: "42000",  # a privilege is missing
-    1251: "08004",  # the client cannot log in as the user wants
+    1251: "08004",  # the client does not support the authentication method of the user
     1698: "28000",  # access denied, by an authentication plug-in
     1820: "HY000",  # the password must be changed first
     1862: "HY000",  # the password has expired
@@ -49,18 +48,18 @@ MYSQL_REFUSED: Final = {
 }
 MYSQL_BUSY: Final = frozenset({1205, 3572})  # lock wait timeout, NOWAIT
 
-#: SQLite's primary result codes: ERROR (not SQL, no such table), PERM, READONLY, CORRUPT, CANTOPEN, CONSTRAINT, AUTH,
-#: NOTADB.
+#: SQLite's primary result codes: ERROR (invalid SQL, no such table), PERM, READONLY, CORRUPT, CANTOPEN, CONSTRAINT,
+#: AUTH, NOTADB.
 SQLITE_REFUSED: Final = frozenset({1, 3, 8, 11, 14, 19, 23, 26})
 SQLITE_BUSY: Final = frozenset({5, 6})
 
 
 class LockBusy(LockUnavailable):
-    """Another session has locked the row, or the file, at this moment."""
+    """Another session has locked the row or, in SQLite, the file."""
 
 
 def translate(error: DBAPIError, where: str) -> LockUnavailable | LockRefused:
-    """Return the error to raise instead, with the database's text and its SQLSTATE."""
+    """Return the error of a lock that corresponds to `error`, with the database's text and its SQLSTATE."""
     driver: Any = error.orig
     text = f"{where}: {_text(driver)}"
     state: str | None = getattr(driver, "sqlstate", None)
@@ -77,8 +76,7 @@ def translate(error: DBAPIError, where: str) -> LockUnavailable | LockRefused:
 
 
 def _mysql(number: int, state: str | None, text: str) -> LockUnavailable | LockRefused:
-    """Translate an error of MySQL. Older drivers give the number alone, and the SQLSTATE HY000 stands for most
-    errors."""
+    """Translate an error of MySQL by its number: older drivers give no SQLSTATE, and HY000 covers many errors."""
     if number in MYSQL_BUSY:
         return LockBusy(text, sqlstate=state)
     if number in MYSQL_REFUSED:
@@ -93,9 +91,12 @@ def _sqlite(code: int, text: str) -> LockUnavailable | LockRefused:
 
 
 def _was_asked_for_a_password(driver: Any) -> bool:
-    """Return whether the server asked for a password. libpq does not give the SQLSTATE of a failed connection. But a
-    server that is starting, stopping or full refuses before it asks for a password: if it asked, and then closed the
-    connection, it refuses us or has no such database."""
+    """Return whether the server requested a password while the connection was opened.
+
+    libpq does not give the SQLSTATE of a failed connection. A server that is starting, stopping or full closes the
+    connection before it requests a password. So if it requested one and then closed the connection, the user or the
+    database was refused.
+    """
     connection = getattr(driver, "pgconn", None)
     return connection is not None and bool(connection.used_password or connection.needs_password)
 

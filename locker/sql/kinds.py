@@ -1,4 +1,5 @@
-"""The database locks, built from the settings of `[locker]`. Imports SQLAlchemy, so it is imported only when needed."""
+"""Factories of the database locks, which read the settings of `[locker]`. This module needs SQLAlchemy, so it is
+imported only for these kinds."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from tandemmq.locker.sql.database import DatabaseLocker
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSettings
 from tandemmq.locker.sql.table import SqlLeaseTable, Statements
 
-#: A query ends within half a lease, so that there is time for another; within these bounds.
+#: Bounds of a query's time limit. The limit is half of a lease, so that there is time for a second query.
 QUERY_SECONDS_MIN: Final = 0.25
 QUERY_SECONDS_MAX: Final = 5.0
 CONNECT_SECONDS_MIN: Final = 1.0
-#: Kind `database`: number of queries that may fail within a proof, and the silence, in proofs, after which a session is
-#: ended.
+#: Kind `database`: a query may take this part (1/4) of a proof's length. The server ends a session that is silent for
+#: this many times the length of a proof.
 QUERIES_PER_PROOF: Final = 4
 SILENCE_PER_PROOF: Final = 1.25
 
@@ -50,8 +51,8 @@ class DatabaseSettings:
 
 
 def lease_database_locker(request: LockRequest) -> LeaseDatabaseLocker:
-    """Make a locker. Raises LockSettingsError, and UnknownLocker when the driver is not installed. Does not connect
-    yet."""
+    """Make a locker that is not connected yet. Raises LockSettingsError, or UnknownLocker if the driver is not
+    installed."""
     options, statements = _options(request)
     settings = DatabaseSettings.read(options, statements)
     lease = LeaseSettings.read(options, request.holder.name)
@@ -66,8 +67,8 @@ def lease_database_locker(request: LockRequest) -> LeaseDatabaseLocker:
 
 
 def database_locker(request: LockRequest) -> DatabaseLocker:
-    """Make a locker. Raises LockSettingsError, and UnknownLocker when the driver is not installed. Does not connect
-    yet."""
+    """Make a locker that is not connected yet. Raises LockSettingsError, or UnknownLocker if the driver is not
+    installed."""
     options, statements = _options(request)
     settings = DatabaseSettings.read(options, statements)
     options.end()
@@ -75,16 +76,16 @@ def database_locker(request: LockRequest) -> DatabaseLocker:
     usual_seconds = QUERY_SECONDS_MAX if math.isinf(proof_seconds) else proof_seconds / QUERIES_PER_PROOF
     silence_seconds = None if math.isinf(proof_seconds) else proof_seconds * SILENCE_PER_PROOF
     names = _database(settings, settings.bounds(usual_seconds), request)
-    # A poll does not wait for the holder; writing a name waits for the other session's statement.
+    # A poll does not wait for the holder of the lock. A write of the name may wait for a statement of another session.
     lock = replace(names, bounds=replace(names.bounds, lock_seconds=0.0, silence_seconds=silence_seconds))
     if lock.dialect is SQLITE:
-        # A second connection cannot write to the locked file.
+        # A second connection cannot write to the locked file, so the name is in another file.
         names = names.with_suffix("-holder")
     return DatabaseLocker(request, lock, names, settings.statements, settings.create_tables_on_startup)
 
 
 def _options(request: LockRequest) -> tuple[Options, object]:
-    """Return the keys beside `type`, and the table [locker.statements]."""
+    """Return the keys of `[locker]` for this kind, and the table [locker.statements]."""
     settings = dict(request.options)
     statements = settings.pop("statements", None)
     return Options(settings), statements

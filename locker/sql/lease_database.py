@@ -1,28 +1,31 @@
-"""`lease-database`: a lease on one row, which its holder extends before it ends, like ActiveMQ's LeaseDatabaseLocker.
+"""Lock `lease-database`: a lease on one row, which its holder renews before it ends, as in ActiveMQ's
+LeaseDatabaseLocker.
 
     ID            1
     TIME          when the lease ends, in ms since 1970 by the database's clock; NULL or past: free
-    BROKER_NAME   its holder
+    BROKER_NAME   the holder
 
-This is ActiveMQ's table ACTIVEMQ_LOCK, without an additional column. Our brokers write further values into BROKER_NAME.
-An ActiveMQ broker sees the name of another broker there; a name without these values belongs to an ActiveMQ broker:
+This is ActiveMQ's table ACTIVEMQ_LOCK, without an additional column. TandemMQ writes further values into BROKER_NAME.
+An ActiveMQ broker takes all of it for the name of another broker. A name without these values is that of an ActiveMQ
+broker:
 
     name|epoch|nonce|lease in ms|since in ms|pid|host|admin URL
 
-Each life of a lock has a new nonce. So a broker never takes a row for its own that another broker with the same name,
-or its own former life, has written. If the row has our name and changes, a live broker has the same name: ours is
-refused. If such a row does not change, a former life of ours has left it, and we wait until the lease ends.
+Each life of a lock has a new nonce. So a broker distinguishes its own row from one that another broker with the same
+name, or its own former life, has written. If a row with our name and another nonce is renewed, a live broker has our
+name, and this broker is refused. If it is not renewed, a former life of ours wrote it, and we wait until the lease
+ends.
 
-Unlike in ActiveMQ, only the database's clock decides when a lease ends, for all brokers; extending requires that the
-row is still ours *and* that it has not ended; and a broker that cannot extend knows by its own boot clock, read before
-the call, when it must stop. A call that fails decides nothing: the proof expires if no later call succeeds.
+Differences from ActiveMQ: Only the database's clock decides when a lease ends. A renewal requires that the row is still
+ours *and* that the lease has not ended. A broker that cannot renew knows by its own boot clock, read before the call,
+when it must stop. A failed call changes nothing: the proof expires if no later call succeeds.
 
-Two clocks can go wrong. A database's clock that is set forward ends leases early: two brokers believe that they are
-master, until the first one calls again or its proof ends; the journal's fence keeps the store safe. A clock that is set
-back would extend the lease of a dead master by the same time. So a standby measures with its own boot clock: if a lease
-of one of our brokers has not changed for its length, it takes the row by compare-and-set.
+If the database's clock is set forward, leases end early: two brokers are master until the first one calls again or its
+proof expires; the journal's fence protects the store. If the clock is set back, the lease of a dead master lasts longer
+by the same time. So a standby also measures with its own boot clock: if the lease of a TandemMQ broker has not been
+renewed for longer than its length, the standby takes the row by compare-and-set.
 
-This module contains no SQL: `LeaseTable` is the interface that a database must provide, each verb in one atomic step.
+This module contains no SQL: `LeaseTable` is the interface that a database must provide.
 """
 
 # proofs: lease
@@ -52,7 +55,7 @@ _NONCE_BITS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """Row as it was read, and the database's clock at that moment."""
+    """Content of the row, and the time by the database's clock when it was read."""
 
     name: str | None
     ends_ms: int | None
@@ -64,13 +67,13 @@ class LeaseRow:
 
     @property
     def remaining_seconds(self) -> float:
-        """Seconds until the lease ends, by the database's clock; 0 when it is free."""
+        """Seconds until the lease ends, by the database's clock; 0: the row is free."""
         return 0.0 if self.is_free or self.ends_ms is None else (self.ends_ms - self.now_ms) / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Value that a broker of ours writes into BROKER_NAME."""
+    """Value that a TandemMQ broker writes into BROKER_NAME."""
 
     holder: Holder
     nonce: str
@@ -78,8 +81,8 @@ class Signature:
 
     @property
     def text(self) -> str:
-        """Value of BROKER_NAME, at most SIGNATURE_CHARACTERS_MAX characters: a long admin URL is left out first, then
-        the host is cut."""
+        """Value of BROKER_NAME. If it is longer than SIGNATURE_CHARACTERS_MAX, the admin URL is omitted, then the host
+        is shortened."""
         text = self._text(self.holder.host or "", self.holder.admin or "")
         if len(text) > SIGNATURE_CHARACTERS_MAX:
             text = self._text(self.holder.host or "", "")
@@ -95,7 +98,7 @@ class Signature:
 
 
 def read_signature(text: str) -> Signature | None:
-    """Return the signature in BROKER_NAME; None: no broker of ours wrote it."""
+    """Return the signature in a value of BROKER_NAME, or None if no TandemMQ broker wrote it."""
     parts = text.split(_SEPARATOR)
     if len(parts) != _FIELDS:
         return None
@@ -108,7 +111,7 @@ def read_signature(text: str) -> Signature | None:
 
 
 def holder_in(row: LeaseRow) -> Holder | None:
-    """Return the holder of the lease by the row; None: it is free."""
+    """Return the holder that the row names, or None if the row is free."""
     if row.is_free:
         return None
     signature = read_signature(row.name or "")
@@ -120,10 +123,10 @@ def _number(text: str) -> int | None:
 
 
 class LeaseTable(Protocol):
-    """Interface of the one row. Each verb is one atomic, committed step, bounded in time, by the database's clock.
-    LockUnavailable: the step may have happened or not. LockRefused: it did not, and will not.
+    """Interface of the row, for one thread at a time. "Now" is the time by the database's clock.
 
-    For one thread at a time.
+    Each method is one atomic, committed step with a time limit. It raises LockUnavailable if the step may or may not
+    have happened, LockRefused if it did not happen and a retry does not help.
     """
 
     @property
@@ -132,35 +135,36 @@ class LeaseTable(Protocol):
         ...
 
     def read(self) -> LeaseRow:
-        """Return the row as committed now. Makes the table first when it is missing and may be made."""
+        """Return the committed row. If the table or the row is missing, and may be created, it is created first."""
         ...
 
     def obtain(self, name: str, lease_ms: int) -> bool:
-        """Write `name` and the end now + `lease_ms`, if the row is free now. False: it is not free."""
+        """Write `name` and the end now + `lease_ms` if the row is free now. Return whether it was free."""
         ...
 
     def renew(self, name: str, lease_ms: int, known_as: Sequence[str]) -> bool:
-        """Write `name` and the new end, if the row names one of `known_as` and has not ended. False: it names another,
-        or has ended."""
+        """Write `name` and the end now + `lease_ms` if the row has one of the names `known_as` and its lease has not
+        ended. Return whether it was written."""
         ...
 
     def take_over(self, name: str, lease_ms: int, seen: LeaseRow) -> bool:
-        """Write `name` and the new end, if name and end of the row are still as in `seen`, even if the lease has not
-        ended. False: they have changed."""
+        """Write `name` and the end now + `lease_ms` if name and end of the row equal those of `seen`, even if the lease
+        has not ended. Return whether it was written."""
         ...
 
     def free(self, known_as: Sequence[str]) -> None:
-        """Make the row free if it names one of `known_as`; otherwise do nothing."""
+        """Make the row free if it has one of the names `known_as`; otherwise do nothing."""
         ...
 
     def close(self) -> None:
-        """Close the connection; the next verb connects again. Never raises; any thread."""
+        """Close the connection; the next call connects again. Never raises; any thread."""
         ...
 
 
 @dataclass(slots=True)
 class Watch:
-    """Row as a standby has seen it, by its own boot clock: since when it is unchanged, and how often it changed."""
+    """Observation of the row by a standby: `since_seconds` is the time by its own boot clock since which the row is
+    unchanged, `renewals` the number of observed renewals with the same nonce."""
 
     name: str | None = None
     ends_ms: int | None = None
@@ -169,7 +173,7 @@ class Watch:
     nonce: str | None = None
 
     def see(self, row: LeaseRow, now_seconds: float) -> None:
-        """Note the row. `now_seconds` is read after the row was."""
+        """Note a row that was read. `now_seconds` is the time by the boot clock after the read."""
         if (row.name, row.ends_ms) == (self.name, self.ends_ms):
             return
         signature = read_signature(row.name or "")
@@ -183,29 +187,29 @@ class Watch:
 
 
 def signature_of(holder: Holder, name: str, chance: random.Random, lease_ms: int) -> Signature:
-    """Return the signature of a new life. Its nonce is long enough that no two lives of a lock have the same; its epoch
-    is not known yet."""
+    """Return the signature of a new life of a lock, with a random nonce that no other life has. Its epoch is not known
+    yet."""
     nonce = f"{chance.getrandbits(_NONCE_BITS):0{_NONCE_BITS // 4}x}"
     return Signature(replace(holder, name=name, epoch=None), nonce, lease_ms)
 
 
 logger = logging.getLogger(__name__)
 
-#: A lease of one of our brokers has expired if it did not change for its length and this fraction of it, by our own
-#: clock.
+#: A standby takes the lease of a TandemMQ broker if it was not renewed for its length and this part of it, by the
+#: standby's boot clock.
 SLACK: Final = 0.25
-#: Shortest pause between two polls of a standby, also when a lease is about to end.
+#: Shortest pause between two polls of a standby, used if a lease is about to end.
 POLL_SECONDS_MIN: Final = 0.01
-#: Number of tries to release a lease.
+#: Number of attempts to release a lease.
 RELEASES_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Settings of `[locker]` for this kind, without the database.
+    """Settings of `[locker]` for this kind, without those of the database.
 
-    lease_holder_id                  the name in the row; default: the broker's
-    max_allowable_diff_from_db_time  warn of a larger difference between the database's clock and ours; 0: no check
+    lease_holder_id                  the name in the row; default: the broker's name
+    max_allowable_diff_from_db_time  log a warning if the clocks of database and host differ by more; 0: no check
     """
 
     lease_holder_id: str
@@ -223,10 +227,10 @@ class LeaseSettings:
 
 
 class LeaseDatabaseLocker(LeasedLocker):
-    """Lease of `lock_acquire_sleep_interval`, extended every `lock_keep_alive_period`.
+    """Lease of length `lock_acquire_sleep_interval`, renewed every `lock_keep_alive_period`.
 
-    `locker.sql.kinds` makes `settings` and `open_table` from the request; the simulator gives its own. A table is
-    opened for the thread of the lock, and one more for each thread that reads the holder meanwhile.
+    `locker.sql.kinds` makes `settings` and `open_table` from the request; the simulator provides its own. The thread of
+    the lock uses one table; other threads that call `holder` at the same time use one each.
     """
 
     kind = "lease-database"
@@ -244,8 +248,8 @@ class LeaseDatabaseLocker(LeasedLocker):
         self._table = open_table()
         self._reader_tables: list[LeaseTable] = []
         self._wall_clock = wall_clock
-        self._signature: Signature | None = None  # of this life; it may be in the row from the first try on
-        self._known_as: tuple[str, ...] = ()  # signatures of ours that may be in the row, the newest last
+        self._signature: Signature | None = None  # of this life; it may be in the row from the first attempt on
+        self._known_as: tuple[str, ...] = ()  # our signatures that may be in the row, the newest last
         self._watch = Watch()
         self._remaining_seconds = math.inf
         self._clocks_differ = False
@@ -256,10 +260,10 @@ class LeaseDatabaseLocker(LeasedLocker):
 
     @property
     def poll_seconds(self) -> float:
-        """Seconds until the next poll: the configured interval, or less if the lease that was seen ends before."""
+        """Seconds until the next poll: the configured interval, or less if the observed lease ends before."""
         return max(min(super().poll_seconds, self._remaining_seconds), POLL_SECONDS_MIN)
 
-    # Taking it
+    # Acquiring
 
     def try_acquire(self) -> bool:
         if self._is_mine:
@@ -269,7 +273,7 @@ class LeaseDatabaseLocker(LeasedLocker):
         me = self._own_text(row)
         known_at = self.clock.now()
         if row.name in self._known_as and not row.is_free:
-            taken = self._table.renew(me, self._lease_ms, self._known_as)  # the answer to an earlier try was lost
+            taken = self._table.renew(me, self._lease_ms, self._known_as)  # the answer to an earlier attempt was lost
         elif row.is_free:
             taken = self._table.obtain(me, self._lease_ms)
         elif self._is_abandoned(row):
@@ -281,7 +285,7 @@ class LeaseDatabaseLocker(LeasedLocker):
             self._is_mine, self._is_lost = True, False
             self._proof = self._proof_since(known_at)  # prove: lease-taken-before "known_at" -> "self.clock.now()"
         else:
-            self._wait_for(row)
+            self._wait_behind(row)
         return taken
 
     def _read(self) -> LeaseRow:
@@ -293,8 +297,8 @@ class LeaseDatabaseLocker(LeasedLocker):
         return row
 
     def _own_text(self, row: LeaseRow) -> str:
-        """Return our signature. It is the same in every try of this life: if the answer to a try was lost, we recognise
-        it in the row."""
+        """Return our signature. All attempts of a life use the same one: if the answer to an attempt is lost, the next
+        attempt recognises the signature in the row."""
         if self._signature is None:
             holder = replace(self.request.holder, since_ms=row.now_ms)
             self._signature = signature_of(holder, self._lease.lease_holder_id, self.request.random, self._lease_ms)
@@ -302,25 +306,25 @@ class LeaseDatabaseLocker(LeasedLocker):
         return self._signature.text
 
     def _is_abandoned(self, row: LeaseRow) -> bool:
-        """Return whether the lease was not extended in time, by our own clock. An ActiveMQ broker does not write the
-        length of its leases."""
+        """Return whether the lease was not renewed in time, by our own clock. False for an ActiveMQ broker, which does
+        not write the length of its lease."""
         signature = read_signature(row.name or "")
         if signature is None:
             return False
-        patience_seconds = signature.lease_ms / 1000 * (1 + SLACK)  # prove: slack-of-a-left-lease " * (1 + SLACK)"
-        return self._watch.unchanged_seconds(self.clock.now()) > patience_seconds  # prove: left-lease-stood-unchanged
+        expiry_seconds = signature.lease_ms / 1000 * (1 + SLACK)  # prove: slack-of-a-left-lease " * (1 + SLACK)"
+        return self._watch.unchanged_seconds(self.clock.now()) > expiry_seconds  # prove: left-lease-stood-unchanged
 
-    def _wait_for(self, row: LeaseRow) -> None:
-        """Note that another broker has the lease. Raises LockRefused, at this poll or the next, when that is a live
-        namesake."""
+    def _wait_behind(self, row: LeaseRow) -> None:
+        """Note that another broker has the lease. Raises LockRefused, at this poll or the next one, if that is a live
+        broker with our own name."""
         self._remaining_seconds = row.remaining_seconds or math.inf
         signature = read_signature(row.name or "")
         is_namesake = signature is not None and signature.holder.name == self._lease.lease_holder_id
-        self._finds(is_namesake)
+        self._note_namesake(is_namesake)
         if is_namesake and self._watch.renewals >= NAMESAKE_RENEWALS:
-            self._refuse_beside(holder_in(row), setting="broker.name, or locker.lease_holder_id")
+            self._refuse_namesake(holder_in(row), setting="broker.name, or locker.lease_holder_id")
 
-    # Keeping it
+    # Renewing
 
     def keep_alive(self) -> bool:
         if not self._is_mine or self._is_lost or self._signature is None:
@@ -333,8 +337,8 @@ class LeaseDatabaseLocker(LeasedLocker):
             self._is_lost, self._proof = True, NO_PROOF  # prove: lost-lease-is-lost
         return not self._is_lost
 
-    def _say(self, holder: Holder) -> None:
-        assert self._signature is not None, "an owner has signed"
+    def _set_holder(self, holder: Holder) -> None:
+        assert self._signature is not None, "an owner has a signature"
         self._holder, self._signature = holder, replace(self._signature, holder=holder)
         self._known_as = (*self._known_as[-1:], self._signature.text)
 
@@ -349,19 +353,19 @@ class LeaseDatabaseLocker(LeasedLocker):
             self._reader_tables.pop().close()
 
     def _free(self, known_as: tuple[str, ...]) -> None:
-        """Free the row. There is a second try, because the first one fails if the connection was lost meanwhile."""
+        """Free the row. There is a second attempt, because the first one fails if the connection is lost."""
         for tries_left in reversed(range(RELEASES_MAX)):
             try:
                 self._table.free(known_as)
                 return
             except LockError as error:
                 if not tries_left:
-                    logger.warning("%s is not released, and ends by itself: %s", self.where, error)
+                    logger.warning("%s is not released, and will expire: %s", self.where, error)
 
     # Reporting
 
     def holder(self) -> Holder | None:
-        """Return the holder. Any thread may call it: each calling thread uses a connection of its own meanwhile."""
+        """Return the holder. Any thread: each call uses its own connection."""
         mine = self._mine
         if mine is not None:
             return mine
@@ -384,8 +388,8 @@ class LeaseDatabaseLocker(LeasedLocker):
         differ = 0 < allowed < apart
         if differ and not self._clocks_differ:
             logger.warning(
-                "the clock of the database says %s and this host's %s: %.3f s apart, and "
-                "max_allowable_diff_from_db_time is %g s. Leases go by the database's clock",
+                "the clock of the database is %s, the clock of this host %s: they are %.3f s apart, and "
+                "max_allowable_diff_from_db_time is %g s. Only the database's clock decides when a lease ends",
                 _shown(database),
                 _shown(after),
                 apart,

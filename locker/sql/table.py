@@ -1,13 +1,13 @@
-"""The table of the database locks: its statements, their replacements in `[locker.statements]`, and the row of a lease
-(locker.sql.lease_database.LeaseTable) in SQL.
+"""Table of the database locks: its statements, their replacements in `[locker.statements]`, and the lease row in SQL
+(locker.sql.lease_database.LeaseTable).
 
-Names and meanings are those of ActiveMQ's `Statements`, in snake_case: a statement that was overridden for an ActiveMQ
-broker can be copied unchanged, with its parameters `?` in ActiveMQ's order. Table and columns go into SQL unchanged and
-unquoted, as in ActiveMQ, so both find the same table in every database.
+The settings have the names and meanings of ActiveMQ's `Statements`, in snake_case. A statement of an ActiveMQ broker
+can be copied unchanged, with its parameters `?` in ActiveMQ's order. The names of table and columns are inserted into
+SQL without quotes, as in ActiveMQ, so both products find the same table in every database.
 
-Each verb of a lease is one statement, committed by itself, and the database's clock is read inside it. With the
-operator's own statements, the clock is read before and bound as a parameter, as ActiveMQ does: then "now" is a little
-early, and so is the lease's end.
+Each method of the lease row is one committed statement, which reads the database's clock itself. With statements of the
+operator, the clock is read before and bound as a parameter, as in ActiveMQ. Then "now" and the end of the lease are
+slightly early.
 """
 
 # proofs: lease-table
@@ -41,15 +41,15 @@ PARAMETERS: Final = {
     "current_date_time_statement": (),
 }
 _CREATE: Final = "create_lock_schema_statements"
-_NAME: Final = (re.compile(r"[\w$.\"`\[\]-]*"), "a name as it stands in SQL, with its quotes if it needs any")
+_NAME: Final = (re.compile(r"[\w$.\"`\[\]-]*"), "a name in SQL, with quotes if SQL requires them")
 _TYPE: Final = (re.compile(r"[\w(), ]+"), "an SQL type, like VARCHAR(250)")
-# A quoted text, or a parameter: quoted text is skipped.
+# A quoted text (left unchanged), a parameter, or a colon (escaped).
 _QUOTED_OR_PARAMETER: Final = re.compile(r"('[^']*')|(\?)|(:)")
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Statement of the operator, with named parameters p0, p1, … for its `?`."""
+    """Statement of the operator. Its parameters `?` are renamed to p0, p1, …; `count` is their number."""
 
     sql: str
     count: int
@@ -81,7 +81,7 @@ def _override(key: str, sql: str) -> Override:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Names and types as they go into SQL, and the statements to use instead of ours."""
+    """Names and types in SQL, and the statements of the operator that replace ours."""
 
     table: str = TABLE
     id: str = "ID"
@@ -95,7 +95,7 @@ class Statements:
 
     @classmethod
     def read(cls, options: Options, values: object) -> Statements:
-        """Read the keys beside `type` and the table [locker.statements]. Raises LockSettingsError."""
+        """Read `options` of [locker], and `values`, the table [locker.statements]. Raises LockSettingsError."""
         if values is not None and not isinstance(values, Mapping):
             raise LockSettingsError("statements", values, "a table")
         inside = dict(values or {})
@@ -121,7 +121,7 @@ class Statements:
 
     @property
     def schema(self) -> tuple[str, ...]:
-        """Statements that make the table and its row, one after the other."""
+        """Statements that create the table and then its row."""
         return self.create or (
             f"CREATE TABLE {self.table}( {self.id} {self.number_type} NOT NULL, {self.time} {self.number_type}, "
             f"{self.name} {self.text_type}, PRIMARY KEY ({self.id}) )",
@@ -134,7 +134,8 @@ class Statements:
 
 
 def _from_either(options: Options, inner: Options, key: str) -> str | None:
-    """Return a key that may be in [locker] and in [locker.statements], but not with two values."""
+    """Return the value of a key that may be in [locker] or in [locker.statements]. Raises LockSettingsError if both
+    tables have it with different values."""
     beside, inside = options.text(key), inner.text(f"statements.{key}")
     if beside is not None and inside is not None and beside != inside:
         raise LockSettingsError(f"statements.{key}", inside, f"the same as locker.{key}, {beside!r}; leave one out")
@@ -149,7 +150,7 @@ def _checked(key: str, text: str | None, allowed: tuple[re.Pattern[str], str] = 
 
 
 def _texts(values: object) -> tuple[str, ...]:
-    """Return a list of statements from a list, or from one text with ';' between them."""
+    """Return the statements in a list, or in one text with ';' between them."""
     parts = values.split(";") if isinstance(values, str) else values
     if parts is None:
         return ()
@@ -159,8 +160,7 @@ def _texts(values: object) -> tuple[str, ...]:
 
 
 class SqlLeaseTable:
-    """Row 1 of the table that `statements` names. If it is missing at the first reading, it is created if
-    `may_create`."""
+    """Row 1 of the table of `statements`. With `may_create`, the first `read` creates a missing table or row."""
 
     def __init__(self, database: Database, statements: Statements, may_create: bool) -> None:
         self.where = f"row 1 of {statements.table} in {database.where}"
@@ -248,8 +248,8 @@ class SqlLeaseTable:
         override = self._sql.overrides.get("lease_obtain_statement")
         if override is not None:
             now = self._read_clock()
-            # The statement compares the end of the lease with this limit. ``now``: the lease has ended. The end that
-            # was seen, plus one: the lease was not extended since.
+            # The statement compares the end of the lease with this limit. The limit ``now`` requires that the lease has
+            # ended. The observed end plus 1 ms requires only that the lease was not renewed since.
             limit = now if seen is None or seen.ends_ms is None else seen.ends_ms + 1
             return self._changes_one_row(override, name, _end_ms(now, lease_ms), limit)
         spec = self._sql
@@ -288,20 +288,23 @@ class SqlLeaseTable:
         self._has_created = True
         row = self._row()
         if row is None:
-            raise LockRefused(f"{self.where} is missing still, after create_lock_schema_statements")
+            raise LockRefused(f"{self.where} is still missing after create_lock_schema_statements")
         return row
 
 
 def _end_ms(now_ms: int, lease_ms: int) -> int:
-    """Return the end of a lease that begins now. A clock that shows only whole seconds may be up to a second late, so
-    a second is added: otherwise the lease would end before the proof of ownership that depends on it."""
+    """Return the end of a lease that begins now.
+
+    If the clock shows only whole seconds, the true time is up to a second later. So almost a second is added: otherwise
+    the lease could end before the proof of ownership expires.
+    """
     hidden_ms = SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0  # prove: whole-seconds-hide-some "SECOND_MS - 1" -> "0"
     return now_ms + lease_ms + hidden_ms
 
 
 def create_schema(session: Session, statements: Statements) -> None:
-    """Create table and row. An error of a statement is ignored, because both may exist already; the next query shows
-    whether they do. Raises LockUnavailable."""
+    """Create the table and the row. A refused statement is ignored, because table or row may exist already; the caller
+    reads the row next. Raises LockUnavailable."""
     for statement in statements.schema:
         try:
             session.execute(statement)
@@ -311,13 +314,14 @@ def create_schema(session: Session, statements: Statements) -> None:
 
 
 def read_row(values: Sequence[Any], now: object) -> LeaseRow:
-    """Make a row from name and end as the driver gave them, and from the database's clock in any of its forms."""
+    """Return the row. `values` are name and end from the driver; `now` is the database's time (see `_milliseconds`)."""
     name, ends = values[0], values[1]
     return LeaseRow(None if name is None else str(name), None if ends is None else int(ends), _milliseconds(now))
 
 
 def _milliseconds(value: object) -> int:
-    """Convert the database's time: a number in ms, or a date; without a zone it is UTC, as sessions are set."""
+    """Return the database's time in ms since 1970. `value` is a number in ms, a datetime, or a text in ISO format. A
+    date without a time zone is in UTC, because sessions are set to UTC."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):

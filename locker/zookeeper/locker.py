@@ -1,40 +1,40 @@
-"""`zookeeper`: a queue of ephemeral nodes; the first is the master's, the others wait in order.
+"""Lock `zookeeper`: a queue of ephemeral nodes. The broker of the first node is master, the others wait in their order.
 
-    /tandemmq/lock                                   `path`, stays
+    /tandemmq/lock                                   `path`, permanent
     /tandemmq/lock/broker-<nonce>-0000000007         JSON: holder, epoch, pid, host, admin, since, nonce
 
-A node lasts as long as its session, and a session as long as it contacts the servers: `lock_acquire_sleep_interval`,
-within the bounds of the servers (by default not under twice, nor over twenty times their tickTime of 2 s). The first
-stays first until its node goes: numbers only grow, and a node before ours can only vanish.
+A node ends with its session. The servers end a session after a silence of `lock_acquire_sleep_interval`, which they
+limit (by default to 2 to 20 times their tickTime of 2 s). The first node stays first until it is removed, because the
+numbers of new nodes only grow.
 
-Only a listing that contains our own node shows which nodes are before us: all numbers lower than ours were given before
-it was made, so a node that is not in that listing has gone, or is after us.
+Only a listing that contains our own node shows which nodes are ahead of us. All lower numbers were assigned before our
+node was made, so a node that is missing in that listing was removed, or has a higher number.
 
-Our node is the one that our session made (its ephemeralOwner), identified from then on by the transaction that made it
-(its czxid), and not by its name: a node that was deleted and made anew (a snapshot that was copied back by an export
-and an import) may have our name and content, and another broker may have been first meanwhile.
+We recognise our node when we take the lock by its session (ephemeralOwner), and later by the transaction that made it
+(czxid), not by its name. A node that was deleted and made again (an exported snapshot was imported) may have our name
+and content although another broker was first meanwhile.
 
-**Proof** is a write to our own node, since a write goes by the leader, which refuses those of an ended session. Any
-server would answer a read, even one that was cut off and does not know yet that we are deposed.
+**Proof.** A proof is a write to our own node, because the leader executes writes, and refuses those of an ended
+session. A read proves nothing: a server that has lost its leader answers it, although our session may have ended.
 
-Its length. The leader ends a session that was silent for its length. The write does not count as contact; our server
-reports our requests to the leader with its next answer to a PING, every half tick (locker.zookeeper.touches). In the
-worst case it is cut off from the leader right after it has passed our write on. So a renewal is a `sync` and then the
-write, begun at t:
+**Length of a proof.** The leader ends a session after a silence of its length. A write does not count as contact at the
+leader; our server reports our requests to the leader with its next answer to a PING, every half tick
+(locker.zookeeper.touches). In the worst case our server loses the leader right after it has forwarded our write. So a
+renewal is a `sync` and then the write. If it begins at time t:
 
-1. The leader's answer to the sync comes to our server after a PING that left the leader at t - half a tick or later.
-2. Our server answered that PING before it answered us, and so before it passed the write on, by the same connection:
-   the leader has read it. It names all our requests before t - half a tick.
-3. So the leader counts from the last request that was answered before t - half a tick, or a later one; or from when we
-   connected. We keep the times of requests, and know that one: it is not assumed that our calls came in time.
+1. Our server gets the leader's answer to the sync after a PING that the leader sent at t - half a tick or later.
+2. Our server answered that PING before it answered us, and so before it forwarded the write on the same connection. So
+   the leader has read the answer to the PING, which reports all our requests before t - half a tick.
+3. So the leader counts the silence from the last request that was answered before t - half a tick, or from a later
+   request, or from our connect. We store the times of our requests, so this time is known.
 
     until = (the last request answered before t - session / 4) + session x (1 - MARGIN)
 
-A session is two ticks or longer (minSessionTimeout), so half a tick is a quarter of it at most. MARGIN is for clocks
-that run unlike ours and a leader that is late with its PINGs. If renewals come in time, the last request is the renewal
-before, so until = t + session x (1 - 1/4 - MARGIN) - lock_keep_alive_period. A proof must outlast one more period and
-the renewal after it (session / 8): that limits the period. Sessions end while a broker's host sleeps, and its proof is
-older than that when it wakes up.
+A session is at least two ticks long (minSessionTimeout), so half a tick is at most a quarter of it. MARGIN allows for
+different clock speeds and for late PINGs of the leader. If renewals are in time, the last request is the previous
+renewal: until = t + session x (1 - 1/4 - MARGIN) - lock_keep_alive_period. A proof must last for one more period and
+the renewal after it (session / 8), which limits the period. If a broker's host is suspended, its session ends, and its
+proof has expired when the host resumes.
 """
 
 # proofs: zookeeper-lock
@@ -60,17 +60,17 @@ from tandemmq.locker.leased import CALL_SECONDS_MAX, MARGIN, LeasedLocker
 from tandemmq.locker.options import Options
 from tandemmq.locker.zookeeper.session import ZooKeeperSession
 
-#: Our server reports to the leader every half tick, which is this part of a session at most; see the top of this file.
+#: Our server reports to the leader every half tick, which is at most this part of a session. See the module docstring.
 HALF_TICK: Final = 1 / 4
-#: Limit of a renewal, as a part of a session.
+#: Limit of the duration of a renewal, as a part of a session.
 RENEWAL: Final = 1 / 8
-#: Limit of the time between two renewals, as a part of a session: a proof outlasts the next renewal.
+#: Limit of the time between two renewals, as a part of a session, so that a proof lasts until the next renewal ends.
 PERIOD_MAX: Final = (1 - MARGIN - HALF_TICK - RENEWAL) / 2
-#: A session that outlives its process ends after its length, rounded up to a tick: after twice its length, the owner of
-#: the session is alive.
+#: The session of a dead process ends after its length, rounded up to a tick. So if a session exists for longer than
+#: this many times its length, its owner is alive.
 NAMESAKE_LEASES: Final = 2
-#: A foreign write to our node changes its version; at most this often in a call we check that our content is still
-#: there.
+#: Limit of the writes in one renewal. If another client has changed the version of our node, and our content is still
+#: there, the write is repeated.
 WRITES_MAX: Final = 2
 PATH: Final = "/tandemmq/lock"
 CONNECT_MS: Final = 5_000.0
@@ -80,8 +80,8 @@ SEQUENCE_DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """Settings of `[locker.zookeeper]`: HOST:PORT,…; the node that the brokers of one pair share; USER:PASSWORD, if
-    any."""
+    """Settings of `[locker.zookeeper]`. `hosts`: HOST:PORT,…; `path`: the node of the pair; `digest`: USER:PASSWORD, or
+    None."""
 
     hosts: str
     path: str = PATH
@@ -107,8 +107,8 @@ class ZooKeeperSettings:
 
 
 class ZooKeeperLocker(LeasedLocker):
-    """Lock of the first in the queue under one node. Needs the extra `zookeeper`; the clocks of the brokers do not
-    matter."""
+    """Lock of the broker with the first node under `path`. It needs the extra `zookeeper`. The clocks of the brokers
+    need not agree."""
 
     kind = "zookeeper"
 
@@ -120,12 +120,12 @@ class ZooKeeperLocker(LeasedLocker):
         if not self._outlasts_a_period(lease):
             raise LockSettingsError("lock_keep_alive_period", self._period_ms, _expected_period(lease))
         self._nonce = ""
-        self._left = ""  # of the former life, whose node may outlive a release that did not reach the servers
+        self._former_nonce = ""  # of the former life; its node remains if the release did not reach the servers
         self._node = ""
         self._version = 0
         self._made_by = 0  # the transaction that made our node
-        self._known: dict[str, Holder] = {}  # the broker of a node: that never changes
-        self._namesakes: dict[str, float] = {}  # nodes with our name, and since when we see them
+        self._known: dict[str, Holder] = {}  # the broker of each node that was read
+        self._namesakes: dict[str, float] = {}  # nodes with our name, and when we saw them first
 
     @property
     def where(self) -> str:
@@ -133,16 +133,16 @@ class ZooKeeperLocker(LeasedLocker):
 
     @property
     def lease_seconds(self) -> float:
-        """Length of a session, as the servers granted it, as soon as that is known."""
+        """Length of the session: the granted one, or the requested one before the first connect."""
         return self._session.timeout_seconds
 
-    # Taking it
+    # Acquiring
 
     def try_acquire(self) -> bool:
         if self._is_mine:
             return not self._is_lost
         if self._session.is_lost:
-            self._begin_anew()
+            self._reset()
         self._session.connect(self._zookeeper.connect_seconds)
         self._refuse_a_short_session()
         queue = self._queue()
@@ -152,33 +152,32 @@ class ZooKeeperLocker(LeasedLocker):
             queue = self._queue()  # prove: listing-with-own-node
             mine = self._find_mine(queue)
         if mine is None:
-            return False  # our node went between two calls: the next poll enters anew
+            return False  # our node was removed between two calls; the next poll makes another one
         ahead = [node for node in queue if _number(node) < _number(mine)]
         if ahead:  # prove: first-in-the-queue
-            self._stand_behind([node for node in ahead if not self._remove_left(node)])
+            self._wait_behind([node for node in ahead if not self._remove_former(node)])
             return False
-        assert self._holder is not None, "who is in the queue has said who it is"
+        assert self._holder is not None, "a broker in the queue has a holder entry"
         self._node = f"{self._zookeeper.path}/{mine}"
         found = self._read(self._node)
         if found is None:
-            return False  # as above
+            return False  # removed between two calls
         # prove: node-of-our-session "found[1].ephemeralOwner != self._session.number" -> "False"
         if found[1].ephemeralOwner != self._session.number:
-            self._begin_anew()
+            self._reset()
             return False
         self._version, self._made_by = found[1].version, found[1].czxid
         known_at = self.clock.now()
         if not self._renew(replace(self._holder, since_ms=time.time_ns() // 1_000_000), CALL_SECONDS_MAX):
-            return False  # as above
+            return False  # removed between two calls
         proof = self._proof_since(known_at)  # prove: node-written-before "known_at" -> "self.clock.now()"
         if self._session.is_lost or not proof.holds_at(self.clock.now()):  # prove: node-proved-when-taken
-            return False  # or after a silence the leader may not know of us yet: after the next polls it will
+            return False  # also if the leader may not know our last requests yet; a later poll gets a valid proof
         self._is_mine, self._is_lost, self._proof = True, False, proof
         return True
 
     def _refuse_a_short_session(self) -> None:
-        """Refuse a session that the servers granted too short: what we requested is long enough, but the servers have
-        limits."""
+        """Raise LockRefused if the servers granted a session that is too short for the keep-alive period."""
         lease = self.lease_seconds
         if not self._outlasts_a_period(lease):
             raise LockRefused(
@@ -196,11 +195,11 @@ class ZooKeeperLocker(LeasedLocker):
         return sorted((name for name in names if _is_ours(name)), key=_number)
 
     def _find_mine(self, queue: Sequence[str]) -> str | None:
-        """Return the first node of ours, even one whose creation was never answered: then there may be two."""
+        """Return our first node, or None. There may be two, if the creation of the first one got no answer."""
         return next((node for node in queue if self._nonce and f"-{self._nonce}-" in node), None)
 
     def _enter(self) -> None:
-        """Make our node, after all others."""
+        """Make our node at the end of the queue."""
         self._nonce = self._nonce or f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
         self._holder = replace(self.request.holder, epoch=None, since_ms=None)
         self._session.call(
@@ -213,11 +212,11 @@ class ZooKeeperLocker(LeasedLocker):
             seconds_max=CALL_SECONDS_MAX,
         )
 
-    def _remove_left(self, node: str) -> bool:
-        """Remove the node of a session that we have released. True: the node was ours."""
+    def _remove_former(self, node: str) -> bool:
+        """Remove the node if it is of our former life. Return whether it was."""
         from kazoo.exceptions import NoNodeError
 
-        if not self._left or f"-{self._left}-" not in node:
+        if not self._former_nonce or f"-{self._former_nonce}-" not in node:
             return False
         try:
             self._session.call("delete", f"{self._zookeeper.path}/{node}", seconds_max=CALL_SECONDS_MAX)
@@ -225,29 +224,29 @@ class ZooKeeperLocker(LeasedLocker):
             pass
         return True
 
-    def _stand_behind(self, ahead: Sequence[str]) -> None:
-        """Note the brokers in front of us. Raises LockRefused when a live broker with our own name is among them."""
+    def _wait_behind(self, ahead: Sequence[str]) -> None:
+        """Note the brokers ahead of us. Raises LockRefused if a live broker with our own name is among them."""
         now = self.clock.now()
         holders = {node: holder for node in ahead if (holder := self._holder_of(node)) is not None}
         ours = [node for node, holder in holders.items() if holder.name == self.request.holder.name]
         self._namesakes = {node: self._namesakes.get(node, now) for node in ours}
-        self._finds(is_namesake=len(ours) == len(holders))
+        self._note_namesake(is_namesake=len(ours) == len(holders))
         for node, since in self._namesakes.items():
             if now - since > NAMESAKE_LEASES * self.lease_seconds:
-                self._refuse_beside(holders[node], has="held or waited for")
+                self._refuse_namesake(holders[node], has="held or waited for")
 
-    # Keeping it
+    # Renewing
 
     def keep_alive(self) -> bool:
         if not self._is_mine or self._is_lost:
             return False
-        assert self._holder is not None, "an owner has said who it is"
+        assert self._holder is not None, "an owner has a holder entry"
         known_at = self.clock.now()
         try:
             is_renewed = not self._session.is_lost and self._renew(self._holder, self._renewal_seconds_max)
             self._is_lost = not is_renewed or self._session.is_lost
         except (LockUnavailable, LockRefused) as error:
-            if not self._session.is_lost:  # also when rights were removed: they do not hold a lock
+            if not self._session.is_lost:  # the lock may still be ours, also if rights were removed
                 raise LockUnavailable(str(error)) from error
             self._is_lost = True
         proof = self._proof_since(known_at)  # prove: node-renewed-before "known_at" -> "self.clock.now()"
@@ -255,11 +254,11 @@ class ZooKeeperLocker(LeasedLocker):
         return not self._is_lost
 
     def _renew(self, holder: Holder, seconds_max: float) -> bool:
-        """Write our node through the leader. False: it is gone, or another broker's."""
+        """Write our node through the leader. Return False if it was removed, or is not the node that we made."""
         from kazoo.exceptions import BadVersionError, NoNodeError
 
         until = self.clock.now() + seconds_max
-        # After this answer our server has all that the leader sent before; see the top of this file.
+        # When this is answered, our server has received all that the leader sent before. See the module docstring.
         self._session.call("sync", self._node, seconds_max=seconds_max)  # prove: leader-heard-before-write
         content = encode(holder, self._nonce)
         for _ in range(WRITES_MAX):
@@ -269,7 +268,7 @@ class ZooKeeperLocker(LeasedLocker):
             except NoNodeError:
                 return False
             except BadVersionError:
-                # Either a write of ours that was not answered, or one of another client: the content shows which.
+                # Our last write got no answer, or another client wrote the node. The content shows whether it is ours.
                 found = self._read(self._node)
                 if found is None or nonce_in(found[0]) != self._nonce:  # prove: node-is-still-ours
                     return False
@@ -278,10 +277,10 @@ class ZooKeeperLocker(LeasedLocker):
                 self._version, self._holder = status.version, holder
                 # prove: node-that-was-made-once "status.czxid == self._made_by" -> "True"
                 return bool(status.czxid == self._made_by)
-        raise LockUnavailable(f"{self.where} is unavailable: another client writes our node all the time")
+        raise LockUnavailable(f"{self.where} is unavailable: another client keeps writing our node")
 
     def _read(self, node: str) -> tuple[bytes, Any] | None:
-        """Return content and status (kazoo's ZnodeStat); None: there is no such node."""
+        """Return (content, kazoo's ZnodeStat) of a node, or None if it does not exist."""
         from kazoo.exceptions import NoNodeError
 
         try:
@@ -291,12 +290,12 @@ class ZooKeeperLocker(LeasedLocker):
         return content, status
 
     def release(self) -> None:
-        """Close the session: the servers remove its nodes at once."""
-        self._begin_anew()
+        """Close the session, so that the servers remove its nodes at once."""
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         session, self._session = self._session, self._new_session()
-        self._left = self._nonce or self._left
+        self._former_nonce = self._nonce or self._former_nonce
         self._forget()
         self._nonce = ""
         self._known.clear()
@@ -321,14 +320,14 @@ class ZooKeeperLocker(LeasedLocker):
         return [holder for holder in self._holders() if holder.since_ms is None]
 
     def _holders(self) -> list[Holder]:
-        """Return all brokers in the queue, as of now."""
+        """Read all brokers in the queue, in its order."""
         self._session.connect(self._zookeeper.connect_seconds)
         contents = [self._read(f"{self._zookeeper.path}/{node}") for node in self._queue()]
         return [decode(content[0]) for content in contents if content is not None]
 
     def _holder_of(self, node: str) -> Holder | None:
-        """Return the broker of a node as it was first read, without later changes; None: the node went. Of the lock's
-        thread."""
+        """Return the broker of a node, without changes after its first read, or None if the node does not exist. For
+        the thread of the lock."""
         if node not in self._known:
             content = self._read(f"{self._zookeeper.path}/{node}")
             if content is None:
@@ -337,20 +336,20 @@ class ZooKeeperLocker(LeasedLocker):
         return self._known[node]
 
     def _proof_since(self, known_at_seconds: float) -> Proof:
-        """Return the proof of a renewal that began then; the top of this file gives the reason."""
+        """Return the proof of a renewal that began at `known_at_seconds`. See the module docstring."""
         lease = self.lease_seconds
-        told_at = known_at_seconds - lease * HALF_TICK  # prove: half-a-tick-before " - lease * HALF_TICK"
-        until = self._session.counted_since(told_at) + lease * (1 - MARGIN)  # prove: node-margin " * (1 - MARGIN)"
+        reported_at = known_at_seconds - lease * HALF_TICK  # prove: half-a-tick-before " - lease * HALF_TICK"
+        until = self._session.counted_since(reported_at) + lease * (1 - MARGIN)  # prove: node-margin " * (1 - MARGIN)"
         return Proof(known_at_seconds, until - known_at_seconds)
 
-    # How long a session has to be
+    # Length of a session
 
     @property
     def _renewal_seconds_max(self) -> float:
         return min(self.lease_seconds * RENEWAL, CALL_SECONDS_MAX)
 
     def _outlasts_a_period(self, lease_seconds: float) -> bool:
-        """Return whether a proof lasts until the next one in a session of this length."""
+        """Return whether a proof in a session of this length lasts until the end of the next renewal."""
         return self.settings.lock_keep_alive_period_seconds <= lease_seconds * PERIOD_MAX
 
     @property
@@ -367,12 +366,12 @@ def _expected_period(lease_seconds: float) -> str:
 
 
 def encode(holder: Holder, nonce: str) -> bytes:
-    """Return the content of a node. `since` is set for the owner of the lock, and null for those that wait."""
+    """Return the content of a node. `since` is null until its broker owns the lock."""
     return json.dumps(holder.line(since=holder.since_ms, nonce=nonce), ensure_ascii=False).encode()
 
 
 def decode(content: bytes) -> Holder:
-    """Return the broker that wrote a node. Never fails: content that cannot be read was not written by us."""
+    """Return the broker that wrote a node. Never raises: content in another form is that of an unknown client."""
     try:
         line = json.loads(content)
         return Holder.of_line(line, line["since"])
@@ -381,7 +380,7 @@ def decode(content: bytes) -> Holder:
 
 
 def nonce_in(content: bytes) -> str | None:
-    """Return the nonce of the life that wrote the node; None: there is none."""
+    """Return the nonce in the content of a node, or None."""
     try:
         return str(json.loads(content)["nonce"])
     except (ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
-"""A session with ZooKeeper, by kazoo: every call is bounded, and fails like a call of a lock.
+"""Session with ZooKeeper, with the client library kazoo. Each call has a time limit, and raises the errors of a lock.
 
-kazoo connects, and connects anew, on threads of its own. No caller waits for it longer than its bound: neither a start
-nor a stop hangs on a server that does not answer. A call that timed out may still take effect later.
+kazoo connects and reconnects in its own threads. So neither a start nor a stop of the broker hangs if no server
+answers. A call that timed out may still take effect later.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from tandemmq.locker.zookeeper.touches import Touches
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-#: A session that cannot be closed in this time ends by itself, a lease later.
+#: Limit of closing a session. A session that could not be closed ends at the servers after its time-out.
 CLOSE_SECONDS_MAX: Final = 1.0
 #: Pauses between kazoo's attempts to connect.
 RETRY_SECONDS_MIN: Final = 0.05
 RETRY_SECONDS_MAX: Final = 0.5
-#: Limit of the wait for the servers to come back after the first wait: kazoo continues to try anyway.
+#: Limit of the wait for a connection, except the first one. kazoo continues to reconnect after it.
 BACK_SECONDS_MAX: Final = 0.5
 
-#: The logger of kazoo. kazoo warns at every attempt to connect; we report once that the servers do not answer.
+#: Logger that kazoo uses. kazoo warns at every attempt to connect; the locker logs once that no server answers.
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.ERROR)
 
 
 class ZooKeeperSession:
-    """Client of ZooKeeper. Any thread may call it; nothing happens before `connect`."""
+    """Session of a client of ZooKeeper, which begins with `connect`. Any thread."""
 
     def __init__(self, where: str, hosts: str, timeout_seconds: float, digest: str | None, clock: Clock) -> None:
-        """Make the client. `timeout_seconds` is our request; the servers have limits of their own, see
-        `timeout_seconds`."""
+        """Make a session that is not connected yet. `timeout_seconds` is the time-out that we request; the servers may
+        grant another one."""
         self._where = where
         self._clock = clock
         self._touches = Touches()
@@ -43,35 +43,36 @@ class ZooKeeperSession:
         self._guard = threading.Lock()
         self._live: Event | None = None
         self._lost = threading.Event()
-        self._client.add_listener(self._hear)
-        self._asked_seconds = timeout_seconds
+        self._client.add_listener(self._on_state)
+        self._requested_seconds = timeout_seconds
         self._negotiated_seconds: float | None = None
-        self._listen_in()
+        self._hook_connect()
 
     @property
     def timeout_seconds(self) -> float:
-        """Seconds of silence after which the servers end the session and remove its nodes: as agreed at the last
-        connect."""
-        return self._asked_seconds if self._negotiated_seconds is None else self._negotiated_seconds
+        """Seconds of silence after which the servers end the session and remove its nodes: the value that was granted
+        at the last connect, or the requested one."""
+        return self._requested_seconds if self._negotiated_seconds is None else self._negotiated_seconds
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the session ended, and its nodes with it, or cannot continue. It does not come back."""
+        """Return whether the session has ended, with its nodes, or cannot continue. A lost session stays lost."""
         return self._lost.is_set()
 
     @property
     def number(self) -> int | None:
-        """Number by which the servers name the session as the owner of its nodes; None: there is no session yet."""
+        """Id of the session at the servers, which is the `ephemeralOwner` of its nodes; None: there is no session
+        yet."""
         client_id = self._client.client_id
         return None if client_id is None else int(client_id[0])
 
-    def counted_since(self, told_at_seconds: float) -> float:
-        """Return the time since which the leader counts (locker.zookeeper.touches), by the clock of this session."""
-        return self._touches.counted_since(told_at_seconds)
+    def counted_since(self, reported_at_seconds: float) -> float:
+        """Return the time of `Touches.counted_since` for this session."""
+        return self._touches.counted_since(reported_at_seconds)
 
     def connect(self, seconds_max: float) -> None:
-        """Wait until there is a connection. Raises LockUnavailable after `seconds_max`, sooner when there was a
-        connection or a wait before; kazoo continues to try."""
+        """Wait until there is a connection. Raises LockUnavailable after `seconds_max`, or after BACK_SECONDS_MAX if it
+        was called before; kazoo continues to connect."""
         with self._guard:
             if self._live is None:
                 self._live = self._client.start_async()
@@ -82,8 +83,8 @@ class ZooKeeperSession:
             raise LockUnavailable(f"{self._where} is unavailable: no server answered within {seconds_max:g} s")
 
     def call(self, verb: str, *arguments: object, seconds_max: float, **options: object) -> Any:
-        """Call kazoo's `<verb>_async`, and wait for its result. NoNode, NodeExists and BadVersion are answers, and
-        raised as kazoo's; any other error is LockUnavailable, or LockRefused for missing rights."""
+        """Call kazoo's `<verb>_async`, and return its result. Raises kazoo's NoNodeError, NodeExistsError and
+        BadVersionError, LockRefused if rights are missing, LockUnavailable for all other errors."""
         from kazoo import exceptions
         from kazoo.handlers.threading import KazooTimeoutError
 
@@ -103,7 +104,8 @@ class ZooKeeperSession:
         return answer
 
     def close(self) -> None:
-        """End the session, and with it all its nodes, at once if a server can be reached. Never raises."""
+        """End the session. If a server can be reached, its nodes are removed at once. Never raises; takes about
+        CLOSE_SECONDS_MAX at most."""
         with self._guard:
             if self._live is None:
                 return
@@ -115,22 +117,23 @@ class ZooKeeperSession:
         try:
             self._client.stop()
             self._client.close()
-        except Exception:  # any error of kazoo at its end: this client is not used again
+        except Exception:  # kazoo may raise any error here; this client is not used again
             pass
 
-    def _hear(self, state: str) -> None:
+    def _on_state(self, state: str) -> None:
         if state == "LOST":  # KazooState.LOST
             self._lost.set()
 
-    def _listen_in(self) -> None:
-        """Read the agreed time-out from kazoo, which keeps only two thirds of it, for its connection's own use."""
+    def _hook_connect(self) -> None:
+        """Wrap kazoo's connect method, to note each connect and to read the granted time-out. kazoo has no public way
+        to read it: the method returns two thirds of it."""
         connection = self._client._connection
         connect: Callable[..., tuple[float, float]] = connection._connect
 
         def listening(host: str, host_ip: str, port: int) -> tuple[float, float]:
             asked_at = self._clock.now()
             read_timeout_ms, connect_timeout_ms = connect(host, host_ip, port)
-            if not self.is_lost:  # otherwise kazoo has begun another session, which shows nothing about this one
+            if not self.is_lost:  # otherwise kazoo has begun another session
                 self._touches.connected(asked_at)
             self._negotiated_seconds = read_timeout_ms * 1.5 / 1000
             return read_timeout_ms, connect_timeout_ms

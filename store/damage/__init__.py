@@ -1,1 +1,1 @@
-"""Damaged and lost records: found, reported, stepped over where that is declared."""
+"""Damaged and lost records: they are found and reported, and skipped if the operator accepted the loss."""

@@ -1,10 +1,10 @@
-"""Records that a start writes if the settings accept damage, so that a later replay of the journal agrees with the
-index.
+"""Reconciliation: records that a start writes if the settings accept damage, so that a later replay of the journal
+agrees with the index.
 
 An index contains the effects of the damaged bytes: messages that they acknowledged, transactions that they ended. A
 replay skips these bytes, so acknowledged messages would return. Therefore the state of the index is compared with that
-of a replay, and a record is written for each difference. The index is right, except for messages that are in the
-damaged bytes.
+of a replay, and a record is written for each difference. The index is right, except for messages that were stored in
+the damaged bytes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from tandemmq.store.state.keys import Entry, Terms
 from tandemmq.store.state.owners import OwnerState
 from tandemmq.store.state.state import State
 
-# A queue's destination, or a durable subscription's destination and its key
+# (destination, key of a durable subscription); the key is None for a queue
 Name = tuple[Destination, str | None]
 
 
 @dataclass(slots=True)
 class Reconciliation:
-    """Result. ``payloads`` are written in this order. The files that they are written to pin the files in ``pins``,
-    which hold the records that they cancel.
+    """Result of a comparison.
 
-    ``rescued`` (name of the owner, message id): messages that seemed lost, but an older record of them is intact.
-    ``rolled_back``: prepared transactions of which a part is lost.
+    payloads     records to be written, in this order
+    pins         files whose records the payloads cancel: they must be pinned by the file of the payloads
+    rescued      (name of the owner, message id): messages in the damaged bytes of which an older record is intact
+    rolled_back  keys of prepared transactions of which a part is lost
     """
 
     payloads: list[bytes] = field(default_factory=list)
@@ -49,8 +50,8 @@ class Reconciliation:
 def reconcile(
     files: JournalFiles, state: State, replayed: State, dropped: Iterable[tuple[Name, Entry]]
 ) -> Reconciliation:
-    """Compare ``state``, the index brought up to the journal's end, with ``replayed``, a replay that stepped over the
-    damage. ``dropped`` are the messages that ``state`` lost with it. Changes neither state."""
+    """Compare ``state``, the index with the journal's tail applied, with ``replayed``, a replay of the journal that
+    skipped the damage. ``dropped``: the messages that ``state`` lost by the damage. Neither state is changed."""
     reconciliation = Reconciliation()
     with closing(JournalReader(files)) as reader:
         _Comparison(
@@ -60,7 +61,7 @@ def reconcile(
 
 
 def name_of(owner: OwnerState) -> Name:
-    """Return the name of an owner, which is the same in every index; its number may differ."""
+    """Return the name of an owner. The name is the same in every index; the owner's number may differ."""
     return owner.destination, owner.subscription_key
 
 
@@ -83,7 +84,7 @@ class _Comparison:
         for destination in destinations:
             self._messages(destination)
         for destination, key in self._index_owners.keys() - self._replayed_owners.keys():
-            if key is not None:  # all its pending messages were copied, so a replay needs none from before
+            if key is not None:  # all its pending messages were copied, so a replay needs no older records
                 self._reconciliation.payloads.append(encode_settled(destination, key))
 
     def _transactions(self) -> None:
@@ -117,8 +118,8 @@ class _Comparison:
             owner = self._index_owners[name]
             if owner.subscription_name is not None:
                 assert owner.client_id is not None, "a subscription has a client"
-                # If the selector was too long for the index, it is lost with its record: the subscription then takes
-                # every message.
+                # A selector that was too long for the index is lost with the record. The subscription then has no
+                # selector.
                 selector, no_local, pattern, user = owner.terms or Terms(None, False)
                 subscription = commands.encode_subscription(
                     owner.destination,
@@ -131,8 +132,7 @@ class _Comparison:
                 self._reconciliation.payloads.append(with_user_hint(subscription, user))
 
     def _messages(self, destination: Destination) -> None:
-        """Compare all owners of one destination together, because a copied message of a topic reaches all its
-        subscriptions."""
+        """Compare all owners of one destination together: a copy of a topic's message goes to all its subscriptions."""
         held: dict[Name, set[str]] = {}
         copies: dict[str, tuple[int, Entry]] = {}
         for name in [name for name in self._index_owners if name[0] == destination]:
@@ -169,7 +169,7 @@ class _Comparison:
         try:
             add = added(decode(self._reader.read(entry.location, entry.size)))
         except (JournalError, RecordDamaged):
-            return None  # reported when the message is read
+            return None  # the error is reported when a client reads the message
         if add is None:
             return None
         self._reconciliation.pins.add(entry.location >> 32)

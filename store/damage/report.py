@@ -1,12 +1,12 @@
-"""Damage and loss in a journal: reported with the messages concerned, kept aside, and marked as known.
+"""Report of damage in a journal: the messages concerned, the copy in quarantine, and the mark in the journal.
 
-Damage stops a start, unless the operator declared that it must be stepped over. Then its bytes are copied into
-``<directory>/quarantine`` with a report beside them, and a trace in the journal marks them as lost:
+Damage stops a start, unless the operator has configured that it is skipped. Then its bytes are copied into
+``<directory>/quarantine`` with a report, and a trace record marks the range as lost:
 
     TANDEMMQ-LOST {"file": 7, "start": 1042, "stop": 2048}
 
-Every later reader of that range steps over it silently. Nothing is ever deleted. Another trace proves that a file is
-lost, when it was the last one and nothing else names it; after the end of each file that a rotation left:
+Later readers skip a marked range without an error. Nothing is deleted. A second kind of trace, the end marker, is
+written after the end of each rotated file. If the next file was the last one and is missing, the marker proves it:
 
     TANDEMMQ-NEXT {"file": 8}
 """
@@ -29,11 +29,11 @@ from tandemmq.store.records.marks import NEXT, decode_mark, encode_mark
 from tandemmq.store.state.keys import Entry
 from tandemmq.store.state.state import State
 
-# Maximum of ids that an error or a log line names; the report in quarantine has them all.
+# Limit of the ids in an error or a log line; the report in quarantine has all ids.
 IDS_LISTED_MAX = 20
-# Maximum of bytes of a damaged range that are searched for ids.
+# Limit of the bytes of a damaged range that are searched for ids.
 SEARCHED_BYTES_MAX = 64 << 20
-# Maximum of live messages that are compared with damaged ids.
+# Limit of the live messages that are compared with damaged ids.
 SEARCHED_MESSAGES_MAX = 100_000
 COPY_BYTES = 1 << 20
 QUARANTINE = "quarantine"
@@ -44,7 +44,7 @@ _LOST = "TANDEMMQ-LOST "
 
 @dataclass(frozen=True, slots=True)
 class Concerned:
-    """A live message whose record stood in a damaged range. ``holder`` is its queue or subscription, in words."""
+    """Live message whose record was in a damaged range. ``holder`` describes its queue or subscription."""
 
     holder: str
     message_id: str
@@ -52,10 +52,11 @@ class Concerned:
 
 @dataclass(slots=True)
 class Damage:
-    """Bytes ``start`` to ``stop`` of a journal file differ from what was written there; or the whole file is lost.
+    """Damaged range of a journal file, from offset ``start`` to before ``stop``; or (``is_lost``) a missing file.
 
-    ``known`` are the live messages that the index or the replay knew there; ``shown`` are ids in the bytes as they are.
-    ``may_be_collected``: for a lost file, whether ActiveMQ may have removed it, which it does without a record.
+    ``known``: the live messages whose records were there, by the index or the replay. ``shown``: the ids that the
+    damaged bytes still contain. ``may_be_collected``: ActiveMQ may have removed the missing file, which it does without
+    a record.
     """
 
     file: int
@@ -75,7 +76,7 @@ class Damage:
 
     @property
     def message_ids(self) -> list[str]:
-        """Messages concerned, certainly or possibly, each once."""
+        """Ids of the messages that are or may be concerned, each once."""
         return list(dict.fromkeys((*(concerned.message_id for concerned in self.known), *self.shown.message_ids)))
 
     def __str__(self) -> str:
@@ -85,33 +86,33 @@ class Damage:
                 f"live messages in it: {listed([f'{each.message_id} ({each.holder})' for each in self.known])}"
             )
         if doubtful := self.doubtful:
-            parts.append(f"its bytes still show, in doubt: {listed(doubtful)}")
+            parts.append(f"messages that its bytes may concern: {listed(doubtful)}")
         if not self.known and not doubtful:
             parts.append("no message is known to have been in it")
         return "; ".join(parts)
 
     @property
     def doubtful(self) -> list[str]:
-        """Ids that only the bytes contain."""
+        """Ids in the damaged bytes that are not in ``known``."""
         sure = {each.message_id for each in self.known}
         return [message_id for message_id in self.shown.message_ids if message_id not in sure]
 
 
 def listed(ids: Sequence[str]) -> str:
-    """Return the first ids, and how many more there are."""
+    """Return a text with the first IDS_LISTED_MAX ids, and the number of the rest."""
     text = ", ".join(ids[:IDS_LISTED_MAX])
     return text if len(ids) <= IDS_LISTED_MAX else f"{text} and {len(ids) - IDS_LISTED_MAX} more"
 
 
-def missing_in_words(damages: Sequence[Damage]) -> str:
-    """Return the damage in words: files that are missing for the same reason in one sentence."""
+def describe_damages(damages: Sequence[Damage]) -> str:
+    """Return a text that describes the damage. Files that are missing for the same reason share one sentence."""
     together: dict[tuple[bool, str], list[Damage]] = {}
     for number, damage in enumerate(damages):
         together.setdefault((damage.is_lost, damage.reason if damage.is_lost else str(number)), []).append(damage)
-    return "; ".join(str(several[0]) if len(several) == 1 else _in_one(several) for several in together.values())
+    return "; ".join(str(group[0]) if len(group) == 1 else _describe_missing(group) for group in together.values())
 
 
-def _in_one(damages: Sequence[Damage]) -> str:
+def _describe_missing(damages: Sequence[Damage]) -> str:
     files = listed([f"db-{damage.file}.log" for damage in damages])
     known = [f"{each.message_id} ({each.holder})" for damage in damages for each in damage.known]
     messages = f"live messages in them: {listed(known)}" if known else "no message is known to have been in them"
@@ -124,7 +125,7 @@ def _sentences(damages: Sequence[Damage]) -> str:
 
 
 class StoreCorrupt(JournalCorrupt):
-    """JournalCorrupt with the messages concerned."""
+    """JournalCorrupt with all damaged ranges and the messages concerned."""
 
     def __init__(self, damages: Sequence[Damage]) -> None:
         first = damages[0]
@@ -137,16 +138,16 @@ class StoreCorrupt(JournalCorrupt):
 
 
 class JournalLost(Exception):
-    """A journal file that is needed is missing, and no record says that it was removed."""
+    """A needed journal file is missing, and no record states that it was removed."""
 
     def __init__(self, damages: Sequence[Damage]) -> None:
-        super().__init__(missing_in_words(damages))
+        super().__init__(describe_damages(damages))
         self.damages = tuple(damages)
         self.message_ids = list(dict.fromkeys(each for damage in damages for each in damage.message_ids))
 
 
 def files_of(error: Exception) -> list[int]:
-    """Return the journal files that ``error`` reports as damaged or missing; none if it is another error."""
+    """Return the journal files that ``error`` reports as damaged or missing; empty for other errors."""
     damages: Sequence[Damage] = getattr(error, "damages", ())
     if not damages and isinstance(error, JournalCorrupt):
         return [error.file]
@@ -157,17 +158,17 @@ def files_of(error: Exception) -> list[int]:
 
 
 def holder_name(state: State, owner: int) -> str:
-    """Return a queue or subscription in words."""
+    """Return a text that describes a queue or subscription."""
     return str(state.owners.get(owner) or f"owner {owner}")
 
 
 def named(state: State, dropped: Iterable[tuple[int, int, Entry]]) -> list[Concerned]:
-    """Return the messages that ``State.drop_range`` and ``lose_file`` dropped, in words."""
+    """Return the messages that ``State.drop_range`` or ``lose_file`` dropped, with descriptions of their owners."""
     return [Concerned(holder_name(state, owner), entry.message_id) for owner, _, entry in dropped]
 
 
 def held_in_range(state: State, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
-    """Return the live messages whose newest record is in that range, as (owner, order key, entry)."""
+    """Return the live messages whose newest record is in the range, as (owner, order key, entry)."""
     held = state.files.get(file)
     if held is None:
         return []
@@ -180,7 +181,8 @@ def held_in_range(state: State, file: int, start: int, stop: int) -> list[tuple[
 
 
 def examine(files: JournalFiles, state: State, damage: Damage) -> Damage:
-    """Fill in the messages that ``damage`` concerns, from the state and the bytes; the state is not changed."""
+    """Set ``damage.known`` from the state and ``damage.shown`` from the bytes, and return ``damage``. The state is not
+    changed."""
     damage.known = named(state, held_in_range(state, damage.file, damage.start, damage.stop))
     if not damage.is_lost:
         damage.shown = shown_in(files, state, damage.file, damage.start, damage.stop)
@@ -188,13 +190,13 @@ def examine(files: JournalFiles, state: State, damage: Damage) -> Damage:
 
 
 def shown_in(files: JournalFiles, state: State, file: int, start: int, stop: int) -> Shown:
-    """Return the ids in the bytes of a range; a transaction that they end stands for the messages in it."""
+    """Return the ids in the bytes of a range. If the bytes end a transaction, the ids of its messages are included."""
     try:
         with closing(FileSource(files, file)) as source:
             shown = salvage(source.read(start, min(stop - start, SEARCHED_BYTES_MAX)).rstrip(b"\0"))
     except JournalMissing:
         return Shown()
-    shown.loose += _likely(state, shown)
+    shown.loose += _similar_ids(state, shown)
     for key in shown.ended:
         transaction = state.transactions.get(key)
         if transaction is not None:
@@ -202,9 +204,9 @@ def shown_in(files: JournalFiles, state: State, file: int, start: int, stop: int
     return shown
 
 
-def _likely(state: State, shown: Shown) -> list[str]:
-    """Return live messages whose ids are nearly those in the bytes: an acknowledgement names its message only once, and
-    the damage may be in that id."""
+def _similar_ids(state: State, shown: Shown) -> list[str]:
+    """Return ids of live messages that differ only by a few bits from ids in the bytes: an acknowledgement has the id
+    of its message only once, and the damage may be in that id."""
     near = [*((each, 8) for each in shown.spoilt), *((each, 1) for each in shown.removed if shown.is_whole)]
     if not near:
         return []
@@ -222,9 +224,9 @@ def _likely(state: State, shown: Shown) -> list[str]:
 
 
 def quarantine(files: JournalFiles, damage: Damage) -> str:
-    """Copy the damaged bytes aside, with a report; durable on return. Returns the path of the report.
+    """Copy the damaged bytes into quarantine, with a report; durable on return. Return the path of the report.
 
-    Existing files of the same name stay unchanged: the first copy is the evidence.
+    Existing files of the same names are not overwritten, because the first copy is the evidence. Raises OSError.
     """
     directory = os.path.join(files.directory, QUARANTINE)
     os.makedirs(directory, exist_ok=True)
@@ -239,7 +241,7 @@ def quarantine(files: JournalFiles, damage: Damage) -> str:
 
 
 def as_json(damage: Damage) -> dict[str, object]:
-    """Return the report in quarantine, and of ``store check --json``."""
+    """Return the report as it is written in quarantine and by ``store check --json``."""
     return {
         "file": f"db-{damage.file}.log",
         "start": damage.start,
@@ -266,7 +268,7 @@ def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None
     disk = files.disk
     if os.path.exists(path):
         return
-    new = f"{path}.new"  # a crash may leave it, it is overwritten: no evidence has this name
+    new = f"{path}.new"  # a crash may leave this file; it is no evidence, and is overwritten
     with opened(disk, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         offset = 0
         for piece in pieces:
@@ -280,30 +282,31 @@ def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None
 
 
 def encode_lost(file: int, start: int, stop: int) -> bytes:
-    """Return the payload of the record by which a start in the declared mode declares a range lost."""
+    """Return the payload of the record that marks a range as lost."""
     return encode_mark(_LOST, {"file": file, "start": start, "stop": stop})
 
 
 def decode_lost(payload: bytes) -> tuple[int, int, int] | None:
-    """Return (file, start, stop) of a trace command that declares a range lost; None for every other trace."""
+    """Return (file, start, stop) of a record that marks a range as lost, or None for any other trace."""
     body = decode_mark(_LOST, payload)
     return None if body is None else (int(body["file"]), int(body["start"]), int(body["stop"]))
 
 
 def encode_next(file: int) -> bytes:
-    """Return the payload of the record after a file's end; it is written when ``file``, the next one, has its
-    header."""
+    """Return the payload of the end marker. It is written after the end of a rotated file when ``file``, the next file,
+    has its header."""
     return encode_mark(NEXT, {"file": file})
 
 
 def decode_next(payload: bytes) -> int | None:
-    """Return the file that a trace command names as the next; None for every other trace."""
+    """Return the next file that an end marker states, or None for any other trace."""
     body = decode_mark(NEXT, payload)
     return None if body is None else int(body["file"])
 
 
 class DeclaredLosses:
-    """The marks in a journal, read as far as needed: those of a range stand in later files."""
+    """Marks of lost ranges in a journal. The mark of a range is in a later file; files are read when they are
+    needed."""
 
     def __init__(self, files: JournalFiles) -> None:
         self._files = files
@@ -315,17 +318,18 @@ class DeclaredLosses:
         self._ranges.setdefault(file, []).append((start, stop))
 
     def covers(self, file: int, start: int, stop: int, later: Mapping[int, int | None]) -> bool:
-        """Return whether a mark covers the range; ``later`` are the files after it with their ends, read if needed."""
+        """Return whether a mark covers the range. ``later``: {file: its end} of the later files, which are read if
+        needed."""
         if self._is_covered(file, start, stop):
             return True
         for number, end in later.items():
-            self._read_on(number, end)
+            self._read_marks(number, end)
         return self._is_covered(file, start, stop)
 
     def _is_covered(self, file: int, start: int, stop: int) -> bool:
         return any(first <= start and stop <= last for first, last in self._ranges.get(file, ()))
 
-    def _read_on(self, file: int, end: int | None) -> None:
+    def _read_marks(self, file: int, end: int | None) -> None:
         known = self._read_to.get(file, 0)
         scan = Scan(lambda: FileSource(self._files, file), file, known, end, on_corrupt=lambda _: None)
         try:

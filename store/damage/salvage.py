@@ -1,7 +1,7 @@
-"""Find message ids in damaged bytes of a journal file. Pure.
+"""Search for message ids in damaged bytes of a journal file. Pure.
 
-The results are not trusted: they only show an operator which messages the damage concerns. Records are followed by
-their sizes while these are plausible; otherwise the next place that could be a record is tried.
+The results are not trusted: they only show an operator which messages the damage concerns. A record is found by the
+size of the previous one while sizes are plausible; otherwise the next bytes that may begin a record are searched.
 """
 
 from __future__ import annotations
@@ -24,28 +24,32 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.openwire import decode_message
 from tandemmq.store.records.protobuf import decode_varint
 
-# What may be after a command in its record (store.records.hints)
+# Possible lengths of the hints after a command in its record (store.records.hints)
 HINT_BYTES = (0, 9, 21)
-# Maximum of ids of one range that are remembered.
+# Limit of the ids of each kind that are kept.
 IDS_MAX = 10_000
-# Beginning of a record of less than 16 MiB that holds one of KahaDB's commands
+# Beginning of a record of less than 16 MiB with one of KahaDB's commands
 _RECORD = re.compile(rb"(?=\x00.{3}\x01[\x00-\x0f])", re.DOTALL)
-# Message ids as brokers and JMS clients make them, in a record that is not whole. No '"': a field begins with it.
+# Message id in the usual form of brokers and JMS clients, in an incomplete record. Without '"', the tag of the next
+# field.
 _LOOSE_ID = re.compile(rb"ID:[!#-~]{3,250}")
-# The field of a command that holds the id: its length tells where the id ends, even if the bytes after it are damaged.
+# Tag of the field of a command that has the id. The length after the tag shows where the id ends.
 _KEY_FIELD = re.compile(rb"\x1a(?=[\x08-\x7f])")
 
-# An OpenWire message as the store keeps it: its length, then its type
+# Beginning of a stored OpenWire message: its length, then its type
 _FRAME = re.compile(rb"(?=(\x00.{3})[\x17-\x1d])", re.DOTALL)
 
 
 @dataclass(slots=True)
 class Shown:
-    """Ids of messages that records in the bytes stored or removed, and keys of transactions that they ended.
+    """Result of a search: ids and keys in damaged bytes.
 
-    ``loose``: pieces of text outside whole records that look like message ids. ``spoilt``: texts in the place of an id
-    that are no ids any more. ``is_whole``: the first batch has all its records, so that no byte is missing in it, and
-    at least one is wrong.
+    added     ids of messages that complete records stored
+    removed   ids of messages that complete records removed
+    ended     keys of transactions that complete records ended
+    loose     pieces of text outside complete records that look like message ids
+    spoilt    damaged ids: texts in the place of an id that do not look like one
+    is_whole  the sizes in the first batch are consistent: bytes may be wrong, but none is missing
     """
 
     added: list[str] = field(default_factory=list)
@@ -57,16 +61,16 @@ class Shown:
 
     @property
     def message_ids(self) -> list[str]:
-        """All ids, each once."""
+        """All message ids, each once."""
         return list(dict.fromkeys((*self.added, *self.removed, *self.loose)))
 
 
 def salvage(data: bytes) -> Shown:
-    """Scan the bytes of a damaged range, which begins where a batch should."""
+    """Search the bytes of a damaged range, which begins where a batch should begin."""
     shown = Shown(is_whole=_is_whole(data))
     at = 0
-    torn = 0  # from here to ``at`` no whole record was found
-    is_sought = False  # ``at`` was found by a search: then the whole record must be plausible
+    torn = 0  # from here to ``at`` no complete record was found
+    is_sought = False  # ``at`` was found by a search, not by the size of the previous record
     while at + RECORD_HEADER_SIZE < len(data):
         if data.startswith(CONTROL_MARK, at):
             _note_loose(shown, data[torn:at])
@@ -101,7 +105,8 @@ def _is_whole(data: bytes) -> bool:
 
 
 def _command_at(data: bytes, at: int, is_sought: bool) -> tuple[Command, int] | None:
-    """Return the command of the record at ``at`` and the place of the next record; either size may be damaged."""
+    """Return the command of the record at ``at`` and the offset of the next record, or None. The size in the record
+    header or that in the command may be damaged."""
     size, kind = RECORD_HEADER.unpack_from(data, at)
     start = at + RECORD_HEADER_SIZE
     by_size = at + size
@@ -116,13 +121,13 @@ def _command_at(data: bytes, at: int, is_sought: bool) -> tuple[Command, int] | 
         return None
     if command is None or (is_sought and by_size - framed not in HINT_BYTES):
         return None
-    # Hints may follow the command, which only the size shows; the size is trusted if a record follows there.
+    # Hints may follow the command; only the record's size includes them. The size is trusted if a record follows there.
     is_next = is_size_sane and framed <= by_size and (by_size == framed or _may_begin(data, by_size))
     return command, (by_size if is_next else framed)
 
 
 def _may_begin(data: bytes, at: int) -> bool:
-    """Return whether a record or a batch may begin there, or the bytes end."""
+    """Return whether a record or a batch may begin at ``at``, or the bytes end there."""
     return at + RECORD_HEADER_SIZE >= len(data) or data.startswith(CONTROL_MARK, at) or bool(_RECORD.match(data, at))
 
 
@@ -138,7 +143,8 @@ def _note(shown: Shown, command: Command) -> None:
 
 
 def _inner_id(add: AddMessage) -> tuple[str, ...]:
-    """Return the id in the message's own bytes if it differs: if either id is damaged, both are reported."""
+    """Return the id in the bytes of the message if it differs from the id in the command. One of them is damaged, so
+    both are reported."""
     return tuple(inner for inner in _id_in(add.message) if inner != add.message_id)
 
 
@@ -173,7 +179,7 @@ def _remember(ids: list[str], more: Iterable[str]) -> None:
 
 
 def _without_beginnings(shown: Shown) -> list[str]:
-    """Return ``loose`` without those that are only the beginning of another id: of a connection, of a producer."""
+    """Return ``loose`` without texts that are only the beginning of another id, for example the id of a producer."""
     beginnings: set[str] = set()
     for message_id in shown.message_ids:
         words = message_id.split(":")
@@ -182,7 +188,7 @@ def _without_beginnings(shown: Shown) -> list[str]:
 
 
 def differences(one: str, other: str) -> int:
-    """Return the number of bits in which two ids differ; a high number if their lengths differ."""
+    """Return the number of bits in which two ids differ; if their lengths differ, more bits than an id has."""
     if len(one) != len(other):
         return 8 * max(len(one), len(other))
     return sum((ord(a) ^ ord(b)).bit_count() for a, b in zip(one, other, strict=True))

@@ -1,1 +1,1 @@
-"""Formats of ActiveMQ beside its messages: the index in db.data, and the Java objects in its journal."""
+"""Formats of ActiveMQ's store: the index in db.data, and the Java objects in the journal."""

@@ -1,14 +1,13 @@
-"""ActiveMQ's index db.data, read: its knowledge of a journal at the last checkpoint (MessageDatabase; kahadb.md 4).
+"""Reader of ActiveMQ's index db.data: the state of a store at the last checkpoint (MessageDatabase; kahadb.md 4).
 
-In a store of ActiveMQ, the index has facts that the journal alone does not have: deletions, unsubscribes and updates
-whose records were removed, and the version of OpenWire of the bodies. All index versions from 1 (ActiveMQ 5.3) to 7 are
-read:
+In a store of ActiveMQ, the index has facts that the journal does not have: deletions, unsubscribes and updates whose
+records were removed, and the OpenWire version of the bodies. The reader supports index versions 1 (ActiveMQ 5.3) to 7:
 
     2   order indexes by priority             5   subscription locations, ack map, OpenWire version
     3   pending messages in a tree            6   sizes in locations
     4   pending messages as sets              7   counters
 
-Nothing is written. Only one path of a tree, and the sets of pending messages, are in memory.
+Nothing is written. Memory: one path of a tree, and the sets of pending messages.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.protobuf import decode_varint
 
 VERSION_LATEST = 7
-# Version of a store whose index does not name it: indexes before version 5 did not.
+# OpenWire version of a store whose index does not state it (before index version 5).
 OPENWIRE_LEGACY = 6
 SUBSCRIPTION_COMMAND = b"\7"
 
@@ -39,8 +38,8 @@ T = TypeVar("T")
 
 
 class KahaEntry(NamedTuple):
-    """A message: ``sequence`` is its place among those of its class and destination; ``size`` of its record in bytes,
-    None where the index does not tell (before version 6)."""
+    """Message. ``sequence``: its number in the order of arrival at its destination. ``size``: of its record in bytes;
+    None before index version 6."""
 
     sequence: int
     message_id: str
@@ -50,10 +49,10 @@ class KahaEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KahaSubscription:
-    """A durable subscription: its command as stored (``payload``, with the command's number) and decoded.
+    """Durable subscription: its command as stored bytes (``payload``, with the command's number) and decoded.
 
-    ``location`` is the place of that record in the journal, None before version 5. ``pending`` are the sequences of its
-    pending messages; it may contain one more number, that of the next message.
+    ``location``: of its record in the journal; None before index version 5. ``pending``: the sequences of its pending
+    messages; it may also contain the sequence of the next message.
     """
 
     key: str
@@ -65,7 +64,7 @@ class KahaSubscription:
 
 
 class _Roots(NamedTuple):
-    """The pages in which a destination's structures begin."""
+    """First pages of the structures of a destination."""
 
     default: int
     locations: int
@@ -79,7 +78,7 @@ class _Roots(NamedTuple):
 
 
 class KahaDestination:
-    """A queue or topic of the index. Its iterators read as they go, and raise KahaIndexDamaged on the way."""
+    """Queue or topic of the index. Its iterators read the file during iteration, and may raise KahaIndexDamaged."""
 
     def __init__(self, pages: PageFile, version: int, destination: Destination, roots: _Roots) -> None:
         self.destination = destination
@@ -92,7 +91,7 @@ class KahaDestination:
         return self._entries(self._roots.high)
 
     def default(self) -> Iterator[KahaEntry]:
-        """All messages, or those of priority 4 if the destination is prioritized."""
+        """All messages; if the destination is prioritized, only those of priority 4."""
         return self._entries(self._roots.default)
 
     def low(self) -> Iterator[KahaEntry]:
@@ -100,13 +99,13 @@ class KahaDestination:
         return self._entries(self._roots.low)
 
     def entries(self) -> Iterator[KahaEntry]:
-        """All messages in the order of delivery: high, default, low, and within each by sequence."""
+        """All messages in the order of delivery: first high, then default, then low priorities, each by sequence."""
         yield from self.high()
         yield from self.default()
         yield from self.low()
 
     def by_sequence(self) -> Iterator[KahaEntry]:
-        """All messages in the order in which they came."""
+        """All messages in the order of their arrival."""
         return merge(self.high(), self.default(), self.low())
 
     def _entries(self, root: int | None) -> Iterator[KahaEntry]:
@@ -125,14 +124,14 @@ class KahaDestination:
             if sequence <= last:
                 raise KahaIndexDamaged(
                     f"{self._pages.path}: message {message_id} of {self.destination.name} has sequence {sequence}, "
-                    f"behind {last}"
+                    f"after {last}"
                 )
             last = sequence
             yield KahaEntry(sequence, message_id, place, size)
 
     @cached_property
     def subscriptions(self) -> tuple[KahaSubscription, ...]:
-        """The durable subscriptions of a topic; none for a queue."""
+        """Durable subscriptions of a topic; empty for a queue."""
         roots = self._roots
         if roots.subscriptions is None or roots.acknowledged is None:
             return ()
@@ -158,12 +157,12 @@ class KahaDestination:
     def _read_acknowledged(self, cursor: Cursor) -> int:
         sequence = cursor.i64()
         if self._version >= 3:
-            cursor.i8()  # the class of its priority
+            cursor.i8()  # the priority class
         return sequence
 
     def _pending(self, acknowledged: dict[str, int]) -> dict[str, SequenceSet]:
         root = self._roots.pending
-        if root is None:  # up to version 2: all after the last acknowledged message
+        if root is None:  # up to version 2, all messages after the last acknowledged one are pending
             last = max((entry.sequence for entry in self.by_sequence()), default=-1)
             return {key: SequenceSet([(done + 1, last)] if done < last else []) for key, done in acknowledged.items()}
         if self._version >= 4:
@@ -176,10 +175,12 @@ class KahaDestination:
 
 
 class KahaIndex:
-    """An index, open to be read; ``close`` ends it. Locations are None where the index has none.
+    """Index that is open for reading, until ``close``.
 
-    ``openwire_version`` is that of all bodies; ``last_update`` the last record that the index knows;
-    ``first_in_progress`` the first record of the transactions that were open then.
+    openwire_version   of all message bodies
+    was_closed         ActiveMQ had stopped cleanly
+    last_update        location of the last record that the index includes, or None
+    first_in_progress  location of the first record of the transactions that were open at the checkpoint, or None
     """
 
     def __init__(self, pages: PageFile) -> None:
@@ -191,11 +192,11 @@ class KahaIndex:
         read_whole(pages, 0, self._read_metadata)
 
     def _read_metadata(self, cursor: Cursor) -> None:
-        cursor.i32()  # open or closed; always open in practice
+        cursor.i32()  # open or closed; ActiveMQ always writes "open"
         self._destinations_root = cursor.i64()
         self.last_update = _optional(cursor)
         self.first_in_progress = _optional(cursor)
-        # The following fields came with later versions; an older index ends before them.
+        # Later versions added the following fields; an older index ends before them.
         self.producer_audit = None if cursor.is_end else _optional(cursor)
         self.version = 1 if cursor.is_end else cursor.i32()
         if not 1 <= self.version <= VERSION_LATEST:
@@ -205,11 +206,11 @@ class KahaIndex:
 
     @property
     def is_minimal(self) -> bool:
-        """True if it contains only the OpenWire version: ActiveMQ replays the whole journal then."""
+        """Whether the index contains only the OpenWire version. ActiveMQ then replays the whole journal."""
         return self.last_update is None and next(self.destinations(), None) is None
 
     def destinations(self) -> Iterator[KahaDestination]:
-        """All queues and topics, by name. Raises KahaIndexDamaged on the way."""
+        """All queues and topics, by name. Iteration may raise KahaIndexDamaged."""
         tree = Tree(self._pages, self._destinations_root, Cursor.utf, partial(_read_roots, version=self.version))
         for name, roots in tree:
             yield KahaDestination(self._pages, self.version, self._destination(name), roots)
@@ -221,7 +222,7 @@ class KahaIndex:
                 raise ValueError
             return Destination(DestinationKind(int(kind)), physical_name)
         except ValueError:
-            raise KahaIndexDamaged(f"{self.path}: a destination by the name {name!r}") from None
+            raise KahaIndexDamaged(f"{self.path}: a destination has the invalid name {name!r}") from None
 
     def close(self) -> None:
         self._pages.close()
@@ -234,10 +235,9 @@ class KahaIndex:
 
 
 def read_index(directory: str, disk: Disk = os) -> KahaIndex | None:
-    """Open the index in ``directory``; None if there is no db.data.
+    """Open the index in ``directory``. Return None if there is no db.data.
 
-    Raises KahaIndexDamaged if it does not parse; so do the iterators, which read while they yield. Raises the OSError
-    of the volume.
+    Raises KahaIndexDamaged if the index is invalid, OSError if the volume fails. The iterators raise the same errors.
     """
     try:
         pages = PageFile(directory, disk)
@@ -273,7 +273,7 @@ def _optional(cursor: Cursor) -> Location | None:
 
 
 def _read_subscription(cursor: Cursor) -> tuple[Subscription, bytes]:
-    """Return the command and its payload. Java frames it without its number."""
+    """Return the command and its payload. In the index, the number of the command is omitted."""
     start = cursor.at
     length, cursor.at = decode_varint(cursor.data, start)
     cursor.take(length)
@@ -286,7 +286,7 @@ def _read_subscription(cursor: Cursor) -> tuple[Subscription, bytes]:
 
 
 def _read_string_set(cursor: Cursor) -> list[str]:
-    """A java.util.HashSet of strings, serialized."""
+    """Read a serialized java.util.HashSet of strings."""
     members = read_object(cursor.take(cursor.i32())).custom[1:]
     if not all(isinstance(member, str) for member in members):
         raise ValueError("a set of subscriptions holds something that is no name")

@@ -1,9 +1,9 @@
-"""The Java object of a KahaDB journal that we read and write: the producer audit. Pure.
+"""Codec of the Java object in a KahaDB journal: the producer audit. Pure.
 
     audit     ActiveMQMessageAuditNoSync: depth, producers, LRUCache(producer id -> BitArrayBin)
     bin       BitArrayBin: first sequence, LinkedList of (depth + 1) // 64 + 1 BitArrays of 64 bits, or null
 
-Java's own output is read to the last byte, and output of this module equals Java's in form (kahadb.md 3.8, 3.9).
+The decoder reads all of Java's output. The encoder writes the same form as Java (kahadb.md 3.8, 3.9).
 """
 
 from __future__ import annotations
@@ -70,13 +70,16 @@ _BIT_ARRAY = JavaClass(
 _COUNT = struct.Struct(">i")
 _BUCKETS_AND_COUNT = struct.Struct(">ii")
 
-# length of a BitArray, at most -> how its bits are written
+# (longest BitArray in bits, bytes in which its bits are written)
 _BIT_WIDTHS = ((8, 1), (16, 2), (32, 4), (64, 8))
 
 
 def encode_audit(audit: AuditImage) -> bytes:
-    """Return the payload of KahaProducerAuditCommand. Only the newest part of a window longer than ``depth`` is kept; a
-    window's first sequence is rounded down to a multiple of 64, and the added sequences count as not seen."""
+    """Return the payload of KahaProducerAuditCommand.
+
+    If a window is longer than ``depth``, only its newest part is kept. The first sequence of a window is rounded down
+    to a multiple of 64; the added sequences count as not stored.
+    """
     out = JavaWriter()
     out.begin(_AUDIT)
     out.numbers("II", audit.depth, audit.producers_max)
@@ -144,7 +147,7 @@ def _bits(array: JavaObject) -> int:
     data = b"".join(part for part in array.custom if isinstance(part, bytes))
     if len(data) < 2 or data[0] > ARRAY_BITS:
         raise RecordDamaged("a BitArray of a producer audit is damaged")
-    # Java writes a whole byte, short, int or long; bits from the length on are the sign, and mean nothing.
+    # Java writes a whole byte, short, int or long; bits after the length are an extension of the sign, and are ignored.
     return int.from_bytes(data[1:], "big") & (1 << data[0]) - 1
 
 

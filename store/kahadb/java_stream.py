@@ -1,4 +1,4 @@
-"""Java's object serialization, as far as KahaDB's two objects need it. Pure; it knows no class but by name.
+"""Java object serialization, as far as KahaDB's two objects need it. Pure.
 
     stream       AC ED 00 05, one object
     object       73, class description, for each class from the topmost down: fields, [custom data, 78]
@@ -7,8 +7,8 @@
     reference    71, i4 handle                   null 70
     block        77, u1 length, bytes            7A, i4 length, bytes      (custom data)
 
-Each class, object and string gets the next handle, from 0x7E0000 on, in the order in which it begins
-(Java Object Serialization Specification, chapter 6).
+Each class, object and string gets the next handle, from 0x7E0000 on, in the order of their beginnings (Java Object
+Serialization Specification, chapter 6).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST_HANDLE = 0x7E0000
 SERIALIZABLE = 0x02
 WRITES_ITSELF = 0x01
 
-# An audit is five objects deep. A stream that goes deeper is not one of ours.
+# Limit of nested objects. A producer audit has five levels.
 DEPTH_MAX = 16
 
 _PRIMITIVES = {
@@ -44,7 +44,7 @@ _PRIMITIVES = {
 
 
 class JavaField(NamedTuple):
-    """``type`` is the letter of a primitive, or the whole signature of a class: ``Ljava/util/List;``."""
+    """Field of a class. ``type``: the letter of a primitive, or the signature of a class: ``Ljava/util/List;``."""
 
     type: str
     name: str
@@ -58,14 +58,15 @@ class JavaClass(NamedTuple):
     flags: int = SERIALIZABLE
 
     def lineage(self) -> list[JavaClass]:
-        """Return the classes from the topmost down: the order of an object's data."""
+        """Return this class and its parents, the topmost first: the order of an object's data."""
         above = [] if self.parent is None else self.parent.lineage()
         return [*above, self]
 
 
 @dataclass(slots=True, eq=False)
 class JavaObject:
-    """An object that was read: its ``fields`` by name, and the custom data of its classes, blocks as bytes."""
+    """Object that was read: its ``fields`` by name, and the custom data of its classes in their order. A block of
+    custom data is bytes."""
 
     name: str
     fields: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +78,7 @@ _WITHOUT_DEFAULT_FIELDS = frozenset({"org.apache.activemq.util.BitArray"})
 
 
 def read_object(data: bytes) -> JavaObject:
-    """Return the one object of a stream. Raises only RecordDamaged, whatever the bytes are."""
+    """Return the object of a stream. Raises RecordDamaged for any invalid bytes."""
     try:
         return _Reader(data).read_stream()
     except (IndexError, struct.error):
@@ -92,7 +93,7 @@ class _Reader:
 
     def read_stream(self) -> JavaObject:
         if not self._data.startswith(HEADER):
-            raise RecordDamaged("a Java object does not begin as one")
+            raise RecordDamaged("a Java stream does not begin with its header")
         self._at = len(HEADER)
         found = self._content(0)
         if not isinstance(found, JavaObject):
@@ -203,7 +204,7 @@ class _Reader:
 
 
 class JavaWriter:
-    """Writes a stream piece by piece, in the order of the format; the caller decides the parts of an object."""
+    """Writer of a stream. The caller writes the parts of an object, in the order of the format."""
 
     def __init__(self) -> None:
         self._out = bytearray(HEADER)
@@ -216,7 +217,7 @@ class JavaWriter:
         return bytes(self._out)
 
     def begin(self, described: JavaClass) -> None:
-        """Begin an object: its data comes next."""
+        """Begin an object. The caller writes its data next."""
         self._out.append(OBJECT)
         self._class(described)
         self._handle()

@@ -1,12 +1,12 @@
-"""The smallest db.data: 12,288 bytes that tell ActiveMQ the store's OpenWire version and nothing else.
+"""Minimal db.data for ActiveMQ: 12,288 bytes with the OpenWire version of the store and no other facts.
 
     header 4096    cleanShutdown=true, no free pages
     page 0         metadata: open, destinations in page 1, no last update, no transaction, no audit, version 7,
                    no ack map, OpenWire version
     page 1         the destinations: an empty leaf
 
-Without any db.data ActiveMQ does not know the version of its bodies; with this one it replays the whole journal and
-keeps the version (kahadb.md 4.9). It also says that no newer index of ActiveMQ waits to be taken over.
+Without db.data ActiveMQ does not know the version of the bodies. With this file it replays the whole journal and keeps
+the version (kahadb.md 4.9). For TandemMQ a minimal file means that ActiveMQ did not run after the last TandemMQ broker.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PROPERTIES = (
 
 
 def encode_minimal(openwire_version: int) -> bytes:
-    """Return the whole file."""
+    """Return the content of the file."""
     header = _PROPERTIES.encode().ljust(HEADER_COPY_BYTES)
     metadata = _METADATA.pack(
         _STATE_OPEN, _DESTINATIONS_PAGE, False, False, False, VERSION_LATEST, False, openwire_version
@@ -65,15 +65,14 @@ def is_minimal(directory: str, disk: Disk = os) -> bool:
 
 
 def has_foreign_index(directory: str, disk: Disk = os) -> bool:
-    """Return whether ActiveMQ ran here after our last broker: it leaves an index, and collects files without a
-    record."""
+    """Return whether ActiveMQ ran in this directory after the last TandemMQ broker: it has then written an index."""
     return exists(disk, os.path.join(directory, DATA)) and not is_minimal(directory, disk)
 
 
 def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> None:
-    """Write db.data; durable on return. It replaces one that is there: ``set_index_aside`` first.
+    """Write db.data; durable on return. An existing db.data is replaced: call ``set_index_aside`` before to keep it.
 
-    A crash leaves the old file or the new one, whole.
+    A crash leaves the old file or the new one complete. Raises OSError.
     """
     path = os.path.join(directory, DATA)
     with opened(disk, path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
@@ -84,10 +83,11 @@ def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> Non
 
 
 def set_index_aside(directory: str, time_ns: int, disk: Disk = os) -> tuple[str, ...]:
-    """Rename db.data, db.redo and db.free, whichever are there, to ``<name>.aside-<time_ns>``; durable on return.
+    """Rename db.data, db.redo and db.free, as far as they exist, to ``<name>.aside-<time_ns>``; durable on return.
+    Return the new paths.
 
-    Never deletes. db.data goes first, and for good: without its redo it could be torn, and would not show it. If a
-    crash leaves the others, the next call sets them aside. Returns the new paths.
+    db.data is renamed first and durably: without db.redo it may be torn, and a reader could not detect that. If a crash
+    leaves the other files, the next call renames them.
     """
     moved = []
     for name in (DATA, REDO, FREE):

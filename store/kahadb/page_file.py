@@ -1,12 +1,13 @@
-"""ActiveMQ's page file db.data, and the write buffer db.redo beside it (PageFile, Page). Reads; never writes.
+"""Reader of ActiveMQ's page file db.data and its write buffer db.redo (PageFile, Page).
 
     db.data   header 4096: the same properties twice, 2048 bytes each, padded with spaces     page 0   page 1   ...
     page      type u1 (0 free, 1 part, 2 end), transaction i8, next i8, checksum i4 (always 0), data
-    next      of a part: the page that continues; of an end: bytes used in this page, these 21 included
+    next      of a part: the page that continues it; of an end: the bytes used in this page, header (21 bytes) included
     db.redo   next transaction i8, Adler-32 i8, pages i4; from 4096 on: page id i8, page ...
 
-An object is a chain of parts and one end. Pages go to db.redo first, synced, and then to their places: after an unclean
-stop a redo whose checksum matches holds the newer pages. It is laid over db.data in memory.
+An object is a chain of parts and one end. ActiveMQ writes pages to db.redo first, syncs it, then writes them to their
+places in db.data. So after an unclean stop, a db.redo whose checksum matches has the newer pages; the reader uses them
+instead of those in db.data.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ PAGE_FREE, PAGE_PART, PAGE_END = 0, 1, 2
 _REDO_HEAD = struct.Struct(">qqi")
 _REDO_HEADER_BYTES = 4096
 _PAGE_ID = struct.Struct(">q")
-# ActiveMQ writes at most 10,000 pages at once. A higher count is no redo buffer.
+# ActiveMQ writes at most 10,000 pages at once. A file with a higher count than this is no valid db.redo.
 _REDO_PAGES_MAX = 1 << 20
 
 
 class PageFile:
-    """``<directory>/db.data``, open to be read; the caller closes it. One thread at a time.
+    """Page file ``<directory>/db.data``, open for reading; the caller closes it. One thread at a time.
 
-    ``was_closed`` tells whether ActiveMQ had stopped cleanly. Raises FileNotFoundError without db.data, OSError as the
-    volume gives it, KahaIndexDamaged if it is no page file.
+    ``was_closed``: ActiveMQ had stopped cleanly. Raises FileNotFoundError without db.data, OSError if the volume fails,
+    KahaIndexDamaged if db.data is no page file.
     """
 
     def __init__(self, directory: str, disk: Disk = os) -> None:
@@ -47,7 +48,7 @@ class PageFile:
         self.path = os.path.join(directory, DATA)
         self._fd = open_regular(disk, self.path, os.O_RDONLY)
         self._redo_fd: int | None = None
-        self._redone: dict[int, int] = {}  # page -> offset of its newer image in db.redo
+        self._redone: dict[int, int] = {}  # page -> offset of its newer content in db.redo
         try:
             properties = self._read_header()
             self.page_bytes = _number(properties, "pageSize", self.path)
@@ -68,19 +69,19 @@ class PageFile:
             self._disk.close(self._redo_fd)
 
     def read_chain(self, page: int) -> bytes:
-        """Return the object that begins in ``page``. Raises KahaIndexDamaged where the chain breaks."""
+        """Return the bytes of the object that begins in ``page``. Raises KahaIndexDamaged if its chain is broken."""
         parts: list[bytes] = []
         while True:
             data = self._read_page(page)
             kind, _, following, _ = PAGE_HEAD.unpack_from(data)
             if kind == PAGE_END:
                 if not PAGE_HEAD.size <= following <= self.page_bytes:
-                    raise KahaIndexDamaged(f"{self.path}: page {page} says that {following} bytes of it are used")
+                    raise KahaIndexDamaged(f"{self.path}: page {page} states that {following} bytes of it are used")
                 parts.append(data[PAGE_HEAD.size : following])
                 return b"".join(parts)
             if kind != PAGE_PART:
                 what = "is free" if kind == PAGE_FREE else f"is of type {kind}"
-                raise KahaIndexDamaged(f"{self.path}: page {page} {what}, and something refers to it")
+                raise KahaIndexDamaged(f"{self.path}: page {page} {what}, but is referred to")
             parts.append(data[PAGE_HEAD.size :])
             if len(parts) > self.pages:
                 raise KahaIndexDamaged(f"{self.path}: the chain through page {page} has no end")
@@ -88,7 +89,7 @@ class PageFile:
 
     def _read_page(self, page: int) -> bytes:
         if not 0 <= page < self.pages:
-            raise KahaIndexDamaged(f"{self.path}: something refers to page {page} of {self.pages}")
+            raise KahaIndexDamaged(f"{self.path}: a reference to page {page} of {self.pages}")
         redone = self._redone.get(page)
         if redone is not None:
             assert self._redo_fd is not None, "a page that was redone comes from db.redo"
@@ -96,16 +97,16 @@ class PageFile:
         else:
             data = read_fully(self._disk, self._fd, self.page_bytes, HEADER_BYTES + page * self.page_bytes)
         if len(data) < self.page_bytes:
-            raise KahaIndexDamaged(f"{self.path}: it ends within page {page}")
+            raise KahaIndexDamaged(f"{self.path}: the file ends within page {page}")
         return data
 
     def _read_header(self) -> dict[str, str]:
         data = read_fully(self._disk, self._fd, HEADER_BYTES, 0)
         if len(data) < HEADER_BYTES:
-            raise KahaIndexDamaged(f"{self.path}: it has {len(data)} bytes, less than its header")
+            raise KahaIndexDamaged(f"{self.path}: the file has {len(data)} bytes, less than its header")
         first = _properties(data[:HEADER_COPY_BYTES])
         second = _properties(data[HEADER_COPY_BYTES:])
-        # The first half is written and synced before the second: where they differ, the first may be torn.
+        # ActiveMQ writes and syncs the first half before the second. So if they differ, the first may be torn.
         found = first if first.get("metaDataTxId") == second.get("metaDataTxId") else second
         if not found:
             raise KahaIndexDamaged(f"{self.path}: its header holds no properties")
@@ -128,7 +129,7 @@ class PageFile:
         for _ in range(count):
             entry = read_fully(self._disk, self._redo_fd, _PAGE_ID.size + self.page_bytes, at)
             if len(entry) < _PAGE_ID.size + self.page_bytes:
-                return  # torn: the pages in their places are whole then
+                return  # db.redo is torn, so the pages in db.data were not written yet and are good
             (page,) = _PAGE_ID.unpack_from(entry)
             if page < 0:
                 return

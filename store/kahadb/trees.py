@@ -1,11 +1,11 @@
-"""ActiveMQ's B+trees, lists and sets of numbers, as they are in the pages of db.data (BTreeNode, ListNode). Pure.
+"""Readers of ActiveMQ's B+trees, lists and sets of numbers in the pages of db.data (BTreeNode, ListNode). Pure.
 
     tree node   count i2, keys, is branch u1;  branch: count + 1 children i8;  leaf: values, next leaf i8
     list node   next i8 (-1: none), count i2, (key, value) ...
     set         count i4, (is range u1, first i8, [last i8]) ...
 
-A branch's child n holds the keys below key n. Iterators hold one path from the root in memory, and follow the children,
-so that a damaged ``next`` of a leaf hides no entries.
+Child n of a branch holds the keys below key n. Iterators keep one path from the root in memory. They do not use the
+``next`` of a leaf, so that a damaged one hides no entries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _I64 = struct.Struct(">q")
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """Reads Java's DataOutput from bytes. Raises IndexError or struct.error if they end too early."""
+    """Reader of bytes that a Java DataOutput wrote. Raises IndexError or struct.error if they end too early."""
 
     data: bytes
     at: int = 0
@@ -73,7 +73,7 @@ class Cursor:
 
 
 class SequenceSet:
-    """Numbers, as ranges (first, last) that do not touch."""
+    """Set of numbers: ranges (first, last), ascending; adjacent ranges are joined."""
 
     __slots__ = ("_firsts", "ranges")
 
@@ -111,7 +111,7 @@ def _count(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tree(Generic[K, V]):
-    """The tree whose root is in page ``root``. Every method raises KahaIndexDamaged if a node does not parse."""
+    """B+tree with its root in page ``root``. Iteration raises KahaIndexDamaged if a node is invalid."""
 
     _pages: PageFile
     root: int
@@ -119,7 +119,7 @@ class Tree(Generic[K, V]):
     _read_value: Callable[[Cursor], V]
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
-        """Iterate over all entries, in the order of their keys."""
+        """Yield all entries (key, value) in the order of their keys."""
         path: list[Iterator[int]] = [iter((self.root,))]
         nodes = 0
         while path:
@@ -152,7 +152,7 @@ class Tree(Generic[K, V]):
 def read_list(
     pages: PageFile, head: int, read_key: Callable[[Cursor], K], read_value: Callable[[Cursor], V]
 ) -> Iterator[tuple[K, V]]:
-    """Iterate over the entries of the list that begins in page ``head``. Raises KahaIndexDamaged."""
+    """Yield the entries (key, value) of the list that begins in page ``head``. Raises KahaIndexDamaged."""
 
     def read(cursor: Cursor) -> tuple[int, list[tuple[K, V]]]:
         following = cursor.i64()
@@ -168,13 +168,14 @@ def read_list(
 
 
 def read_whole(pages: PageFile, page: int, read: Callable[[Cursor], V]) -> V:
-    """Return the object in ``page``, which ``read`` must read to its end."""
+    """Return the object that begins in ``page``, read with ``read``. Raises KahaIndexDamaged if it is invalid, or if
+    bytes are left over."""
     cursor = Cursor(pages.read_chain(page))
     try:
         found = read(cursor)
     except (IndexError, struct.error, ValueError, RecordDamaged) as reason:
-        raise KahaIndexDamaged(f"{pages.path}: what begins in page {page} does not parse: {reason}") from None
+        raise KahaIndexDamaged(f"{pages.path}: the object in page {page} is invalid: {reason}") from None
     if not cursor.is_end:
         rest = len(cursor.data) - cursor.at
-        raise KahaIndexDamaged(f"{pages.path}: {rest} bytes follow what begins in page {page}")
+        raise KahaIndexDamaged(f"{pages.path}: {rest} bytes follow the object in page {page}")
     return found

@@ -1,13 +1,14 @@
-"""Journal files that are no longer needed are moved to an archive instead of deleted: archive_data_logs.
+"""Archive: moves journal files that are not needed any more to a directory, instead of deleting them (setting
+archive_data_logs).
 
-For each file, oldest first: give it its name in the archive, sync the archive, write its manifest beside it, sync the
-archive, remove its name from the journal, sync the journal's directory. So a crash leaves the file in one place or in
-both, never in none, and a manifest exists only for a whole file; a file that is in both is removed from the journal by
-the next removal, which writes its manifest first. On the volume of the journal nothing is copied, the file only gets
-another name; on another volume it is copied and synced before it has its name.
+Steps for each file, oldest first: link it into the archive, sync the archive, write its manifest, sync the archive,
+unlink it from the journal, sync the journal's directory. So after a crash the file is in the archive, in the journal or
+in both, and a manifest exists only for a complete file. If the file is in both, the next removal writes its manifest
+and unlinks it from the journal. If the archive is on another volume, the file is copied and synced before it gets its
+name.
 
-Nothing in the archive is overwritten except a manifest by its new version: a taken name gets ".1", ".2", ...
-after it. docs/formats/archive-manifest.md.
+Files in the archive are not overwritten, except a manifest by its new version. If a name is taken, the file gets the
+suffix ".1", ".2", ... See docs/formats/archive-manifest.md.
 """
 
 # proofs: archive
@@ -42,13 +43,13 @@ from tandemmq.store.recovery.header_reader import HeaderReader
 
 log = logging.getLogger(__name__)
 
-DEFAULT_NAME: Final = "data-archive"  # below the journal's directory, as KahaDB has it
+DEFAULT_NAME: Final = "data-archive"  # in the journal's directory, as in KahaDB
 COPYING_PREFIX: Final = ".copying-"
 MANIFEST_PREFIX: Final = ".manifest-"
 CHUNK_BYTES: Final = 1 << 20
 SAME_NAME_MAX: Final = 1_000
 
-# The archive is on another volume, or on one without hard links.
+# Errors of link(2) after which the file is copied: the archive is on another volume, or has no hard links.
 _NEEDS_COPY: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
 
 
@@ -56,12 +57,11 @@ Disk = FileDisk
 
 
 class Archive:
-    """Moves unneeded journal files to the archive directory. One thread at a time. ``directory`` is made when the first
-    file goes there.
+    """Archive directory, for one thread at a time. ``directory`` is made when the first file is moved.
 
-    ``problem``: the reason why files wait to be moved; None when none does. After a failed sync of the archive none is
-    moved any more: a second sync could report success for names that never reached the disk. ``pause`` is called now
-    and then while a file is read for its manifest.
+    ``problem``: the reason why files could not be moved, or None. After a failed sync of the archive no more files are
+    moved, because a second sync could succeed although names are not on the disk. ``pause`` is called regularly while a
+    file is read for its manifest.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Archive:
         self._is_latched = False
 
     def remove(self, files: Iterable[int]) -> None:
-        """Move ``files``, oldest first; missing ones are ignored. Durable on return, unless ``problem``.
+        """Move ``files``, oldest first; missing files are ignored. Durable on return, unless ``problem`` is set.
 
-        A file that cannot be moved stays in the journal, with all that follow it: its acknowledgements, in a later
-        file, must not go before it. The next removal tries it again.
+        If a file cannot be moved, it remains in the journal with all later files, because a later file may have the
+        acknowledgements of its messages. The next call tries again.
         """
         waiting = sorted({*self._waiting, *files})
         try:
@@ -100,9 +100,9 @@ class Archive:
         try:
             source = FileSource(self._files, file)
         except JournalMissing:
-            self._files.remove([file])  # its name is gone: durably so on return
+            self._files.remove([file])  # the file is missing; this makes the removal durable
             return
-        # Open to the end: the archived, described and removed file is the same one, even if names change meanwhile.
+        # The file stays open during all steps, so that they apply to the same file even if names change meanwhile.
         with closing(source):
             self._make_directory()
             name = os.path.basename(self._files.path(file))
@@ -124,7 +124,7 @@ class Archive:
                 self._files.remove([file])
 
     def _describe(self, file: int, source: FileSource, archived: str) -> Manifest | None:
-        """Return the manifest; None when the file cannot be read: then it is archived without one."""
+        """Return the manifest of the file, or None if the file cannot be read."""
         try:
             self._headers.refresh()
             epoch_history = self._headers.epoch_history
@@ -140,7 +140,7 @@ class Archive:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            log.error("%s is archived without a manifest, as it cannot be read: %s", self._files.path(file), error)
+            log.error("%s is archived without a manifest, because it cannot be read: %s", self._files.path(file), error)
             return None
 
     def _write(self, manifest: Manifest) -> None:
@@ -152,7 +152,7 @@ class Archive:
                 disk.fsync(fd)  # prove: manifest-sync
             disk.replace(path, os.path.join(self.directory, manifest.name + SUFFIX))
         except OSError:
-            unlink_if_there(self._disk, path)  # a full volume gets its space back
+            unlink_if_there(self._disk, path)  # frees the space on a full volume
             raise
 
     def _sync_archive(self) -> None:
@@ -165,7 +165,7 @@ class Archive:
     def _make_directory(self) -> None:
         if not exists(self._disk, self.directory):
             self._disk.makedirs(self.directory, exist_ok=True)
-            # Its name must be as durable as its contents.
+            # The name of the directory must be durable before its contents count.
             sync_directory(self._disk, os.path.dirname(self.directory))  # prove: archive-name-durable
 
     def _copy(self, source: FileSource, name: str) -> str | None:
@@ -184,7 +184,7 @@ class Archive:
 
     @contextmanager
     def _new_file(self, path: str) -> Iterator[int]:
-        """Yield the descriptor of a new file for writing; a leftover of a crash with its name is removed."""
+        """Open a new file for writing and yield its descriptor. An existing file, left by a crash, is removed."""
         unlink_if_there(self._disk, path)
         fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE)
         try:
@@ -193,8 +193,8 @@ class Archive:
             self._disk.close(fd)
 
     def _give_name(self, path: str, name: str, source: FileSource, *, is_copy: bool = False) -> str | None:
-        """Give a second name in the archive, ``name`` or one like it, and return it. Existing files there are left as
-        they are. None: ``path`` is no name of ``source`` any more, and nothing is named."""
+        """Link the file as ``name``, or ``name`` with a suffix, into the archive, and return that name. Existing files
+        are not changed. None: ``path`` does not lead to ``source`` any more, and there is no new link."""
         for number in range(SAME_NAME_MAX):
             archived = f"{name}.{number}" if number else name
             target = os.path.join(self.directory, archived)
@@ -204,14 +204,14 @@ class Archive:
                 return None
             except FileExistsError:
                 if self._is_same(source, target):  # prove: archive-keeps-what-is-there
-                    return archived  # a crash came before the name in the journal was taken away
+                    return archived  # a crash came before the file was unlinked from the journal
                 continue
             # prove: archived-file-is-the-one-that-was-opened " or source.has_name(target)" -> " or True"
             if is_copy or source.has_name(target):
                 return archived
-            self._disk.unlink(target)  # another file had the name
+            self._disk.unlink(target)  # ``path`` led to another file
             return None
-        raise FileExistsError(errno.EEXIST, f"{SAME_NAME_MAX} files of that name are there", name)
+        raise FileExistsError(errno.EEXIST, f"{SAME_NAME_MAX} files with that name exist", name)
 
     def _is_same(self, source: FileSource, other: str) -> bool:
         try:

@@ -1,13 +1,14 @@
-"""Empty sparse journal files: copy their live records to the end, so that the files can go (safety.md 5).
+"""Compaction: copies the live records of sparse journal files to the end of the journal, so that the files can be
+removed.
 
-The bound is disk <= FACTOR x live + two files. Acknowledgements and deletions are never copied: when the files with the
-messages that they removed are emptied, they are not needed any more. A copy is decided when its batch is formed, on the
-storage thread; it keeps the message's place in the order, and applying it moves the entry. Work is done in steps of
-STEP_BYTES, between the batches of clients, and no faster than a rate.
+Bound: disk space <= FACTOR x live bytes + two files. Acknowledgements and deletions are not copied: they are not needed
+any more when the files with their messages are emptied. The storage thread decides what to copy when it forms the
+batch. A copy keeps the message's place in the order of its queue; when it is applied, the entry of the message gets its
+new location. Work is done in steps of STEP_BYTES, between the batches of clients, with a limited rate.
 
-    message                 an Update with a hint; for a topic, with a Remove for each durable subscription that does
-                            not have it pending
-    subscription's record   written again, then all its pending messages, then a trace that marks this
+    message                 an Update with a hint; for a topic, with a Remove for each durable subscription for which it
+                            is not pending
+    subscription's record   written again, then all its pending messages, then a trace that marks their end
     prepared transaction    all its operations, with hints, and its Prepare, in one batch
 """
 
@@ -39,24 +40,25 @@ log = logging.getLogger(__name__)
 
 FACTOR = 2.0
 FILES_BEYOND = 2
-# A requested compaction empties every file of which less than this share is live.
+# A compaction that an operator requested empties every file of which less than this share is live.
 DENSE_SHARE = 0.9
 STEP_BYTES = 256 << 10
 STEP_RECORDS = 500
 
 
 def bound_bytes(live_bytes: int, file_length: int) -> int:
-    """Return the largest size of a journal that compaction accepts."""
+    """Return the largest size of a journal, in bytes, for which no compaction is needed."""
     return int(FACTOR * live_bytes) + FILES_BEYOND * file_length
 
 
 def is_sparse(live_bytes: int, size: int) -> bool:
-    """Return whether a requested compaction empties a file of that size."""
+    """Return whether a requested compaction empties a file of ``size`` bytes with ``live_bytes``."""
     return live_bytes < DENSE_SHARE * size
 
 
 class CompactionReport(NamedTuple):
-    """Result of a compaction. ``files`` were emptied; the next checkpoint removes them."""
+    """Result of a compaction. ``files`` were emptied, so the next checkpoint removes them. ``disk_before`` and
+    ``disk_expected``: bytes of the journal before the compaction and after the removal."""
 
     files: tuple[int, ...]
     messages: int
@@ -74,10 +76,10 @@ def plan(
     file_length: int,
     held_by_records: Set[int] = frozenset(),
 ) -> tuple[int, ...]:
-    """Return the files to empty, oldest first, so that the journal is within its bound again; none if it already is.
+    """Return the files to empty, oldest first, so that the journal is within its bound again; empty if it already is.
 
-    Files with the smallest share of live bytes come first, and no more than needed: each costs the copying of its live
-    bytes. A file that stays only because of its acknowledgements needs no copying: it is removed after the files of the
+    Only as many files as needed are chosen, those with the smallest share of live bytes, because their live bytes must
+    be copied. A file that is only needed for its acknowledgements is not copied: it is removed after the files of the
     acknowledged messages.
     """
     disk = sum(sizes.values())
@@ -94,8 +96,8 @@ def plan(
         return disk - sum(sizes.get(file, 0) for file in reclaimable(emptied)) + copied
 
     if disk_after(0) <= bound:
-        return ()  # the files that are reclaimed anyway are enough
-    low, high = 0, len(candidates)  # ``low`` files are not enough; all of them is the maximum
+        return ()  # it is enough to remove files that nothing needs
+    low, high = 0, len(candidates)  # emptying ``low`` files is not enough
     while high - low > 1:
         middle = (low + high) // 2
         if disk_after(middle) <= bound:
@@ -111,7 +113,7 @@ def plan(
 def sparse(
     files: Mapping[int, FileState], sizes: Mapping[int, int], before: int, held_by_records: Set[int]
 ) -> tuple[int, ...]:
-    """Return all files worth emptying, whatever the bound: less than DENSE_SHARE of each is live. Oldest first."""
+    """Return all sparse files, oldest first, also if the journal is within its bound. See ``is_sparse``."""
     return tuple(
         file
         for file in sorted(sizes)
@@ -122,11 +124,11 @@ def sparse(
 
 
 class Compaction:
-    """Run over ``files``. All on the storage thread; call ``step`` until ``is_done``.
+    """Compaction of ``files``, on the storage thread. The caller calls ``step`` until ``is_done``.
 
-    A file is verified when its turn comes, because that takes a while; parts that do not verify are not copied (a copy
-    gets its own checksum), and such files are ``unfit``. The storage thread completes ``reports`` when the files are
-    gone. ``write_copies`` writes a batch, synced and fence-checked on return; returns the locations of its records.
+    Records are compared with their checksums before they are copied, because a copy gets a new checksum. A file with
+    damage is not emptied, and is added to ``unfit``. ``write_copies`` writes one batch and returns the locations of its
+    records; the batch is synced and fence-checked on return. ``reports`` are completed when the files are removed.
     """
 
     def __init__(
@@ -161,12 +163,12 @@ class Compaction:
         return CompactionReport(self.files, self.messages, self.bytes_copied, self.disk_before, disk_expected)
 
     def step(self) -> int:
-        """Copy one step; return the bytes written. 0 with ``is_done`` when nothing is left."""
+        """Do one step, and return the number of bytes written. 0: ``is_done`` is True."""
         while self._files:
             file = self._files[0]
             written = 0
             if not self._has_moved_records and file not in self._state.files:
-                self._files.popleft()  # a checkpoint found meanwhile that nothing needed it, and it was removed
+                self._files.popleft()  # a checkpoint has removed the file meanwhile
                 continue
             try:
                 if not self._has_moved_records:
@@ -179,14 +181,14 @@ class Compaction:
                 else:
                     self._end_file()
             except JournalCorrupt:
-                self._leave(file)
+                self._skip_file(file)
             if written:
                 self.bytes_copied += written
                 return written
         return 0
 
-    def _leave(self, file: int) -> None:
-        """Give up emptying a file of which a part does not verify. Records that were not copied stay in it."""
+    def _skip_file(self, file: int) -> None:
+        """Stop emptying a damaged file. Its other records remain in it."""
         self.unfit.add(file)
         self.files = tuple(each for each in self.files if each != file)
         self._end_file()
@@ -212,11 +214,11 @@ class Compaction:
             self._after = order_key
             if size >= STEP_BYTES or len(chunk) >= STEP_RECORDS:
                 break
-        assert chunk, "the file's counts say that this owner has something in it"
+        assert chunk, "the file's count says that this owner has messages in it"
         return self._copy(owner, chunk)
 
     def _follow_subscription(self) -> int:
-        """Copy pending messages of a moved subscription: they must be after its record."""
+        """Copy pending messages of a subscription whose record was copied: they must be after the record."""
         owner, record = self._moving[0]
         state = self._state
         chunk: list[tuple[int, Entry]] = []
@@ -241,18 +243,18 @@ class Compaction:
         self._after = 0
         # prove: settles-only-the-newest-record " or state.owners[owner].latest_record != record"
         if owner not in state.owners or state.owners[owner].latest_record != record:
-            return 0  # unsubscribed, or changed meanwhile
+            return 0  # the subscription was removed or changed meanwhile
         payload = encode_settled(state.owners[owner].destination, state.owners[owner].key)
         self._write_copies([payload])
         state.settle_record(owner)
         return len(payload)
 
     def _copy_sound(self, owner: int, found: tuple[int, Entry]) -> int:
-        """Copy a message, unless it does not verify: then no client gets it, and a copy would not help."""
+        """Copy one message. If it is damaged, report that instead: no client can get it."""
         try:
             return self._copy(owner, [found])
         except JournalCorrupt:
-            self._pages.tell_damage(found[1])
+            self._pages.report_damage(found[1])
             return 0
 
     def _copy(self, owner: int, chunk: list[tuple[int, Entry]]) -> int:

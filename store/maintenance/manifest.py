@@ -1,6 +1,6 @@
-"""The description of an archived journal file, stored beside it, so that a reader can plan without opening it.
+"""Manifest: the description of an archived journal file, stored beside the file, so that a reader need not open it.
 
-docs/formats/archive-manifest.md has the fields and the time of writing. Reads through a Source only.
+docs/formats/archive-manifest.md describes the fields, and when a manifest is written.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tandemmq.store.records.openwire import detect_version
 FORMAT: Final = 1
 SUFFIX: Final = ".manifest.json"
 CHUNK_BYTES: Final = 1 << 20
-# No writer makes a longer one; a reader refuses a longer file of that name.
+# A writer makes no longer manifest; a reader refuses a longer file.
 MANIFEST_BYTES_MAX: Final = 4 << 20
 
-_BROKER_IN: Final = 12  # its index in the marks of read_fields
+_BROKER_IN: Final = 12  # index of the field brokerInTime in the offsets that read_fields returns
 
 
 class Place(NamedTuple):
-    """Offsets in a file: of a batch, and of a record in it."""
+    """Offsets of a batch and of one of its records, in the file."""
 
     batch: int
     record: int
@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The fields of docs/formats/archive-manifest.md; ``broker`` and ``epoch`` are the header's."""
+    """Fields of docs/formats/archive-manifest.md, without ``broker`` and ``epoch``, which are in ``header``."""
 
     name: str
     file: int
@@ -80,7 +80,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(content: bytes) -> Manifest | None:
-    """Return the manifest in a file's ``content``; None for anything else, another format's included."""
+    """Return the manifest in a file's ``content``, or None if it is no manifest of this format."""
     try:
         body = json.loads(content)
         if body["format"] != FORMAT:
@@ -104,7 +104,7 @@ def _place(value: Any) -> Place | None:
     return None if value is None else Place(int(value["batch"]), int(value["record"]))
 
 
-# Converters of the simple fields.
+# Converter of JSON values -> the fields that it converts.
 _READ: Final[dict[Callable[[Any], Any], tuple[str, ...]]] = {
     str: ("name", "sha256", "counted_sha256", "directory"),
     int: ("file", "bytes", "counted", "batches", "records", "damaged"),
@@ -123,12 +123,12 @@ def describe(
     openwire: int | None = None,
     pause: Callable[[], object] = lambda: None,
 ) -> Manifest:
-    """Return the manifest of a journal file, which is read twice from beginning to end. ``source`` stays open.
+    """Read a journal file twice from beginning to end, and return its manifest. ``source`` stays open.
 
-    ``end`` and ``openwire`` come from headers of other files. Memory holds one chunk, or one batch if it is longer;
-    ``pause`` is called after each. An OSError of the source is raised unchanged.
+    ``end``, ``openwire``: the end of the file and the OpenWire version, by the headers of the journal. Memory: one
+    chunk, or one batch if it is longer; ``pause`` is called after each. Raises OSError if the source fails.
     """
-    seen = _Seen(openwire)
+    summary = _Summary(openwire)
     damaged = 0
 
     def on_corrupt(corruption: JournalCorrupt) -> None:
@@ -140,33 +140,33 @@ def describe(
     since_pause = 0
     for batch in Scan(lambda: Borrowed(source), file, 0, limit, on_corrupt=on_corrupt, chunk_bytes=CHUNK_BYTES):
         if end is None and _is_end_marker(batch.records):
-            continue  # the file ends before the marker, even if no existing header states it
-        seen.batch(batch.offset, batch.end, batch.records)
+            continue  # the file ends before the marker, also if no header states its end
+        summary.batch(batch.offset, batch.end, batch.records)
         since_pause += batch.end - batch.offset
         if since_pause >= CHUNK_BYTES:
             pause()
             since_pause = 0
     counted = hashlib.sha256()
-    at = _digest(source, counted, 0, seen.counted, pause)
+    at = _digest(source, counted, 0, summary.counted, pause)
     whole = counted.copy()
     size = _digest(source, whole, at, None, pause)
-    first_time, last_time = seen.times()
+    first_time, last_time = summary.times()
     return Manifest(
         name=name,
         file=file,
         bytes=size,
         sha256=whole.hexdigest(),
-        counted=seen.counted,
+        counted=summary.counted,
         counted_sha256=counted.hexdigest(),
         end=end,
-        header=seen.header,
+        header=summary.header,
         openwire=openwire,
         directory=directory,
-        first=seen.first,
-        last=seen.last,
-        batches=seen.batches,
-        records=seen.records,
-        commands={commands.NAMES.get(number, str(number)): count for number, count in sorted(seen.commands.items())},
+        first=summary.first,
+        last=summary.last,
+        batches=summary.batches,
+        records=summary.records,
+        commands={commands.NAMES.get(number, str(number)): count for number, count in sorted(summary.commands.items())},
         first_time=first_time,
         last_time=last_time,
         damaged=damaged,
@@ -174,7 +174,8 @@ def describe(
 
 
 def _digest(source: Source, digest: Any, start: int, stop: int | None, pause: Callable[[], object]) -> int:
-    """Add the bytes from ``start`` to ``stop`` (None: to the end) to the digest; return the offset after them."""
+    """Add the bytes from ``start`` to ``stop`` (None: the end of the file) to the digest. Return the offset after
+    them."""
     at = start
     while stop is None or at < stop:
         data = source.read(at, CHUNK_BYTES if stop is None else min(CHUNK_BYTES, stop - at))
@@ -187,7 +188,7 @@ def _digest(source: Source, digest: Any, start: int, stop: int | None, pause: Ca
 
 
 @dataclass(slots=True, eq=False)
-class _Seen:
+class _Summary:
     """Sums over the batches of a file."""
 
     _openwire: int | None
@@ -198,8 +199,8 @@ class _Seen:
     batches: int = 0
     records: int = 0
     commands: Counter[int] = field(default_factory=Counter)
-    _clocks: list[tuple[int, int]] = field(default_factory=list)  # (offset, time) of the first and last clock mark
-    _adds: list[tuple[int, bytes]] = field(default_factory=list)  # the first and the last add
+    _clocks: list[tuple[int, int]] = field(default_factory=list)  # (offset, time) of the first and the last clock mark
+    _adds: list[tuple[int, bytes]] = field(default_factory=list)  # (offset, payload) of the first and the last Add
 
     def batch(self, offset: int, end: int, records: Sequence[tuple[int, bytes]]) -> None:
         self.batches += 1
@@ -223,7 +224,7 @@ class _Seen:
             self._adds[1:] = [records[len(kinds) - 1 - kinds[::-1].index(commands.ADD)]]
 
     def times(self) -> tuple[int | None, int | None]:
-        """Return the times of the first and the last record that have one."""
+        """Return the times of the first and the last record that have a time, in ms since 1970; None: no record has."""
         shown = list(self._clocks)
         for at, payload in self._adds:
             time = self._broker_in(payload)
@@ -253,7 +254,7 @@ def _header(payload: bytes) -> Header | None:
 
 
 def _is_end_marker(records: Sequence[tuple[int, bytes]]) -> bool:
-    """Return whether these records are the marker that a rotation writes after the end of the old file."""
+    """Return whether these records are the end marker that a rotation writes after the end of the old file."""
     return len(records) == 1 and (_text(records[0][1]) or "").startswith(NEXT)
 
 

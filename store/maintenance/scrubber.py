@@ -1,10 +1,10 @@
-"""Read sealed journal files in the background, so that damage is found while another copy is good.
+"""Scrubber: reads sealed journal files in the background, so that damage is found while another copy is good.
 
-    pass    file | file | file ...    each from the disk, at ``rate``, its batches compared with their checksums
-    check   one file, at once         for a caller that found damage there
+    pass    file | file | file ...    each is read from the disk, at ``rate``; its batches are compared with checksums
+    check   one file, at once         for a caller that found damage in it
 
-Damaged ranges are handed to the journal's ``mend``: a node of a set gets them from another node, a shared volume has
-no other copy. Then the file is read again: only ranges that verify on the disk count as repaired.
+Damaged ranges are passed to the journal's ``mend``: in a set they are copied from another node; a shared volume has no
+other copy. Then the file is read again: only ranges that match their checksums on the disk count as repaired.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from tandemmq.store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
-#: Bytes of one read: a sync of the writer may wait for it.
+#: Bytes of one read. The number is small because a sync of the writer may wait for the read.
 CHUNK_BYTES: Final = 64 << 10
-#: Shorter pauses are accumulated.
+#: Shorter pauses are added up.
 PAUSE_SECONDS_MIN: Final = 0.001
-#: Seconds between checks for something to read: a standby of a pair reads nothing, and a node of a set nothing before
-#: it knows the final position.
+#: Seconds until the next attempt if there is nothing to read: a standby of a pair reads nothing, and a node of a set
+#: reads nothing before it knows the final position.
 IDLE_SECONDS: Final = 5.0
-#: A file that could not be repaired is not read again for a caller within this time.
+#: After a failed repair, requests for the same file fail at once for this time.
 RETRY_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """``ranges`` of a sealed file that do not verify. ``source`` is the open file in which they were read."""
+    """Damage of a sealed file: ``ranges`` that do not match their checksums. ``source`` is the open file."""
 
     file: int
     source: FileSource
@@ -54,7 +54,7 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """Range that was written again from the copy of ``node``, and its number of batches."""
+    """Range that was written again from the copy of ``node``. ``batches``: the number of batches in it."""
 
     start: int
     stop: int
@@ -63,7 +63,7 @@ class Repaired:
 
 
 class Sealed(Protocol):
-    """A journal some of whose files are sealed. For the scrubber's thread."""
+    """Journal with sealed files. Its methods are called by the scrubber's thread."""
 
     @property
     def headers(self) -> HeaderReader: ...
@@ -73,21 +73,23 @@ class Sealed(Protocol):
 
     @property
     def below(self) -> int:
-        """Files below this number are sealed: no process writes or cuts them. After ``headers.refresh``."""
+        """Files with a lower number are sealed: no process writes or truncates them. Valid after
+        ``headers.refresh``."""
         ...
 
     def mend(self, damaged: Damaged) -> Sequence[Repaired]:
-        """Write the damaged ranges again, as far as there is a good copy. Durable on return. OSError as the volume
-        gives it."""
+        """Write the damaged ranges of which there is a good copy; durable on return. Return these ranges. Raises
+        OSError."""
         ...
 
     def restore(self, file: int, end: int) -> Sequence[Repaired]:
-        """Write a needed, missing file that ends at ``end``; all of it or nothing. Durable on return."""
+        """Write a missing file that is needed and ends at ``end``; durable on return. Return its ranges, or nothing if
+        there is no complete copy."""
         ...
 
 
 class OwnVolume:
-    """The journal of a broker without a set: one writer, one copy."""
+    """Journal of a broker without a set: there is one writer and one copy."""
 
     def __init__(self, files: JournalFiles) -> None:
         self.files = files
@@ -105,12 +107,12 @@ class OwnVolume:
 
 
 class _Ended(Exception):
-    """Ends the thread."""
+    """Raised to end the thread."""
 
 
 class _Paced:
-    """A source that reads from the disk, and waits after each read. Unreadable parts are zeros, which verify as
-    nothing."""
+    """Source that reads from the disk, not from the page cache, and pauses after each read. Unreadable parts are
+    returned as zeros, which match no checksum."""
 
     def __init__(self, source: FileSource, pause: Callable[[int], object]) -> None:
         source.read_nothing_ahead()
@@ -133,8 +135,11 @@ class _Paced:
 
 
 class Scrubber:
-    """Begins with ``start``, ends with ``end``. ``journals`` returns those to be read now; ``rate`` in bytes a second
-    (0: no passes), ``interval`` in seconds from the beginning of one pass to that of the next."""
+    """Scrubber with its own thread, which runs from ``start`` to ``end``.
+
+    ``journals`` returns the journals to be read now. ``rate``: bytes per second; 0: no passes. ``interval``: seconds
+    from the beginning of a pass to the beginning of the next.
+    """
 
     def __init__(
         self, journals: Callable[[], Sequence[Sealed]], *, rate: int, interval: float, threads: Threads = OS_THREADS
@@ -143,13 +148,13 @@ class Scrubber:
         self._rate = rate
         self._interval = interval
         self._clock = threads.monotonic
-        self._inbox = threads.inbox()  # files to be checked; None: the end
+        self._inbox = threads.inbox()  # files to be checked; None ends the thread
         self._guard = threads.lock()
-        self._asked: dict[int, Future[bool]] = {}
+        self._requests: dict[int, Future[bool]] = {}
         self._is_ended = False
         self._thread = threads.thread(self._run, "tandemmq-scrubber")
-        self._due = 0.0  # time until which the rate allows no further read
-        self._losses: dict[str, DeclaredLosses] = {}  # by directory; kept, because they need a read of later files
+        self._due = 0.0  # time before which the rate allows no further read
+        self._losses: dict[str, DeclaredLosses] = {}  # by directory; kept, because reading them is slow
         self._failed_at: dict[int, float] = {}
         self._damaged: dict[str, tuple[Identity, Ranges]] = {}  # by path
         self._counts = dict.fromkeys(
@@ -169,14 +174,14 @@ class Scrubber:
         self._thread.start()
 
     def end(self) -> None:
-        """End the thread. Nothing is read or written any more on return."""
+        """End the thread and wait for its end. Requests without a result are cancelled."""
         with self._guard:
             self._is_ended = True
         self._inbox.put(None)
         if self._thread.native_id is not None:
             self._thread.join()
-        for asked in list(self._asked.values()):
-            asked.cancel()
+        for request in list(self._requests.values()):
+            request.cancel()
 
     @property
     def figures(self) -> Mapping[str, int]:
@@ -184,17 +189,18 @@ class Scrubber:
         return dict(self._counts)
 
     def check(self, file: int) -> Future[bool]:
-        """Read this file of the first journal now, and repair it. True: all of it verifies; cancelled by ``end``."""
+        """Request a read and, if needed, a repair of this file of the first journal. Does not block. The result is
+        True if the whole file then matches its checksums; the Future is cancelled by ``end``."""
         with self._guard:
-            asked = self._asked.get(file)
-            if asked is None:
-                asked = self._asked[file] = Future()
+            request = self._requests.get(file)
+            if request is None:
+                request = self._requests[file] = Future()
                 if self._is_ended:
-                    asked.cancel()
+                    request.cancel()
                 self._inbox.put(file)
-        return asked
+        return request
 
-    # ---- its thread
+    # ---- the scrubber's thread
 
     def _run(self) -> None:
         try:
@@ -212,15 +218,15 @@ class Scrubber:
             pass
 
     def _guarded(self, journal: Sealed, work: Callable[[], object]) -> None:
-        """Do ``work``: a failing disk, or a fault of ours, ends this pass and not the thread."""
+        """Do ``work``. An error of the disk, or a programming error, is logged and does not end the thread."""
         try:
             work()
         except OSError as error:
-            log.error("%s cannot be read through: %s", journal.files.directory, error)
+            log.error("%s cannot be read completely: %s", journal.files.directory, error)
         except _Ended:
             raise
         except Exception:
-            log.exception("the scrubber fails")
+            log.exception("the scrubber failed")
 
     def _pass(self, journal: Sealed) -> None:
         files = list(journal.headers.refresh())
@@ -242,7 +248,7 @@ class Scrubber:
         self._wait_until(self._due)
 
     def _wait_until(self, due: float) -> None:
-        """Wait until ``due``; handle requests at once meanwhile."""
+        """Wait until ``due``. Requests are handled at once."""
         while (left := due - self._clock()) >= PAUSE_SECONDS_MIN:
             try:
                 item = self._inbox.get(timeout=None if math.isinf(left) else left)
@@ -260,7 +266,7 @@ class Scrubber:
             def check() -> None:
                 nonlocal outcome
                 if not journals[0].files.exists(file):
-                    # A caller needs the file. A pass restores none: files that it does not find were given up.
+                    # A caller needs the file. A pass does not restore missing files: they are not needed any more.
                     self._restore(journals[0], file)
                 outcome = self._is_sound(journals[0], file, lambda size: None)
 
@@ -270,9 +276,9 @@ class Scrubber:
             else:
                 self._failed_at[file] = self._clock()
         with self._guard:
-            asked = self._asked.pop(file)
-        if asked.set_running_or_notify_cancel():
-            asked.set_result(outcome)
+            request = self._requests.pop(file)
+        if request.set_running_or_notify_cancel():
+            request.set_result(outcome)
 
     def _restore(self, journal: Sealed, file: int) -> None:
         journal.headers.refresh()
@@ -281,7 +287,8 @@ class Scrubber:
             self._count(journal, file, journal.restore(file, end), ())
 
     def _is_sound(self, journal: Sealed, file: int, pause: Callable[[int], object]) -> bool:
-        """Return whether all of the file verifies, after a repair. False also if it is not sealed, or missing."""
+        """Read the file, repair it if needed, and return whether the whole file then matches its checksums. False also
+        if it is not sealed, or missing."""
         repaired: Sequence[Repaired] = ()
         for is_last in (False, True):
             headers = journal.headers
@@ -310,7 +317,7 @@ class Scrubber:
         return not ranges
 
     def _undeclared(self, journal: Sealed, file: int, ranges: Ranges) -> Ranges:
-        """Return ``ranges`` without those that an operator declared lost."""
+        """Return ``ranges`` without those that are marked as lost."""
         if not ranges:
             return ranges
         ends = journal.headers.epoch_history.ends
@@ -319,7 +326,8 @@ class Scrubber:
         return tuple(each for each in ranges if not losses.covers(file, *each, later))
 
     def _note(self, journal: Sealed, file: int, source: FileSource, ranges: Ranges) -> bool:
-        """Remember the damage, and log it once. False: the journal's name leads to another file by now."""
+        """Store the damage of the file, and log it once. Return False if the journal's name now leads to another
+        file."""
         path = journal.files.path(file)
         before = self._damaged.pop(path, None)
         if ranges:
@@ -333,7 +341,7 @@ class Scrubber:
         return True
 
     def _count(self, journal: Sealed, file: int, repaired: Sequence[Repaired], left: Ranges) -> None:
-        """Count the ranges that were written again and verify now."""
+        """Count and log the repaired ranges, except those in ``left``, which are still damaged."""
         for each in repaired:
             # prove: repair-is-read-again-before-it-counts
             if any(start < each.stop and each.start < stop for start, stop in left):

@@ -1,7 +1,7 @@
-"""Upkeep, so that a store stays small and recovers quickly: checkpoints, reclaimed files, compaction.
+"""Upkeep of a store: checkpoints, removal of files that are not needed, compaction.
 
-The storage thread calls ``work`` between its batches. A checkpoint is written by a separate thread, in slices; its
-results come back through the storage thread's inbox (``tell``), as does a failed removal.
+The storage thread calls ``work`` between its batches. A background thread writes a checkpoint, in slices. It reports
+the result, and a failed removal of files, to the inbox of the storage thread (``put``).
 """
 
 # proofs: upkeep
@@ -35,20 +35,20 @@ from tandemmq.store.writer.space import Space
 
 log = logging.getLogger(__name__)
 
-# A standing checkpoint works in slices of this length and then pauses for the others: the loop and the storage thread
-# share one interpreter with it.
+# A checkpoint works in slices of this length, with pauses: the event loop and the storage thread share the interpreter
+# with it.
 CHECKPOINT_SLICE_SECONDS = 0.001
 CHECKPOINT_PAUSE_SECONDS = 0.001
-# Upper bound of what an operation adds to the index, except for ids of unusual length.
+# Upper bound of the bytes that an operation adds to the index, except for very long ids.
 OPERATION_BYTES = 512
-# Entries of ended owners that are reclaimed at a time, and the pause after each such piece.
+# Number of entries of ended owners that are removed in one step, and the pause after each step.
 RECLAIM_ENTRIES = 500
 RECLAIM_PAUSE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDone:
-    """A checkpoint is durable, or failed."""
+    """Report of a checkpoint that is durable, or failed with ``error``."""
 
     frozen: Frozen
     error: BaseException | None
@@ -56,17 +56,17 @@ class CheckpointDone:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Background work failed, and that is final."""
+    """Report that background work failed. The failure is final for the store."""
 
     error: BaseException
 
 
 @dataclass(eq=False, repr=False)
 class Upkeep:
-    """Checkpoints, reclaims and compacts, one step a call. ``background`` runs long work; ``is_halted`` makes
-    it end soon.
+    """Upkeep of one store, on the storage thread. ``background`` runs long work; setting ``is_halted`` ends that work
+    soon.
 
-    A checkpoint that ``follower`` had begun before the promotion is written first.
+    If ``follower`` had begun a checkpoint before the promotion, that one is written first.
     """
 
     follower: InitVar[Follower]
@@ -77,7 +77,7 @@ class Upkeep:
     _space: Space
     _: KW_ONLY
     background: Background
-    tell: Callable[[CheckpointDone | Failed], object]
+    put: Callable[[CheckpointDone | Failed], object]
     threads: Threads = OS_THREADS
 
     def __post_init__(self, follower: Follower) -> None:
@@ -88,8 +88,8 @@ class Upkeep:
         self._epoch_history = follower.epoch_history
         settings = self._settings
         self._clock = clock = self.threads.monotonic
-        self._remover = _remover(files, settings, self._breathe)
-        # Number of records after which a checkpoint begins.
+        self._remover = _remover(files, settings, self._pause)
+        # A checkpoint begins after this number of records.
         self._checkpoint_records = records_per_checkpoint(
             settings, follower.speed.seconds_per_record, follower.load_seconds
         )
@@ -97,42 +97,42 @@ class Upkeep:
         self._checkpoint: Future[None] | None = None
         self._unlinking: Future[None] | None = None
         self._compaction: Compaction | None = None
-        self._compacted: list[tuple[Compaction, Position]] = []  # their files go when a checkpoint covers that
-        self._unfit: set[int] = set()  # files with damage, which compaction leaves as they are
+        self._compacted: list[tuple[Compaction, Position]] = []  # waiting for a checkpoint of the position
+        self._unfit: set[int] = set()  # damaged files, which are not compacted
         self._next_step = 0.0
         self._next_reclaim = 0.0
-        self._sizes: dict[int, int] = {}  # of files that do not grow any more
-        # Until an index stands in its file, nothing but the file itself proves that this epoch began; and files that a
-        # former epoch left to be emptied are handled at once. A checkpoint syncs: without syncs it is only for
-        # removable files.
+        self._sizes: dict[int, int] = {}  # bytes of the files that do not grow any more
+        # Two reasons for a checkpoint at the start. The index should show soon that this epoch began, so that the fence
+        # is not the only evidence. And files that a former epoch emptied should be removed. A checkpoint syncs; so if
+        # the settings disable syncs, only the second reason counts.
         left_over = self._state.reclaimable(self._epoch_history.first_of_epoch, self._end.writer.position[0])
         self._is_wanted = settings.journal_disk_sync_strategy == "always" or bool(left_over)
-        self._has_left_over = False  # files that could go, but the last cleanup was too recent
-        self._is_in_a_hurry = False
-        self._wanted_by: list[Future[None]] = []  # futures of a checkpoint that has not begun
-        self._awaited_by: list[Future[None]] = []  # futures of the checkpoint that is under way
+        self._has_left_over = False  # files can be removed, but the last cleanup was too recent
+        self._is_urgent = False
+        self._wanted_by: list[Future[None]] = []  # futures of the next checkpoint
+        self._awaited_by: list[Future[None]] = []  # futures of the checkpoint in progress
         self._last_checkpoint = clock()
-        # With an interval of 0 (infinite) only a stop cleans up; else the first checkpoint may.
+        # If cleanup_interval is infinite, only a stop cleans up; otherwise the first checkpoint does.
         self._last_cleanup = clock() if math.isinf(settings.cleanup_interval) else -math.inf
         self._bytes_at_checkpoint = 0
 
     @property
     def archive_problem(self) -> str | None:
-        """Reason why files that were given up are not in the archive; None: they are, or there is no archive."""
+        """Reason why files could not be moved to the archive; None: no problem, or no archive."""
         return self._remover.problem if isinstance(self._remover, Archive) else None
 
     @property
     def next_work(self) -> float | None:
-        """Time, by the clock, of the next work; None: after the next batch."""
+        """Time of the next step of upkeep by ``threads.monotonic``; None: no step before the next batch."""
         due = [] if self._compaction is None else [self._next_step]
         if self._state.may_reclaim:
             due.append(self._next_reclaim)
         return min(due, default=None)
 
     def compact(self, report: Future[CompactionReport]) -> None:
-        """Begin to empty all files with more than a little dead content. ``report`` is completed when they are gone."""
+        """Begin to empty all sparse files. ``report`` is completed when these files are removed."""
         if self._compaction is None:
-            self._begin_compaction(is_asked=True)
+            self._begin_compaction(is_requested=True)
         if self._compaction is None:
             disk = self._disk_bytes()
             report.set_result(CompactionReport((), 0, 0, disk, disk))
@@ -140,16 +140,16 @@ class Upkeep:
             self._compaction.reports.append(report)
 
     def checkpoint_soon(self, done: Future[None]) -> None:
-        """Begin a checkpoint as soon as none is under way. ``done`` is completed when it is published."""
+        """Request a checkpoint, which begins when no other is in progress. ``done`` is completed when it is durable."""
         self._is_wanted = True
         self._wanted_by.append(done)
 
     def clean_up_soon(self) -> None:
-        """Request a checkpoint: a file was closed without changes, so perhaps nothing needs it."""
+        """Request a checkpoint because a file was completed without changes of the state, and may be removable."""
         self._is_wanted = True
 
     def cancel_reports(self) -> None:
-        """Cancel the reports of unfinished work."""
+        """Cancel all futures of unfinished work."""
         for done in (*self._wanted_by, *self._awaited_by):
             done.cancel()
         for compaction in (self._compaction, *(compaction for compaction, _ in self._compacted)):
@@ -157,16 +157,16 @@ class Upkeep:
                 report.cancel()
 
     def work(self) -> None:
-        """Do the work that is due: between two batches, and regularly when there are none."""
+        """Do the steps that are due. Called between two batches, and regularly if there are no batches."""
         self._end.prepare_next()
-        self._compact_a_little()
-        self._reclaim_a_little()
+        self._compact_step()
+        self._reclaim_step()
         settings = self._settings
         tail = self._state.tail
         if self._checkpoint is not None:
             if tail.operations > self._checkpoint_records:
-                self._is_in_a_hurry = True
-                self._await(self._checkpoint)  # the bound of the live tail: producers wait for the checkpoint
+                self._is_urgent = True
+                self._await(self._checkpoint)  # limits the tail: producers wait for the checkpoint
             return
         now = self._clock()
         is_due = tail.has_changes and (
@@ -175,11 +175,11 @@ class Upkeep:
             or now - self._last_checkpoint >= settings.checkpoint_interval
         )
         if self._has_left_over and now - self._last_cleanup >= settings.cleanup_interval:
-            self._is_wanted = True  # the rest of the last cleanup must not wait for traffic
-        # Two reasons: a replay would take long, because of the changes or the time since; or a caller waits.
+            self._is_wanted = True  # files of the last cleanup are removed even without traffic
+        # Reasons for a checkpoint: many changes or a long time since the last one, or a request.
         if (
             (is_due or self._is_wanted or self._unfinished is not None)
-            # Last, because this reads the volume, too.
+            # Checked last, because it may query the volume.
             and (tail.operations >= 2 * self._checkpoint_records or self._has_checkpoint_space())
         ):
             if self._unfinished is not None:
@@ -197,7 +197,7 @@ class Upkeep:
         )
 
     def _freeze(self) -> Frozen:
-        # A checkpoint covers only what is on the disk, whatever the strategy.
+        # A checkpoint may cover only synced records, for any sync strategy.
         self._end.settle()  # prove: checkpoint-covers-what-was-checked
         self._last_checkpoint = self._clock()
         self._bytes_at_checkpoint = self._figures.bytes_written
@@ -207,27 +207,27 @@ class Upkeep:
         threads = self.threads
         started = threads.monotonic()
         try:
-            # Only when db.free was lost: its contents are found here, while others work.
+            # The first part does something only if db.free could not be trusted.
             steps = chain(self._index.recover_free_pages(), self._index.checkpoint(changes(frozen), frozen.meta))
             slice_end = threads.monotonic() + CHECKPOINT_SLICE_SECONDS
             for _ in steps:
                 if self.is_halted:
                     return
-                if threads.monotonic() > slice_end and not self._is_in_a_hurry:
+                if threads.monotonic() > slice_end and not self._is_urgent:
                     threads.sleep(CHECKPOINT_PAUSE_SECONDS)
                     slice_end = threads.monotonic() + CHECKPOINT_SLICE_SECONDS
             self._figures.checkpoint_seconds.note(threads.monotonic() - started)
-            self.tell(CheckpointDone(frozen, None))
+            self.put(CheckpointDone(frozen, None))
         except BaseException as error:
-            self.tell(CheckpointDone(frozen, error))
+            self.put(CheckpointDone(frozen, error))
             raise
 
     def checkpoint_done(self, done: CheckpointDone) -> None:
-        """Note the end of the checkpoint that was under way; raise its error if it failed."""
+        """Note the end of the checkpoint in progress. Raises its error if it failed."""
         self._checkpoint = None
         if done.error is not None:
             raise done.error  # prove: failed-checkpoint-is-final
-        self._is_in_a_hurry = False
+        self._is_urgent = False
         self.background.submit(self._state.thaw())
         self._figures.checkpoints += 1
         for waiting in self._awaited_by:
@@ -246,22 +246,24 @@ class Upkeep:
             self._end_compactions(done.frozen.position)
             if self._settings.enable_compaction and self._compaction is None:
                 self._begin_compaction()
-                # The files that it emptied are removed only now: their space may be enough for the rest, with or
-                # without traffic.
+                # The emptied files are being removed only now. If no compaction could begin for lack of space, another
+                # checkpoint follows, also without traffic, and tries again.
                 self._has_left_over = has_compacted and self._compaction is None and self._space.is_short
 
     def _reclaim(self, files: tuple[int, ...]) -> None:
-        """Remove files that nothing needs: write this into the journal first, then remove them, oldest first."""
+        """Remove files that are not needed. First a record that names them is written to the journal, synced and
+        fence-checked. Then the files are removed in the background, oldest first."""
         records = [encode_gone(files)]  # prove: gone-names-the-files "files" -> "()"
         state = self._state
         audit = state.audit
-        # The records from which a replay would learn these will go (AMQ-3833: only if they changed).
-        if audit is not None and len(audit) and _must_tell(state.audit_record, audit.revision, files):
+        # The removed files may have the newest records of the producer audit and of the connections, so these are
+        # written again; also if they have changed (AMQ-3833).
+        if audit is not None and len(audit) and _must_record(state.audit_record, audit.revision, files):
             records.insert(0, encode_producer_audit(encode_audit(audit.image())))
         else:
             audit = None
         connections = state.connections
-        knows_connections = len(connections) and _must_tell(state.connections_record, connections.revision, files)
+        knows_connections = len(connections) and _must_record(state.connections_record, connections.revision, files)
         if knows_connections:
             records.append(encode_connections(connections.pairs()))
         locations = self._end.write(records, sum(map(len, records)), is_upkeep=True)
@@ -271,7 +273,7 @@ class Upkeep:
             state.connections_record = (locations[-1], connections.revision)
         self._end.settle()  # prove: gone-is-durable-before-unlink
         self._pages.forget(files)
-        # A failed removal is final like a failed write: the files that pin a file that is still there must stay.
+        # A failed removal is final like a failed write: a file must not be removed before the files that it pins.
         if self._unlinking is not None:
             self._await(self._unlinking)  # prove: one-removal-after-the-other
         state.forget_files(files)
@@ -283,41 +285,41 @@ class Upkeep:
         log.info("reclaimed %d journal files (%d to %d)", len(files), files[0], files[-1])
 
     def _await(self, work: Future[None]) -> None:
-        """Wait for background work; raise its error."""
+        """Wait for background work. Raises its error."""
         self.background.wait(work)
         work.result()
 
     def _unlink(self, files: tuple[int, ...]) -> None:
         for file in files:
-            # One at a time, each with a sync of the directory: a removed acknowledgement must not be gone while the
-            # message that it removed comes back after a power loss.
-            # A master that hung in the volume removes no more: its successor does.
+            # One file at a time, each with a sync of the directory: after a power loss, an acknowledgement must not be
+            # missing while the file of its message exists. A master that hung in a call of the volume and was halted
+            # meanwhile removes nothing more; its successor does.
             if self.is_halted:  # prove: halted-removes-no-more
                 return
             self._remover.remove([file])  # prove: directory-sync-after-each-unlink "[file]" -> "files"
 
-    def _breathe(self) -> None:
-        """Pause between chunks of a file that is archived, in the background: the loop and the storage thread share one
-        interpreter with it."""
+    def _pause(self) -> None:
+        """Pause between chunks of a file that is archived, in the background: the event loop and the storage thread
+        share the interpreter."""
         if not self.is_halted:
             self.threads.sleep(CHECKPOINT_PAUSE_SECONDS)
 
     def _unlinked(self, unlinking: Future[None]) -> None:
-        """Report a failure to the storage thread, which raises it. In the background."""
+        """Report a failed removal to the storage thread, which raises the error. Runs in the background."""
         error = None if unlinking.cancelled() else unlinking.exception()
         if error is not None:
-            self.tell(Failed(error))  # prove: failed-unlink-is-final
+            self.put(Failed(error))  # prove: failed-unlink-is-final
 
-    # ---- owners that ended
+    # ---- ended owners
 
-    def _reclaim_a_little(self) -> None:
+    def _reclaim_step(self) -> None:
         state = self._state
         if not state.may_reclaim or self._clock() < self._next_reclaim:
             return
         state.reclaim(RECLAIM_ENTRIES)
         self._next_reclaim = self._clock() + RECLAIM_PAUSE_SECONDS
         if state.ended and not state.may_reclaim:
-            self._is_wanted = True  # the rest goes into the tail after it
+            self._is_wanted = True  # the remaining entries are removed after the next checkpoint
 
     # ---- compaction
 
@@ -339,15 +341,15 @@ class Upkeep:
             sizes[file] = size
         return sizes
 
-    def _begin_compaction(self, *, is_asked: bool = False) -> None:
+    def _begin_compaction(self, *, is_requested: bool = False) -> None:
         if self._space.free_bytes < self._settings.journal_max_file_length:
-            return  # copies need space
+            return  # there is no space for copies
         state = self._state
         sizes = self._file_sizes()
         current = self._end.writer.position[0]
         first_of_epoch = self._epoch_history.first_of_epoch
         held_by_records = state.held_by_records()
-        if is_asked:
+        if is_requested:
             files = sparse(state.files, sizes, current, held_by_records)
         else:
             files = plan(
@@ -358,31 +360,32 @@ class Upkeep:
                 file_length=self._settings.journal_max_file_length,
                 held_by_records=held_by_records,
             )
-        files = self._that_fit([file for file in files if file not in self._unfit])
+        files = self._fitting([file for file in files if file not in self._unfit])
         if files:
             self._compaction = Compaction(state, self._pages, self._write_copies, files, sum(sizes.values()))
             log.info("compaction begins: %d of %d journal files are to be emptied", len(files), len(sizes))
 
     def _write_copies(self, payloads: list[bytes]) -> list[int]:
-        """Write a batch of a compaction; durable and fence-checked on return."""
+        """Write a batch of a compaction, and return the locations of its records; durable and fence-checked on
+        return."""
         size = sum(map(len, payloads))
         locations = self._end.write(payloads, size, is_upkeep=True)
         self._figures.bytes_copied += size
         return locations
 
-    def _that_fit(self, files: Sequence[int]) -> tuple[int, ...]:
-        """Return the first of these files whose copies leave half of the free space: the files go when all of them were
-        copied. The next compaction begins with the rest."""
+    def _fitting(self, files: Sequence[int]) -> tuple[int, ...]:
+        """Return the first of these files whose copies take at most half of the free space. No file is removed before
+        all are copied. The next compaction handles the rest."""
         copied = accumulate(self._state.files[file].live_bytes for file in files)
         room = self._space.free_bytes // 2
         return tuple(file for file, total in zip(files, copied, strict=True) if total <= room)
 
-    def _compact_a_little(self) -> None:
+    def _compact_step(self) -> None:
         compaction = self._compaction
         if compaction is None or self._clock() < self._next_step:
             return
         copied = compaction.step()
-        # The rate bounds the loss of producers and consumers; checkpoints handle its changes of the state.
+        # The rate limits how much a compaction slows down producers and consumers.
         self._next_step = self._clock() + copied / self._settings.compaction_rate
         if compaction.is_done:
             self._unfit |= compaction.unfit
@@ -393,7 +396,7 @@ class Upkeep:
             self._is_wanted = True
 
     def _end_compactions(self, covered: Position) -> None:
-        """End compactions whose copies a checkpoint covers, and whose files are given up."""
+        """Log and report the compactions whose copies a checkpoint at ``covered`` includes."""
         while self._compacted and self._compacted[0][1][:2] <= covered[:2]:
             compaction, _ = self._compacted.pop(0)
             report = compaction.report(self._disk_bytes())
@@ -406,9 +409,9 @@ class Upkeep:
                 report.disk_expected,
             )
             if compaction.reports:
-                self.background.submit(self._tell_when_gone, self._unlinking, compaction.reports, report)
+                self.background.submit(self._report_when_removed, self._unlinking, compaction.reports, report)
 
-    def _tell_when_gone(
+    def _report_when_removed(
         self, unlinking: Future[None] | None, reports: Sequence[Future[CompactionReport]], report: CompactionReport
     ) -> None:
         if unlinking is not None:
@@ -417,9 +420,9 @@ class Upkeep:
             waiting.set_result(report)
 
     def finish(self) -> None:
-        """Write a last checkpoint; durable on return, unless halted meanwhile."""
+        """Write a last checkpoint, durable on return, unless ``is_halted`` is set."""
         if self._checkpoint is not None:
-            self._is_in_a_hurry = True
+            self._is_urgent = True
             self._await(self._checkpoint)
             self._state.thaw()
             self._checkpoint = None
@@ -449,7 +452,7 @@ def _remover(files: JournalFiles, settings: StoreSettings, pause: Callable[[], o
     return Archive(files, settings.directory_archive or os.path.join(files.directory, DEFAULT_NAME), files.disk, pause)
 
 
-def _must_tell(record: tuple[int, int], revision: int, files: Container[int]) -> bool:
-    """Return whether ``revision`` must be written again: its newest ``record`` (location, revision) is of an older one,
-    or is in one of ``files``."""
+def _must_record(record: tuple[int, int], revision: int, files: Container[int]) -> bool:
+    """Return whether a state with this ``revision`` must be written again, because its newest ``record`` (location,
+    revision) has an older revision or is in one of ``files``, which will be removed."""
     return record[1] != revision or record[0] >> 32 in files

@@ -1,1 +1,1 @@
-"""Move stores: import, export, hand-back to ActiveMQ."""
+"""Transfer of stores: import, export, hand-back to ActiveMQ."""

@@ -1,6 +1,6 @@
-"""The contents of a data directory of any origin, read page by page.
+"""Contents of a data directory of TandemMQ or ActiveMQ, read page by page.
 
-Message bodies may have any version of OpenWire: the layout of each frame shows it.
+Message bodies may have any OpenWire version, which is detected from the layout of each frame.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from tandemmq.store.state.open_transactions import PendingOperation
 from tandemmq.store.state.owners import OwnerState
 from tandemmq.store.state.state import State
 
-# Messages, and bytes, that are read and decoded at once; a longer message is read alone.
+# Limits of a page: messages and bytes that are read and decoded at once. A longer message is read alone.
 PAGE_MESSAGES = 1_000
 PAGE_BYTES = 8 << 20
 
 
 class NotTransferable(Exception):
-    """Part of a directory cannot be transferred unchanged; the text names the part and the place."""
+    """A part of a directory cannot be transferred unchanged. The text names the part."""
 
 
 class Stored(NamedTuple):
-    """A live message: its place in the order, its newest record's command (a plain Add), and the receiver's message.
+    """Live message: its order key, its record's size in bytes, the Add command in its newest record, and the decoded
+    message.
 
-    ``is_current``: the frame has our version of OpenWire.
+    ``is_current``: the frame has the OpenWire version of TandemMQ's journals.
     """
 
     order_key: int
@@ -53,10 +54,10 @@ class Stored(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Contents:
-    """The state of a follower and its files. The caller must ensure that neither changes meanwhile.
+    """State of a follower and its journal files. The caller must ensure that neither changes during a call.
 
-    ``damages``: the damage that was stepped over during the read. Records that are read now are compared with their
-    checksums once more; raises JournalCorrupt if they differ.
+    ``damages``: the damage that was skipped while the journal was read. Each read of a record compares it with its
+    checksum again, and raises JournalCorrupt if it differs.
     """
 
     follower: Follower
@@ -69,7 +70,7 @@ class Contents:
         self.reader = CheckedReader(self.files, self.follower.end_of)
 
     def close(self) -> None:
-        """Close the files, and the index if it came with them."""
+        """Close the files, and the index if it was passed to the constructor."""
         self.reader.close()
         if self._index is not None:
             self._index.close()
@@ -81,7 +82,8 @@ class Contents:
         self.close()
 
     def owners(self) -> list[OwnerState]:
-        """Return queues, then topics' subscriptions, by name. An empty queue has no record, and is left out."""
+        """Return all queues that have messages, then all durable subscriptions, sorted by name. An empty queue is
+        omitted, because it has no record."""
         known = [o for o in self.state.owners.values() if o.subscription_name is not None or o.count]
         return sorted(known, key=lambda o: (o.destination, str(o)))
 
@@ -91,8 +93,11 @@ class Contents:
         return command
 
     def subscription_of(self, owner: OwnerState) -> tuple[Subscription, str | None]:
-        """Return the newest record and the user of a durable subscription. noLocal is false if the record, older than
-        OpenWire 11, lacks it: ActiveMQ would expect it in a store of version 11, and not start."""
+        """Return the newest record and the user of a durable subscription. Raises NotTransferable.
+
+        If the record is older than OpenWire 11, it has no value for noLocal; it is then set to false. In a store of
+        version 11 ActiveMQ requires the value, and would not start without it.
+        """
         payload = self.reader.read(owner.latest_record)
         command = decode(payload)
         if not isinstance(command, Subscription) or command.info is None:
@@ -101,12 +106,13 @@ class Contents:
         return command._replace(info=info), user_in(payload)
 
     def messages(self, owner: int) -> Iterator[Stored]:
-        """Iterate over the messages of ``owner``, in order of delivery, read page by page."""
+        """Yield the messages of ``owner`` in the order of delivery. They are read page by page."""
         for stored, _ in self.together((owner,)):
             yield stored
 
     def together(self, owners: Sequence[int]) -> Iterator[tuple[Stored, list[int]]]:
-        """Iterate over the messages of one topic's subscriptions, in order, each message once with its holders."""
+        """Yield (message, owners that hold it) for the subscriptions ``owners`` of one topic, in order, each message
+        once."""
         page: list[tuple[int, Entry]] = []
         who: list[list[int]] = []
         size = 0
@@ -120,14 +126,15 @@ class Contents:
         yield from zip(self.read(page), who, strict=True)
 
     def pages(self, owner: int) -> Iterator[list[tuple[int, Entry]]]:
-        """Iterate over pages of the entries of ``owner``, in order; between two pages the state may change."""
+        """Yield pages of (order key, entry) of ``owner``, in order. The state may change between two pages."""
         after = 0
         while page := list(islice(self.state.entries(owner, after), PAGE_MESSAGES)):
             yield page
             after = page[-1][0]
 
     def read(self, page: Sequence[tuple[int, Entry]]) -> Iterator[Stored]:
-        """Iterate over the messages of entries, given as (order key, entry), in that order."""
+        """Read and yield the messages of the entries in ``page``, in the same order. Raises NotTransferable if the
+        record of an entry is another one, JournalCorrupt."""
         by_place = sorted({(entry.location, entry.size) for _, entry in page})
         payloads = dict(zip(by_place, self.reader.read_many(by_place), strict=True))
         for order_key, entry in page:
@@ -139,14 +146,14 @@ class Contents:
             yield Stored(order_key, len(payload) + 5, add, message, is_current)
 
     def holds(self, owner: int, message_id: str) -> bool:
-        """Return whether ``owner`` held that message at the last checkpoint, and still holds it."""
+        """Return whether ``owner`` had the message at the last checkpoint and still has it."""
         place = self.state.place_of(owner, message_id)
         return place is not None and self.state.entry(owner, place) is not None
 
     def operation(self, operation: PendingOperation) -> AddMessage | RemoveMessage:
-        """Return an operation of an open transaction, with its frames in our version of OpenWire.
+        """Return the command of an operation of an open transaction, with frames in TandemMQ's OpenWire version.
 
-        A removal has an acknowledgement, which ActiveMQ needs to recover a prepared transaction.
+        A removal always has an acknowledgement frame, because ActiveMQ needs it to recover a prepared transaction.
         """
         command = decode(self.reader.read(operation.location))
         if isinstance(command, AddMessage):
@@ -168,14 +175,14 @@ def _merged(state: State, owners: Sequence[int]) -> Iterator[tuple[int, Entry, l
 
 
 def counterpart(owner: OwnerState, contents: Contents) -> OwnerState | None:
-    """Return the same queue or subscription in another directory, None if it is unknown there."""
+    """Return the queue or subscription with the same name in another directory, or None if it does not exist there."""
     state = contents.state
     found = state.owner_named(owner.destination, owner.subscription_key)
     return None if found is None else state.owners[found]
 
 
 def read_message(add: AddMessage) -> tuple[Message, bool]:
-    """Return the message of an Add, and whether its frame has our version of OpenWire."""
+    """Return the message of an Add, and whether its frame has TandemMQ's OpenWire version. Raises RecordDamaged."""
     try:
         return decode_message(add.message, OPENWIRE_VERSION), True
     except RecordDamaged as damage:
@@ -186,13 +193,13 @@ def read_message(add: AddMessage) -> tuple[Message, bool]:
 
 
 def current_add(add: AddMessage, message: Message, is_current: bool) -> AddMessage:
-    """Return the Add with its frame in our version of OpenWire."""
+    """Return the Add with its frame in TandemMQ's OpenWire version."""
     return add if is_current else add._replace(message=encode_message(message))
 
 
 def _current_ack(remove: RemoveMessage) -> bytes:
     if not remove.ack:
-        assert isinstance(remove.transaction, XaTransactionId), "only such a transaction is prepared"
+        assert isinstance(remove.transaction, XaTransactionId), "only an XA transaction can be prepared"
         is_unmatched = remove.ack is not None
         return ack_of_branch(remove.destination, remove.message_id, remove.transaction, is_unmatched=is_unmatched)
     for version in VERSIONS_TRIED:

@@ -1,8 +1,8 @@
-"""Write records that correct, message by message, the differences between ActiveMQ's view and ours.
+"""Corrections of a hand-back: records that make ActiveMQ's view of a directory equal to TandemMQ's view.
 
-Messages that were removed and would return are removed again. Messages that ActiveMQ would not find, or could not read,
-are copied. Subscriptions and prepared transactions that differ in ActiveMQ's view are written again. The order is
-corrected elsewhere (store.migration.reordering).
+Messages that were removed, but that ActiveMQ would deliver again, are removed again. Messages that ActiveMQ would not
+find, or could not read, are copied. Subscriptions and prepared transactions that differ are written again. The order of
+messages is corrected by store.migration.reordering.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from tandemmq.store.tools.inspect import read_headers
 
 
 class Corrections:
-    """Differences in ActiveMQ's view, corrected by records of ``epoch``; without an epoch they are only counted."""
+    """Corrections of the differences in ActiveMQ's view. Records are written in ``epoch``; without an epoch the
+    differences are only counted."""
 
     def __init__(self, contents: Contents, rehearsal: Rehearsal, report: Report, epoch: OfflineEpoch | None) -> None:
         self._contents = contents
@@ -51,20 +52,20 @@ class Corrections:
             self._copy_missing(owner)
         self._transactions()
 
-    def _say(self, payloads: Sequence[bytes]) -> None:
+    def _write(self, payloads: Sequence[bytes]) -> None:
         if self._epoch is not None and payloads:
             self._epoch.write(payloads)
 
     def _settle(self) -> None:
-        """Flush, so that the state includes the records: locations and counts are those after them."""
+        """Flush the written records, so that the state includes them."""
         if self._epoch is not None:
             self._epoch.flush()
 
     def _remove_extra(self, there: OwnerState) -> None:
-        """Remove messages, or a whole subscription, that were removed and would return."""
+        """Remove again the messages, or the whole subscription, that ActiveMQ would still deliver."""
         mine = counterpart(there, self._contents)
         if mine is None and there.subscription_name is not None:
-            self._say([encode(Subscription(there.destination, there.key))])
+            self._write([encode(Subscription(there.destination, there.key))])
             self._report.removed += there.count
             return
         for page in self._rehearsal.contents.pages(there.id):
@@ -75,28 +76,30 @@ class Corrections:
             ]
             self._report.removed += len(extra)
             for message_id in extra:
-                self._say([encode_remove(there.destination, message_id, None, there.subscription_key)])
+                self._write([encode_remove(there.destination, message_id, None, there.subscription_key)])
         self._settle()
 
     def _repeat_subscription(self, owner: OwnerState) -> None:
-        """Write a subscription again that differs in ActiveMQ's view, or whose record has another OpenWire version."""
+        """Write a subscription again if it differs in ActiveMQ's view, or if its record has another OpenWire
+        version."""
         command = self._contents.subscription(owner)
         there = self._rehearsal.owner(owner)
         is_known = there is not None and self._rehearsal.contents.subscription(there).info == command.info
         if is_known and self._contents.reader.read(owner.latest_record).startswith(encode(command)):
             return
-        self._say([encode(command._replace(retroactive=False))])
+        self._write([encode(command._replace(retroactive=False))])
         self._report.subscriptions += 1
 
     def _copy_missing(self, owner: OwnerState) -> None:
-        """Copy messages that ActiveMQ would not find, or could not read because of another OpenWire version."""
+        """Copy the messages that ActiveMQ would not find, or could not read because they have another OpenWire
+        version."""
         there = self._rehearsal.owner(owner)
         for page in self._contents.pages(owner.id):
             wanted = []
             foreign = []
             for order_key, entry in page:
                 if there is None or not self._rehearsal.contents.holds(there.id, entry.message_id):
-                    if not self._is_known_to_others(owner, entry):  # else the topic as a whole is written again
+                    if not self._is_known_to_others(owner, entry):  # otherwise the whole topic is written again
                         wanted.append((order_key, entry))
                 elif entry.location >> 32 not in self._headed:
                     foreign.append((order_key, entry))
@@ -116,21 +119,21 @@ class Corrections:
             held = state.entry(other, stored.order_key)
             if held is None or held.message_id != add.message_id:
                 payloads.append(encode_remove(add.destination, add.message_id, None, state.owners[other].key))
-        self._say(payloads)
+        self._write(payloads)
         self._report.copied += 1
 
     def _is_known_to_others(self, owner: OwnerState, entry: Entry) -> bool:
-        """Return whether ActiveMQ has the message for another subscription of the topic: it would refuse a second
-        one."""
+        """Return whether ActiveMQ has the message for another subscription of the topic. It would then ignore a
+        copy."""
         contents = self._rehearsal.contents
         others = contents.state.topics.get(owner.destination, ()) if owner.subscription_name is not None else ()
         return any(contents.holds(other, entry.message_id) for other in others)
 
     def settle_topics(self) -> None:
-        """Add to each topic one last message that all its subscriptions have acknowledged.
+        """Add one last message to each topic, which all its subscriptions have acknowledged.
 
-        ActiveMQ derives the position of a subscription from its last acknowledgement, and delivers all after it again.
-        With that last message only the pending ones decide.
+        ActiveMQ derives the position of a subscription from its last acknowledgement, and delivers all later messages
+        again. After this last acknowledgement, only the pending messages are delivered.
         """
         state = self._contents.state
         for number, (destination, owners) in enumerate(sorted(state.topics.items()), 1):
@@ -141,25 +144,25 @@ class Corrections:
             removes = [
                 encode_remove(destination, message.message_id, None, state.owners[owner].key) for owner in owners
             ]
-            self._say([encode_add(message, encode_message(message)), *removes])
+            self._write([encode_add(message, encode_message(message)), *removes])
 
     # ---- transactions
 
     def _transactions(self) -> None:
-        """Write prepared transactions again completely. End transactions again that have ended but are still open in
-        ActiveMQ's view."""
+        """Write all prepared transactions again. Roll back the transactions that have ended, but that are still
+        prepared in ActiveMQ's view."""
         mine = self._contents.state.transactions
         for key, transaction in self._rehearsal.contents.state.transactions.items():
             if transaction.is_prepared and key not in mine:
-                self._say([encode_rollback(transaction_of_key(key))])
+                self._write([encode_rollback(transaction_of_key(key))])
                 self._report.transactions += 1
-        self._say(prepared_again(self._contents))
+        self._write(prepared_again(self._contents))
         self._report.transactions += sum(transaction.is_prepared for transaction in mine.values())
         self._settle()
 
 
 def prepared_again(contents: Contents) -> list[bytes]:
-    """Return records for all prepared transactions, each whole, as copies of the records in the journal."""
+    """Return the records of all prepared transactions: copies of their operations, and a Prepare for each."""
     payloads: list[bytes] = []
     for key, transaction in contents.state.transactions.items():
         if transaction.is_prepared:

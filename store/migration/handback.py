@@ -1,17 +1,17 @@
-"""Prepare a directory of ours for ActiveMQ, which then rebuilds its own index from the journal.
+"""Hand-back: prepares a directory of TandemMQ for ActiveMQ, which then rebuilds its own index from the journal.
 
-    1  our fence and header                no other broker writes any more, every earlier file has an end
-    2  files end where headers say         store.migration.sealing: copy and rename; the originals stay in quarantine
-    3  a rehearsal by ActiveMQ's rules     store.migration.rehearsal: its messages, and their order
-    4  records correct differences         removes, unsubscribes, copies, an order; then the rehearsal continues, and
-                                           must agree
-    5  a mark                              so that a second run has nothing to do
-    6  ActiveMQ's index                    set aside, and the minimal one written in its place
+    1  fence and header                    no other broker writes any more; every earlier file has an end
+    2  truncate files at their ends        store.migration.sealing: copy and rename; the originals stay in quarantine
+    3  rehearsal by ActiveMQ's rules       store.migration.rehearsal: its messages, and their order
+    4  records that correct differences    removes, unsubscribes, copies, the order; then the rehearsal continues, and
+                                           must agree with TandemMQ's view
+    5  mark                                so that a second run has nothing to do
+    6  ActiveMQ's index                    renamed, and replaced by the minimal index
 
-After each step the directory opens here, and the step may be repeated: after a kill, run the command again.
-ActiveMQ does not see the order of messages that a compaction has copied, and may not see the pending messages of a
-moved subscription: both are written again (store.migration.reordering), unless that exceeds the bounds; then it is
-reported, and ``export`` is the alternative.
+After each step TandemMQ can open the directory, and the step can be repeated: if the command is killed, run it again.
+ActiveMQ does not know the order of messages that a compaction has copied, and may miss pending messages of a copied
+subscription. Both are written again (store.migration.reordering). If that exceeds the bounds, it is reported, and
+``export`` is the alternative.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tandemmq.store.migration.corrections import Corrections, prepared_again
 from tandemmq.store.migration.handback_report import Report
 from tandemmq.store.migration.offline_epoch import OfflineEpoch
 from tandemmq.store.migration.reading import files_to_read, read_contents
-from tandemmq.store.migration.rehearsal import Rehearsal, order_trouble
+from tandemmq.store.migration.rehearsal import Rehearsal, order_difference
 from tandemmq.store.migration.reordering import Bounds, Topic, add_again, add_topic_again, judge_topic, out_of_order
-from tandemmq.store.migration.sealing import end_file, hidden_strays, unmark_file, what_is_behind
+from tandemmq.store.migration.sealing import content_after_end, end_file, hidden_strays, unmark_file
 from tandemmq.store.records.commands import encode_trace
 from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import Destination
@@ -57,11 +57,12 @@ def hand_back(
     bounds: Bounds = BOUNDS,
     disk: Disk = os,
 ) -> Report:
-    """Do all steps of the module; blocking, under the lock. ``is_ready`` if ActiveMQ may be started.
+    """Do all steps of the module. Blocks; the caller holds the lock. ``is_ready`` of the result: ActiveMQ can be
+    started.
 
-    ``accepts_order``: an order that ActiveMQ would not keep is reported, and is no obstacle. ``says`` is called with
-    each step, to show progress. ``bounds`` limit a queue's messages that are added again for their order. Raises the
-    errors of ``store.migration.offline_epoch.OfflineEpoch``.
+    ``accepts_order``: a different order of messages is reported, but does not prevent the hand-back. ``says`` is called
+    with the name of each step, to show progress. ``bounds`` limit the messages of a queue that are added again to
+    correct their order. Raises the errors of ``store.migration.offline_epoch.OfflineEpoch``.
     """
     files = JournalFiles(directory, disk)
     if is_handed_back(files):
@@ -106,7 +107,7 @@ def hand_back(
 
 
 def rehearse(directory: str, scratch: str) -> Report:
-    """Report what a hand-back would have to do (dry run). Writes only to ``scratch``."""
+    """Return a report of the changes that a hand-back would make (dry run). Writes only to ``scratch``."""
     files = files_to_read(directory)
     if is_handed_back(files):
         return Report(was_done=True, is_ready=True)
@@ -125,13 +126,13 @@ def rehearse(directory: str, scratch: str) -> Report:
         ) as rehearsal:
             rehearsal.advance()
             Corrections(contents, rehearsal, report, None).make()
-            _foretell(contents, rehearsal, report)
+            _report_plan(contents, rehearsal, report)
     report.is_ready = not (report.problems or report.order)
     return report
 
 
 def is_handed_back(files: JournalFiles) -> bool:
-    """Return whether a hand-back was the last change of a directory, and no zombie has written since."""
+    """Return whether a hand-back was the last change of the directory. False if a deposed master wrote later."""
     ids = files.list()
     if not ids or not _has_minimal_index(files.directory):
         return False
@@ -158,31 +159,33 @@ def _end_of(files: JournalFiles, file: int) -> int:
 
 
 def _find_damage(files: JournalFiles, ends: Mapping[int, int], report: Report) -> None:
-    """Report damage: ActiveMQ would serve damaged batches, or not start; it does not know our marks of lost ranges."""
+    """Report damage as problems: ActiveMQ would read damaged batches, or not start. It ignores TandemMQ's marks of lost
+    ranges."""
     for file in files.list():
         for start, stop in damage_in(files, file, ends.get(file)):
             report.problem(f"db-{file}.log is damaged from {start} to {stop}")
 
 
 def _unsealed(files: JournalFiles, ends: Mapping[int, int]) -> Iterator[tuple[int, int, str, bool]]:
-    """Yield (file, its end, the reason, whether its mark is the cause) of the files that ActiveMQ would misread."""
+    """Yield the files that ActiveMQ would read wrongly, as (file, its end, reason, whether the mark of a file of copies
+    is the reason)."""
     for file in files.list():
         end = ends.get(file)
         if end is None:
             continue
         if end and hidden_strays(files, file, end):
-            yield file, end, "a file of copies that holds more than copies", True
+            yield file, end, "the file is marked as a file of copies, but has other records too", True
             continue
-        reason = what_is_behind(files, file, end)
+        reason = content_after_end(files, file, end)
         if reason is not None:
-            yield file, end, f"{reason}: it is ended at {end}", False
+            yield file, end, f"{reason}: the file is truncated at {end}", False
 
 
 # ---- records of the journal
 
 
 def _reorder(epoch: OfflineEpoch, rehearsal: Rehearsal, report: Report, bounds: Bounds) -> None:
-    """Restore for ActiveMQ the order that a compaction took from queues and topics, as far as the bounds allow."""
+    """Restore for ActiveMQ the order of queues and topics that a compaction has changed, within the bounds."""
     contents = epoch.contents
     for number, owner in enumerate(contents.owners(), 1):
         if owner.subscription_name is not None:
@@ -194,24 +197,24 @@ def _reorder(epoch: OfflineEpoch, rehearsal: Rehearsal, report: Report, bounds: 
             epoch.flush()
             report.reordered.append(f"{owner}: {len(messages)} messages were added again, in their order")
     for number, (topic, owners) in enumerate(_topics(contents), 1):
-        if judge_topic(contents, rehearsal, owners, bounds) is Topic.AGAIN:
+        if judge_topic(contents, rehearsal, owners, bounds) is Topic.ADD_AGAIN:
             transaction = LocalTransactionId(f"ID:tandemmq-handback-topics-{epoch.epoch}", number)
             add_topic_again(contents, owners, transaction, prepared_again(contents), epoch.write)
             epoch.flush()
-            report.reordered.append(f"{topic}: what its subscriptions hold was added again")
+            report.reordered.append(f"{topic}: the messages of its subscriptions were added again")
 
 
-def _foretell(contents: Contents, rehearsal: Rehearsal, report: Report) -> None:
-    """Report, for a dry run, which orders would be corrected, and which not."""
+def _report_plan(contents: Contents, rehearsal: Rehearsal, report: Report) -> None:
+    """Report, for a dry run, which orders would be corrected, and which exceed the bounds."""
     for owner in contents.owners():
-        trouble = order_trouble(contents, rehearsal, owner) if owner.subscription_name is None else None
-        if trouble is not None:
-            can_be_mended = out_of_order(contents, rehearsal, owner, BOUNDS) is not None
-            (report.reordered if can_be_mended else report.order).append(trouble)
+        difference = order_difference(contents, rehearsal, owner) if owner.subscription_name is None else None
+        if difference is not None:
+            can_be_corrected = out_of_order(contents, rehearsal, owner, BOUNDS) is not None
+            (report.reordered if can_be_corrected else report.order).append(difference)
     for topic, owners in _topics(contents):
         verdict = judge_topic(contents, rehearsal, owners, BOUNDS)
-        if verdict is not Topic.AS_IT_IS:
-            (report.reordered if verdict is Topic.AGAIN else report.problems).append(f"{topic}: {verdict.value}")
+        if verdict is not Topic.UNCHANGED:
+            (report.reordered if verdict is Topic.ADD_AGAIN else report.problems).append(f"{topic}: {verdict.value}")
 
 
 def _topics(contents: Contents) -> list[tuple[Destination, list[OwnerState]]]:
@@ -234,9 +237,9 @@ def _judge(contents: Contents, rehearsal: Rehearsal, report: Report) -> None:
             for _, entry in page:
                 if not rehearsal.contents.holds(there.id, entry.message_id):
                     report.problem(f"{owner}: ActiveMQ would not hold {entry.message_id}")
-        trouble = order_trouble(contents, rehearsal, owner)
-        if trouble is not None:
-            report.order.append(trouble)
+        difference = order_difference(contents, rehearsal, owner)
+        if difference is not None:
+            report.order.append(difference)
     for owner in rehearsal.contents.owners():
         if counterpart(owner, contents) is None:
-            report.problem(f"{owner}: ActiveMQ would still know it")
+            report.problem(f"{owner}: ActiveMQ would still have it")

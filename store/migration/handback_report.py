@@ -1,4 +1,4 @@
-"""Result of a hand-back or of its dry run, for people and programs. Pure."""
+"""Report of a hand-back or of its dry run. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ PROBLEMS_MAX = 100
 
 @dataclass(slots=True)
 class Report:
-    """Corrections that were made; of a dry run, those that would be made. ``reordered``: queues whose order was
-    restored. ``order`` and ``problems``: reasons why a directory is not ready. ``was_done``: nothing had to be
-    corrected."""
+    """Corrections that were made or, for a dry run, would be made. All texts are for the operator.
+
+    ended                                          files that were truncated at their ends
+    removed, copied, subscriptions, transactions   numbers of corrections
+    reordered                                      queues and topics whose order was restored
+    order, problems                                reasons why the directory is not ready
+    set_aside                                      new paths of renamed index files
+    was_done                                       a former hand-back has done all of it
+    """
 
     ended: list[str] = field(default_factory=list)
     removed: int = 0

@@ -1,8 +1,8 @@
-"""An epoch without a broker: takes records, writes whole batches, each synced and fence-checked, and updates the state.
+"""Epoch of a command, without a broker. It writes records in batches, each synced and fence-checked, and updates the
+state.
 
-For commands that own a data directory for a while and must write other records into its journal than a broker's
-operations (store.tools.offline serves the others). It begins as a broker's promotion does, with the fence; the lock is
-the caller's business.
+It is for commands that write other records to a journal than a broker does (store.tools.offline is for operations of a
+broker). It begins with a fence, like the promotion of a broker. The caller must hold the lock.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BATCH_BYTES = 1 << 20
 
 
 class OfflineEpoch:
-    """``contents`` are the contents of the directory, including the records written here once they are flushed.
+    """Open epoch. ``contents`` are the contents of the directory, including all flushed records.
 
-    ``scratch`` is the place of the index, which serves this epoch only. ``on_read`` is called with how far the journal
-    was read. Raises the errors of ``store.recovery.promotion.Promotion``; JournalFailed, Deposed and NoProof end it, as
-    they end any writer.
+    ``scratch`` is a directory for an index that is used by this epoch only. ``on_read`` is called with the position up
+    to which the journal was read. Raises the errors of ``store.recovery.promotion.Promotion``. After JournalFailed,
+    Deposed or NoProof nothing more can be written.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class OfflineEpoch:
         return promoted.writer
 
     def write(self, payloads: Sequence[bytes]) -> None:
-        """Write records that belong together into one batch. Durable when ``flush`` returns."""
+        """Write records, all in the same batch. They are durable when ``flush`` returns."""
         size = sum(map(len, payloads))
         if self._units and self._bytes + size > self._batch_bytes:
             self.flush()
@@ -97,7 +97,7 @@ class OfflineEpoch:
         self._bytes += size
 
     def flush(self) -> None:
-        """Make all written records durable, fence-checked, and part of the state."""
+        """Make all written records durable, check the fence, and apply the records to the state."""
         if not self._units:
             return
         payloads, self._units, self._bytes = self._units, [], 0
@@ -108,11 +108,12 @@ class OfflineEpoch:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Put the flushed records into the index, so that ids are found by look-up."""
+        """Add the flushed records to the index, so that messages can be found by id."""
         self._follower.checkpoint()
 
     def check_fence(self) -> None:
-        """Check the lock and the fence. Raises NoProof or Deposed when the directory is not ours any more."""
+        """Check the lock and the fence. Raises NoProof or Deposed if this process does not own the directory any
+        more."""
         if not self._has_proof():
             raise NoProof(f"the lock on {self._files.directory} is not ours any more")
         self._writer.check_fence()
@@ -142,8 +143,8 @@ class OfflineEpoch:
         self._follower.read_headers()
 
     def into_contents(self) -> Contents:
-        """End the epoch, and return the contents of the directory; the caller closes them. Nothing else may write
-        there."""
+        """End the epoch, and return the contents of the directory, which the caller closes. No process may write to the
+        directory until then."""
         self.flush()
         self.checkpoint()
         self.contents.close()
@@ -151,7 +152,7 @@ class OfflineEpoch:
         return Contents(self._follower, self._index)
 
     def close(self) -> None:
-        """Close all files. Records that were not flushed are lost."""
+        """Close all files without a flush: records that were not flushed are lost."""
         self.contents.close()
         self._writer.close()
         self._index.close()

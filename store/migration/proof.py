@@ -1,8 +1,8 @@
-"""A proof that two directories hold the same: for each queue and subscription a count and a hash, in order.
+"""Proof that two directories have the same contents: for each queue and subscription a count and a hash.
 
-The hash is SHA-256 over the messages as a receiver sees them, one after the other: id, destination, kind of
-body, body, properties and headers. Details that only a store sees (places in files, versions of formats, the broker's
-own times) are excluded, so the same messages have the same hash in every store.
+The hash is SHA-256 over the messages in their order, as a receiver sees them: id, destination, kind of body, body,
+properties and headers. Details of a store (locations, format versions, times of the broker) are excluded, so the same
+messages have the same hash in every store.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PREPARED = "prepared transaction "
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """``count`` messages (or operations), their ``bytes`` of bodies, and the hash over all of them in order."""
+    """Number of messages (or operations), bytes of their bodies, and hex digest of the hash over all of them."""
 
     count: int
     bytes: int
     digest: str
 
 
-class Summing:
-    """A Sum that is being computed. ``terms`` enter the hash before the first message."""
+class RunningSum:
+    """Sum that is being computed. ``terms`` are hashed before the first message."""
 
     __slots__ = ("_count", "_hash", "_size")
 
@@ -49,12 +49,13 @@ class Summing:
         return Sum(self._count, self._size, self._hash.hexdigest())
 
 
-# Queue, subscription or prepared transaction in words -> the sum of its contents
+# Text that names a queue, subscription or prepared transaction -> the sum of its contents
 Proof = dict[str, Sum]
 
 
 def fingerprint(message: Message) -> bytes:
-    """Return all that a receiver sees of a message, each field with its length, so that no two messages are equal."""
+    """Return the bytes to hash for a message: all that a receiver sees, each field with its length. Different messages
+    have different bytes."""
     properties = message.properties
     fields = (
         message.message_id.encode("utf-8", "surrogatepass"),
@@ -82,15 +83,16 @@ def fingerprint(message: Message) -> bytes:
     return b"".join(part for one in fields for part in (len(one).to_bytes(8, "big"), one))
 
 
-def begin(contents: Contents, owner: OwnerState) -> Summing:
-    """Begin the proof of a queue or subscription; the terms of a subscription are a part of it."""
+def begin(contents: Contents, owner: OwnerState) -> RunningSum:
+    """Return the running sum of a queue or subscription without messages. The selector, pattern and other options of a
+    subscription are hashed first."""
     if owner.subscription_name is None:
-        return Summing()
+        return RunningSum()
     info = contents.subscription(owner).info
     assert info is not None, "a live subscription says what it is"
     subscribed = info.subscribed_destination or info.destination
     asked = (str(info.destination), str(subscribed), info.client_id, info.name, info.selector, info.no_local)
-    return Summing(repr(asked).encode("utf-8", "surrogatepass"))
+    return RunningSum(repr(asked).encode("utf-8", "surrogatepass"))
 
 
 def prove(
@@ -100,8 +102,8 @@ def prove(
     counts: Callable[[OwnerState, str], bool] = lambda owner, message_id: True,
     on_read: Callable[[int], object] = lambda size: None,
 ) -> Proof:
-    """Read all messages of ``owners``. Only messages for which ``counts`` is true enter; ``on_read`` gets the bytes
-    read."""
+    """Read the messages of ``owners``, and return their proof. Only messages for which ``counts`` returns True are
+    included. ``on_read`` is called with the size of each."""
     proof: Proof = {}
     for owner in owners:
         summing = begin(contents, owner)
@@ -114,12 +116,12 @@ def prove(
 
 
 def prove_prepared(contents: Contents, selects: Callable[[Destination], bool] = lambda destination: True) -> Proof:
-    """Return the proof of prepared transactions, with those operations whose destinations are selected."""
+    """Return the proof of all prepared transactions. Only operations on selected destinations are included."""
     proof: Proof = {}
     for key, transaction in contents.state.transactions.items():
         if not transaction.is_prepared:
             continue
-        summing = Summing()
+        summing = RunningSum()
         for operation in transaction.operations:
             if not selects(operation.destination):
                 continue
@@ -137,7 +139,7 @@ def prove_prepared(contents: Contents, selects: Callable[[Destination], bool] = 
 
 
 def differences(source: Proof, target: Proof) -> list[str]:
-    """Return the parts of ``source`` that differ in the target, in words; empty if all is proved."""
+    """Return texts for the parts of ``source`` that differ in ``target``; empty if all parts are equal."""
     found = []
     for name, sum in source.items():
         other = target.get(name)

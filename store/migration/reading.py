@@ -1,9 +1,10 @@
-"""Read a data directory, ActiveMQ's or ours, without writing there: a source, or the proof of a transfer.
+"""Reader of a data directory of ActiveMQ or TandemMQ, which writes nothing there. For the source of a transfer, and for
+the proof of its target.
 
-The journal is replayed into an index of its own (a scratch directory, which the caller removes), so memory stays
-bounded however much is stored. Where ActiveMQ left an index, the journal alone may be wrong: then a broker of ours
-would take the directory over, and add the missing records in an epoch of its own. Exactly that is done here, in a
-*view*: a directory whose journal files are symbolic links to the source's, except for the epoch that it begins.
+The journal is replayed into an index in a scratch directory, which the caller removes. So memory is bounded for any
+number of messages. If ActiveMQ has left an index, the journal may lack facts that are in that index. A TandemMQ broker
+would take the directory over, and write the missing records in its own epoch. The reader does the same in a *view*: a
+directory with symbolic links to the journal files of the source, and real files for the new epoch.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from tandemmq.store.recovery.trial import Trial
 from tandemmq.store.state.tail import Position
 from tandemmq.store.tools.inspect import read_headers
 
-# Shows the progress of a phase: its name, its bytes -> a function that is called with the bytes that are done.
+# (name of a phase, its total bytes) -> a context with a function that is called with the number of bytes done
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 OnRead = Callable[[Position], None]
 
 
 def unseen(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Return a Progress that shows nothing."""
+    """Show no progress. This is the default Progress."""
     return nullcontext(lambda done: None)
 
 
 def files_to_read(directory: str) -> JournalFiles:
-    """Return the journal files of a directory, on a disk that cannot write."""
+    """Return the journal files of a directory, which can only be read."""
     return JournalFiles(directory, _ReadingDisk())
 
 
@@ -49,10 +50,12 @@ def read_contents(
     steps_over_damage: bool = False,
     progress: Progress = unseen,
 ) -> Contents:
-    """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
+    """Replay the journal in ``directory`` into a new index in ``scratch``, and return the contents, which the caller
+    closes.
 
-    ``is_final`` is False for a directory in use: then records that are not settled are left out. Raises JournalCorrupt,
-    JournalLost and RecordDamaged for damage, unless that is stepped over, and the OSError of the volume.
+    ``is_final`` must be False if a broker uses the directory: records that may still be undone are then omitted. Raises
+    JournalCorrupt, JournalLost or RecordDamaged for damage, unless ``steps_over_damage`` is set, which skips it. Raises
+    OSError if the volume fails.
     """
     files = files_to_read(directory)
     sizes = {file: files.size(file) for file in files.list()}
@@ -66,7 +69,7 @@ def read_contents(
                 return _view(files, scratch, on_read)
             except JournalCorrupt:
                 if not steps_over_damage:
-                    raise  # else the journal alone is read, which reports the damage
+                    raise  # otherwise only the journal is read below, which reports the damage
         return _read(files, os.path.join(scratch, "alone"), is_final, steps_over_damage, on_read)
 
 
@@ -81,7 +84,7 @@ def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: 
             on_read=on_read,
         )
         follower.advance(is_final=is_final)
-        follower.checkpoint()  # so that ids are found by look-up, whatever was read
+        follower.checkpoint()  # so that messages can be found by id
     except BaseException:
         index.close()
         raise
@@ -89,13 +92,13 @@ def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: 
 
 
 def _is_foreign(files: JournalFiles) -> bool:
-    """Return whether another broker than ours wrote here last, according to its index and the files' headers."""
+    """Return whether ActiveMQ wrote to this directory last, according to its index and the headers of the files."""
     if has_foreign_index(files.directory):
         return True
     if is_minimal(files.directory):
         return False
     epoch_history = read_headers(files)
-    # A blank file has no owner: it is the fence of a promotion of ours that failed.
+    # A blank file does not count: it is the fence of a failed promotion of TandemMQ.
     return any(
         file not in epoch_history.headers and epoch_history.ends.get(file) != 0 and not is_blank(files, file)
         for file in files.list()
@@ -109,12 +112,12 @@ def _view(files: JournalFiles, scratch: str, on_read: OnRead) -> Contents:
     for name in os.listdir(source):
         if file_id(name) is not None or name in (DATA, REDO, FREE):
             os.symlink(os.path.join(source, name), os.path.join(view, name))
-    epoch = OfflineEpoch(view, os.path.join(scratch, "told"), name="view", disk=_ViewDisk(), on_read=on_read)
+    epoch = OfflineEpoch(view, os.path.join(scratch, "epoch"), name="view", disk=_ViewDisk(), on_read=on_read)
     return epoch.into_contents()
 
 
 class _ReadingDisk:
-    """The disk, for reading only: calls that write, or make other writes durable, do nothing or are refused."""
+    """Disk for reading only: calls that write raise OSError, and syncs do nothing."""
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(os, verb)
@@ -135,7 +138,7 @@ class _ReadingDisk:
 
 
 class _ViewDisk:
-    """The disk, for a view: its own files are written, the targets of its links are only read."""
+    """Disk for a view: its own files can be written, the targets of its symbolic links can only be read."""
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(os, verb)

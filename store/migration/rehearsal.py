@@ -1,8 +1,8 @@
-"""ActiveMQ's view of a directory of ours: its replay rules applied to the files, and compared with our view.
+"""Rehearsal of a hand-back: the journal is replayed by the rules of ActiveMQ, and compared with TandemMQ's view.
 
-ActiveMQ without an index replays the whole journal. It does not know our headers, our hints, or the files that we
-removed; it skips files of copies whose source is there; and it delivers prioritized messages (as their Add says) by
-priority: high, default, low. This module writes only a scratch index.
+Without an index, ActiveMQ replays the whole journal. It ignores TandemMQ's headers, hints and records of removed files.
+It skips a file of copies if its source file exists. It delivers messages whose Add has the flag ``prioritySupported``
+by priority: high, default, low. This module writes only a scratch index.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PRIORITY_SUPPORTED = b"\x30\x01"  # field 6 of an Add, true
 
 
 class _AsActiveMQ(Replay):
-    """Applies records as ActiveMQ does at a start without index.
+    """Replay that applies records as ActiveMQ does when it starts without an index.
 
-    ``prioritised`` are the destinations that it delivers by priority. ``unmarked`` are files of copies whose mark will
-    be removed: they are read as any other.
+    ``prioritised``: destinations whose messages ActiveMQ delivers by priority. ``unmarked``: files of copies that are
+    read like other files, because the hand-back removes their mark.
     """
 
     def __init__(self, state: State, existing: frozenset[int], unmarked: frozenset[int]) -> None:
@@ -44,7 +44,7 @@ class _AsActiveMQ(Replay):
             return
         if kind == REWRITTEN:
             command = decode(payload)
-            assert isinstance(command, Rewritten), "that is its number"
+            assert isinstance(command, Rewritten), "the number is that of Rewritten"
             is_skipped = command.skip_if_source_exists and command.source_file in self._existing
             if is_skipped and file not in self._unmarked:
                 self._skipped = file
@@ -57,14 +57,14 @@ class _AsActiveMQ(Replay):
 
 
 class Rehearsal:
-    """ActiveMQ's view of a directory, beside ours. ``advance`` reads the records since the last call.
+    """ActiveMQ's view of a directory. ``advance`` reads the records that were written since the last call.
 
-    Needs sealed files that end where the headers say, or will: bytes after an end are not read.
+    Each sealed file is read up to its end by the headers: a hand-back truncates files that are longer.
     """
 
     def __init__(self, files: JournalFiles, scratch: str, unmarked: frozenset[int] = frozenset()) -> None:
         self._index = Index.open(scratch)
-        # Another module decides which files are needed.
+        # With a foreign index, the follower does not report missing files.
         self._follower = Trial(files, self._index, has_foreign_index=lambda: True)
         self._replay = _AsActiveMQ(self._follower.state, frozenset(files.list()), unmarked)
         self._follower.replay = self._replay
@@ -79,12 +79,12 @@ class Rehearsal:
         self._index.close()
 
     def owner(self, owner: OwnerState) -> OwnerState | None:
-        """Return the same queue or subscription in ActiveMQ's view, or None."""
+        """Return the queue or subscription with the same name in ActiveMQ's view, or None."""
         return counterpart(owner, self.contents)
 
     def first_difference(self, contents: Contents, owner: OwnerState) -> int | None:
-        """Return the first place, from 0, at which ActiveMQ would deliver another message of ``owner`` than we do.
-        None: there is none, or ActiveMQ would not know the owner."""
+        """Return the first place, counted from 0, at which ActiveMQ would deliver another message of ``owner`` than
+        TandemMQ. None: there is no such place, or ActiveMQ would not have the owner."""
         there = self.owner(owner)
         if there is None:
             return None
@@ -93,7 +93,7 @@ class Rehearsal:
         return next((place for place, (mine, other) in pairs if mine != other), None)
 
     def delivered(self, owner: OwnerState) -> Iterator[str]:
-        """Iterate over the message ids of ``owner``, in ActiveMQ's order of delivery."""
+        """Yield the message ids of ``owner`` in ActiveMQ's order of delivery."""
         if owner.destination not in self._replay.prioritised:
             for _, entry in self.contents.state.entries(owner.id, 0):
                 yield entry.message_id
@@ -105,8 +105,9 @@ class Rehearsal:
                     yield stored.add.message_id
 
 
-def order_trouble(contents: Contents, rehearsal: Rehearsal, owner: OwnerState) -> str | None:
-    """Return in words the first place at which ActiveMQ's order differs from ours, for messages that both have."""
+def order_difference(contents: Contents, rehearsal: Rehearsal, owner: OwnerState) -> str | None:
+    """Return a text that names the first place at which the orders of ActiveMQ and TandemMQ differ, or None. Messages
+    that only one of them has are ignored."""
     there = rehearsal.owner(owner)
     if there is None or rehearsal.first_difference(contents, owner) is None:
         return None
@@ -115,5 +116,5 @@ def order_trouble(contents: Contents, rehearsal: Rehearsal, owner: OwnerState) -
     theirs = (id for id in rehearsal.delivered(there) if contents.holds(owner.id, id))
     for place, (mine, other) in enumerate(zip_longest(ours, theirs), 1):
         if mine != other:
-            return f"{owner}: from place {place} on in another order ({mine} here, {other} there)"
+            return f"{owner}: the order differs from message {place} on (TandemMQ: {mine}, ActiveMQ: {other})"
     return None

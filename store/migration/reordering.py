@@ -1,13 +1,13 @@
-"""Write records that give a queue or topic in ActiveMQ's view our messages in our order.
+"""Reordering: records that give a queue or topic in ActiveMQ's view the order of TandemMQ.
 
-A compaction copies old messages after younger ones, and ActiveMQ does not read the hint that keeps their place. So
-from the first message that it would deliver at another place, all are removed and added again, in our order, in one
-local transaction: both ActiveMQ and our brokers apply it whole or not at all. ActiveMQ holds a transaction in memory
-during its replay; so there are bounds, and larger queues need an export.
+A compaction copies old messages after younger ones, and ActiveMQ ignores the hint with their order. So all messages
+from the first wrong place on are removed and added again, in the right order, in one local transaction. ActiveMQ and
+TandemMQ apply the transaction completely or not at all. ActiveMQ keeps a transaction in memory during its replay, so
+there are bounds; larger queues need an export.
 
-All messages of a topic are added again, for all its subscriptions at once: they share the messages. That also repairs
-the effect of a moved subscription's record: ActiveMQ sees it begin after its pending messages, and ignores a copy of
-a message that another subscription has.
+All messages of a topic are added again, for all its subscriptions at once, because subscriptions share messages. This
+also corrects a subscription whose record was copied: for ActiveMQ it begins after its pending messages, and ActiveMQ
+ignores copies of messages that another subscription has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of what may be added again for one queue."""
+    """Limits of the messages that are added again for one queue or topic."""
 
     messages: int = MESSAGES_MAX
     bytes: int = BYTES_MAX
@@ -39,10 +39,8 @@ class Bounds:
 def out_of_order(
     contents: Contents, rehearsal: Rehearsal, owner: OwnerState, bounds: Bounds
 ) -> list[tuple[int, Entry]] | None:
-    """Return the messages of ``owner`` from the first that ActiveMQ would deliver at another place; empty if none.
-
-    Returns None if they are too many.
-    """
+    """Return the messages of ``owner`` from the first one that ActiveMQ would deliver at another place, as (order key,
+    entry). Empty: the order is right. None: they exceed ``bounds``."""
     place = rehearsal.first_difference(contents, owner)
     if place is None:
         return []
@@ -57,22 +55,22 @@ def out_of_order(
 
 
 class Topic(Enum):
-    """Verdict on a topic."""
+    """Verdict on a topic; the text is for the operator."""
 
-    AS_IT_IS = "ActiveMQ would deliver what we deliver"
-    AGAIN = "all of it is to be added again"
-    TOO_MUCH = "all of it should be added again, but it is too much"
+    UNCHANGED = "ActiveMQ would deliver the same messages"
+    ADD_AGAIN = "all its messages must be added again"
+    TOO_LARGE = "all its messages must be added again, but they exceed the bounds"
 
 
 def judge_topic(contents: Contents, rehearsal: Rehearsal, owners: Sequence[OwnerState], bounds: Bounds) -> Topic:
-    """Judge all subscriptions of a topic together."""
+    """Return the verdict on a topic with these subscriptions."""
     if all(rehearsal.owner(owner) and rehearsal.first_difference(contents, owner) is None for owner in owners):
-        return Topic.AS_IT_IS
+        return Topic.UNCHANGED
     is_within = (
         sum(owner.count for owner in owners) * len(owners) <= bounds.messages
         and sum(owner.bytes for owner in owners) <= bounds.bytes
     )
-    return Topic.AGAIN if is_within else Topic.TOO_MUCH
+    return Topic.ADD_AGAIN if is_within else Topic.TOO_LARGE
 
 
 def add_topic_again(
@@ -82,8 +80,8 @@ def add_topic_again(
     prepared: Sequence[bytes],
     write: Callable[[Sequence[bytes]], None],
 ) -> None:
-    """Write again all messages of a topic's subscriptions. Takes effect, and uses ``prepared``, as ``add_again``
-    does."""
+    """Write all messages of a topic's subscriptions again. For ``prepared``, and when this takes effect, see
+    ``add_again``."""
     messages = list(contents.together([owner.id for owner in owners]))
     for stored, holders in messages:
         add = current_add(stored.add, stored.message, stored.is_current)
@@ -100,9 +98,11 @@ def add_again(
     prepared: Sequence[bytes],
     write: Callable[[Sequence[bytes]], None],
 ) -> None:
-    """Write the messages of ``out_of_order``. In effect when the last batch, with the Commit, is durable and applied.
+    """Write the messages of ``out_of_order`` again. This takes effect when the last batch, with the Commit, is durable
+    and applied.
 
-    ``prepared`` are the prepared transactions, written again in that batch: they withhold messages by their place.
+    ``prepared`` are the records of ``prepared_again``. They are written in the last batch, because a prepared
+    transaction withholds messages by their order keys, which change here.
     """
     for start in range(0, len(messages), PAGE_MESSAGES):
         for stored in contents.read(messages[start : start + PAGE_MESSAGES]):

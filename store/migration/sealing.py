@@ -1,9 +1,9 @@
-"""Make sealed journal files end where our headers say, for a reader that does not know our headers.
+"""Sealing: makes journal files end at the ends that TandemMQ's headers state, for ActiveMQ, which ignores headers.
 
-Bytes after an end never count for us; ActiveMQ would read them: a zombie's late writes, a torn tail, a file whose
-writer died. Such a file is copied up to its end and the copy takes its name, so at each moment the name leads to a
-whole file; the original stays in ``quarantine/``. The copy has the length of the original: no file of ours gets
-shorter.
+TandemMQ ignores bytes after the end of a file; ActiveMQ would read them. They are late writes of a deposed master, or a
+torn tail. Such a file is copied up to its end, and the copy is renamed to its name, so the name always leads to a
+complete file. The original stays in ``quarantine/``. The copy has the same length as the original: after its end record
+it is filled with zeros.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tandemmq.store.records.commands import COMMIT, REMOVE, REWRITTEN, TRACE, Re
 QUARANTINE = "quarantine"
 NEW = ".new"
 CHUNK_BYTES = 1 << 20
-# A record type that every reader steps over by its size (kahadb.md 1.2).
-STEPPED_OVER = 9
+# Record type that every reader skips (kahadb.md 1.2).
+SKIPPED_TYPE = 9
 
 
-def what_is_behind(files: JournalFiles, file: int, end: int) -> str | None:
-    """Return in words what ActiveMQ would read at or after ``end``; None if it would read nothing.
+def content_after_end(files: JournalFiles, file: int, end: int) -> str | None:
+    """Return a text that describes the content that ActiveMQ would read at or after ``end``, or None if there is none.
 
-    An end marker is harmless: a batch of traces that a rotation leaves after the end of the old file.
+    The end marker of a rotation, a batch of traces after the end, is harmless.
     """
     for batch in scan(files, file, end, is_live=True):
         if any(payload[0] != TRACE for _, payload in batch.records):
@@ -45,20 +45,20 @@ def what_is_behind(files: JournalFiles, file: int, end: int) -> str | None:
     with closing(FileSource(files, file)) as source:
         mark = source.read(end, END_RECORD_SIZE)
         if mark and mark != END_RECORD and mark != bytes(END_RECORD_SIZE):
-            return "other bytes than an end mark stand behind its end"
+            return "bytes that are no end record follow its end"
         size = source.size()
         overlap = CONTROL_MARK_SIZE - 1
         for start in range(end, size, CHUNK_BYTES):
             if CONTROL_MARK in source.read(start, CHUNK_BYTES + overlap):
-                return "a batch stands behind its end"
+                return "a batch follows its end"
     return None
 
 
 def hidden_strays(files: JournalFiles, file: int, end: int | None) -> bool:
     """Return whether ActiveMQ would skip records of ``file`` that no other file has.
 
-    A file of copies begins with a mark, and is skipped as a whole while its source file exists. ActiveMQ may have
-    appended to it anyway (kahadb.md 8.1, item 4): then it holds more than removes and commits.
+    A file of copies begins with a mark. ActiveMQ skips the whole file while its source file exists. It may nevertheless
+    have appended other records than removes and commits to the file (kahadb.md 8.1, item 4).
     """
     is_marked = False
     for batch in scan(files, file, 0, end):
@@ -67,7 +67,7 @@ def hidden_strays(files: JournalFiles, file: int, end: int | None) -> bool:
                 if payload[0] != REWRITTEN:
                     return False
                 command = decode(payload)
-                assert isinstance(command, Rewritten), "that is its number"
+                assert isinstance(command, Rewritten), "the number is that of Rewritten"
                 if not command.skip_if_source_exists or not files.exists(command.source_file):
                     return False
                 is_marked = True
@@ -77,17 +77,18 @@ def hidden_strays(files: JournalFiles, file: int, end: int | None) -> bool:
 
 
 def end_file(files: JournalFiles, file: int, end: int, disk: Disk = os) -> str:
-    """Put a copy that ends at ``end`` in the place of the file. Durable on return; returns the original's new path."""
+    """Replace the file by a copy that ends at ``end``; durable on return. Return the new path of the original."""
     return _put_in_place(files, file, end, b"", disk)
 
 
 def unmark_file(files: JournalFiles, file: int, end: int, disk: Disk = os) -> str:
-    """Replace a file of copies by one without its mark, so that readers read it; otherwise as ``end_file``."""
+    """Replace a file of copies by a copy without its mark, so that ActiveMQ reads it. It ends at ``end``. Durable on
+    return; return the new path of the original."""
     with closing(FileSource(files, file)) as source:
         control = source.read(0, CONTROL_SIZE)
         mark, length, checksum = CONTROL.unpack(control)
         body = bytearray(source.read(CONTROL_SIZE, length))
-    body[RECORD_HEADER_SIZE - 1] = STEPPED_OVER
+    body[RECORD_HEADER_SIZE - 1] = SKIPPED_TYPE
     if checksum > 0:
         checksum = adler32(body)
     return _put_in_place(files, file, end, CONTROL.pack(mark, length, checksum) + body, disk)
@@ -103,14 +104,14 @@ def _put_in_place(files: JournalFiles, file: int, end: int, head: bytes, disk: D
         write_fully(disk, fd, END_RECORD, end)
         disk.ftruncate(fd, max(source.size(), end + END_RECORD_SIZE))
         disk.fsync(fd)  # prove: sealed-copy-sync
-    aside = _keep(files, file, disk)
+    aside = _keep_original(files, file, disk)
     disk.replace(new, path)
     sync_directory(disk, files.directory)  # prove: sealed-name-durable
     return aside
 
 
-def _keep(files: JournalFiles, file: int, disk: Disk) -> str:
-    """Give the original a second name, in quarantine; durable on return."""
+def _keep_original(files: JournalFiles, file: int, disk: Disk) -> str:
+    """Link the original into quarantine; durable on return. Return its path there."""
     quarantine = os.path.join(files.directory, QUARANTINE)
     disk.makedirs(quarantine, exist_ok=True)
     number = 1

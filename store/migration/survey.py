@@ -1,7 +1,7 @@
-"""Contents of a directory that may be taken over, read only. For a report before an import.
+"""Survey of a directory before an import or take-over. Nothing is written to the directory.
 
-Works on any directory with a journal, ActiveMQ's included, also beside a running broker: then records that are not
-settled yet are left out.
+It works on any directory with a journal, of ActiveMQ or TandemMQ. If a broker is running there, records that may still
+be undone are omitted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tandemmq.store.takeover.scheduler import find_scheduled_jobs
 
 @dataclass(frozen=True, slots=True)
 class FileShare:
-    """A journal file: its length, its live messages (owner in words -> count and bytes), and the files whose dead
-    messages its acknowledgements keep dead."""
+    """Journal file. ``bytes``: its length. ``holders``: text that names an owner -> (number, bytes) of its live
+    messages in the file. ``pins``: files with messages whose acknowledgements are in this file."""
 
     file: int
     bytes: int
@@ -34,7 +34,8 @@ class FileShare:
 
 @dataclass(slots=True)
 class Survey:
-    """``damage`` are sentences for an operator; the rest describes the contents without the damage."""
+    """Result of a survey. ``damage``: texts for the operator; the other fields describe the contents that are not
+    damaged."""
 
     proof: Proof = field(default_factory=dict)
     files: list[FileShare] = field(default_factory=list)
@@ -49,12 +50,12 @@ class Survey:
 
     @property
     def bytes_freed_by_compaction(self) -> int:
-        """Bytes by which the journal would be shorter if each live message were copied into new files."""
+        """Bytes that would be freed if all live messages were copied into new files."""
         return max(0, self.bytes - sum(share.live_bytes for share in self.files))
 
 
 def survey(directory: str, scratch: str, *, is_live: bool = False, progress: Progress = unseen) -> Survey:
-    """Read all of ``directory``. ``is_live``: a broker is writing there. Raises the OSError of the volume."""
+    """Read all of ``directory``. ``is_live``: a broker is running there. Raises OSError if the volume fails."""
     found = Survey(scheduled={jobs.directory: jobs.pending for jobs in find_scheduled_jobs(directory)})
     try:
         with read_contents(

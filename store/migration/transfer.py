@@ -1,12 +1,12 @@
-"""Copy all live messages of one directory into another, and prove that they arrived.
+"""Transfer: copies all live messages of one directory into another, and proves that they arrived.
 
-    import    into a directory of ours, after its present contents
-    export    into a fresh directory, which ActiveMQ can open, too
+    import    into a directory of TandemMQ, after its present contents
+    export    into a new directory, which ActiveMQ can open too
 
-Both write the same records: subscriptions first, then each queue in order of delivery, then each topic, whose
-messages are stored once, followed in their batch by a Remove for each durable subscription that must not get them; at
-last the prepared transactions, as their operations and a Prepare. Records that are there already are not written
-again, so a transfer that was interrupted is simply repeated.
+Both write the same records, in this order: subscriptions; the messages of each queue, in the order of delivery; the
+messages of each topic; prepared transactions, as operations and a Prepare. A message of a topic is written once, in a
+batch with a Remove for each durable subscription that must not get it. Items that the target has already are not
+written again, so an interrupted transfer can be repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ Selects = Callable[[Destination], bool]
 
 @dataclass(slots=True)
 class Transfer:
-    """Result of a transfer. ``source``: proof of what it read; ``skipped``: number of items in the target already."""
+    """Result of a transfer. ``source``: proof of the items that were read. ``copied``, ``skipped``: numbers of messages
+    that were copied, and of items that the target had already. ``left_aside``: transactions that are not transferred,
+    as texts."""
 
     source: Proof = field(default_factory=dict)
     copied: int = 0
@@ -47,8 +49,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A transfer and its proof: ``target`` has the counts and hashes of the source's items, from a second read of the
-    target's journal. ``differences`` is empty if all arrived."""
+    """Transfer with its proof. ``target``: proof of the same items, by a new read of the target's journal.
+    ``differences``: empty if all items arrived."""
 
     transfer: Transfer
     target: Proof
@@ -56,8 +58,11 @@ class Carried:
 
 
 def selecting(pattern: str | None) -> Selects:
-    """Return the selection of destinations for a pattern: ``queue://`` or ``topic://`` before it or neither, ``*`` for
-    one part of a name, ``>`` at the end for all that follows. None selects all."""
+    """Return a function that tells whether a destination matches ``pattern``. None matches all destinations.
+
+    A pattern may begin with ``queue://`` or ``topic://``. ``*`` stands for one part of a name, ``>`` at the end for all
+    following parts.
+    """
     if pattern is None:
         return lambda destination: True
     kind, separator, name = pattern.rpartition("://")
@@ -78,10 +83,10 @@ def transfer(
     selects: Selects = lambda destination: True,
     on_read: Callable[[int], object] = lambda size: None,
 ) -> Transfer:
-    """Write into ``epoch`` the items of ``source`` that the target does not have; durable on return.
+    """Write the items of ``source`` that the target does not have into ``epoch``; durable on return.
 
-    Raises NotTransferable if the two contradict each other (a subscription of another topic or selector), before
-    anything was written. Nothing else may write to either. ``on_read`` is called with the bytes read of the source.
+    Raises NotTransferable if a subscription has another topic or selector in the target; then nothing was written. No
+    other process may write to source or target. ``on_read`` is called with the size of each message that is read.
     """
     work = _Work(source, epoch, on_read)
     owners = [owner for owner in source.owners() if selects(owner.destination)]
@@ -113,14 +118,15 @@ def carry_over(
     progress: Progress = unseen,
     file_length: int = FILE_LENGTH_DEFAULT,
 ) -> Carried:
-    """Transfer from directory to directory, then read the target's journal again and compare.
+    """Transfer from the directory ``source`` to the directory ``target``, then read the target again and compare.
 
-    ``scratch`` is a directory for temporary indexes, 50 to 150 bytes a message and directory; the caller removes it.
-    Needs the lock of ``target`` (``has_proof``), whose files get ``file_length`` bytes long. Raises NotTransferable
-    also when the source changed meanwhile. Otherwise as ``transfer`` and ``read_contents``.
+    ``scratch`` is a directory for temporary indexes, with 50 to 150 bytes for each message and directory; the caller
+    removes it. The caller holds the lock of ``target``; ``has_proof`` returns whether it still does. ``file_length``:
+    length of new journal files in bytes. Raises NotTransferable if the source has changed meanwhile, and the errors of
+    ``transfer`` and ``read_contents``.
     """
     files = JournalFiles(source)
-    before = _looks(files)
+    before = _file_stamps(files)
     with read_contents(source, os.path.join(scratch, "source"), progress=progress) as held:
         with (
             OfflineEpoch(
@@ -133,8 +139,8 @@ def carry_over(
             progress("copying", sum(owner.bytes for owner in held.owners())) as advance,
         ):
             done = transfer(held, epoch, selects=selects, on_read=_summed(advance))
-        if _looks(files) != before:
-            raise NotTransferable(f"{source} changed while it was read: a broker runs there")
+        if _file_stamps(files) != before:
+            raise NotTransferable(f"{source} changed while it was read: a broker is running there")
         found = _proof_of_target(held, target, os.path.join(scratch, "again"), done.source, progress)
     return Carried(done, found, differences(done.source, found))
 
@@ -152,8 +158,8 @@ def _proof_of_target(source: Contents, target: str, scratch: str, wanted: Proof,
         return proof | {key: sum for key, sum in prove_prepared(held).items() if key in wanted}
 
 
-def _looks(files: JournalFiles) -> list[tuple[int, int, int]]:
-    """Return the files of a journal with lengths and times, which show whether a process wrote to it."""
+def _file_stamps(files: JournalFiles) -> list[tuple[int, int, int]]:
+    """Return (file, length, modification time) of all journal files, to detect whether a process wrote to them."""
     statuses = ((file, files.disk.stat(files.path(file))) for file in files.list())
     return [(file, status.st_size, status.st_mtime_ns) for file, status in statuses]
 
@@ -189,7 +195,8 @@ class _Work:
             raise _other_terms(owner, found, wanted)
 
     def _demand_free_name(self, owner: OwnerState) -> None:
-        """Raise unless all subscriptions of this subscriber in the target have the same pattern."""
+        """Raise NotTransferable if the target has another subscription of the same client and name with another
+        pattern."""
         if owner.subscription_name is None:
             return
         pattern = self._source.subscription(owner).info
@@ -203,7 +210,7 @@ class _Work:
     def subscribe(self, owner: OwnerState) -> None:
         if counterpart(owner, self._target) is not None:
             return
-        # Its pending messages follow one by one, so it must not begin with those of other subscriptions.
+        # Its pending messages are written one by one, so it must not be retroactive.
         command, user = self._source.subscription_of(owner)
         self._epoch.write([with_user_hint(encode(command._replace(retroactive=False)), user)])
         self.report.subscriptions += 1
@@ -224,11 +231,12 @@ class _Work:
         self.report.source[str(owner)] = summing.result()
 
     def topic(self, subscriptions: list[OwnerState]) -> None:
-        """Copy one topic: its subscriptions side by side, so that a message for several of them is written once."""
+        """Copy the messages of one topic for all its subscriptions. A message that several of them hold is written
+        once."""
         destination = subscriptions[0].destination
         sums = {owner.id: begin(self._source, owner) for owner in subscriptions}
         targets = {owner.id: counterpart(owner, self._target) for owner in subscriptions}
-        everybody = self._target.state.topics.get(destination, ())
+        all_owners = self._target.state.topics.get(destination, ())
         for stored, holders in self._source.together([owner.id for owner in subscriptions]):
             self._on_read(stored.size)
             printed = fingerprint(stored.message)
@@ -242,12 +250,12 @@ class _Work:
             self.report.skipped += len(holders) - len(wanting)
             self.report.copied += len(wanting)
             if wanting:
-                self._epoch.write([_plain(stored), *self._removes(stored, everybody, wanting)])
+                self._epoch.write([_plain(stored), *self._removes(stored, all_owners, wanting)])
         self.report.source.update((str(owner), sums[owner.id].result()) for owner in subscriptions)
 
-    def _removes(self, stored: Stored, everybody: Iterable[int], wanting: set[int]) -> Iterator[bytes]:
-        """Yield a Remove for each subscription of the target that neither gets this message now nor has it already."""
-        for owner in everybody:
+    def _removes(self, stored: Stored, all_owners: Iterable[int], wanting: set[int]) -> Iterator[bytes]:
+        """Yield a Remove for each subscription of the target that must not get this message and does not have it."""
+        for owner in all_owners:
             if owner not in wanting and not self._target.holds(owner, stored.add.message_id):
                 key = self._target.state.owners[owner].key
                 yield encode_remove(stored.add.destination, stored.add.message_id, None, key)
@@ -278,6 +286,6 @@ def _other_terms(owner: OwnerState, found: object, wanted: object) -> NotTransfe
 
 
 def _plain(stored: Stored) -> bytes:
-    """Return the message as an Add that takes effect at once."""
+    """Return the payload of an Add for the message, outside of any transaction."""
     add = current_add(stored.add, stored.message, stored.is_current)
     return encode(add._replace(transaction=None))

@@ -1,1 +1,1 @@
-"""Contents of the journal, as values: KahaDB commands and OpenWire message bodies. Pure."""
+"""Codecs of the records in the journal: KahaDB commands and OpenWire messages. Pure."""

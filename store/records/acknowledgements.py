@@ -1,4 +1,5 @@
-"""The other OpenWire frames in KahaDB's commands: MessageAck and SubscriptionInfo. Loose, version 11 written."""
+"""Codecs of MessageAck and SubscriptionInfo, OpenWire frames in KahaDB's commands. Loose encoding; version 11 is
+written."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _HEAD = struct.pack(">iB", 0, 0)
 
 
 class AckType(IntEnum):
-    """MessageAck's constants. A frame may hold others."""
+    """Constants of MessageAck. A frame may have other values."""
 
     DELIVERED = 0
     POISON = 1
@@ -28,8 +29,8 @@ class AckType(IntEnum):
 
 
 class SubscriptionInfo(NamedTuple):
-    """A client's request for a durable subscription. ``subscribed_destination`` may hold wildcards. ``no_local`` None:
-    unknown, because the version of OpenWire is older than 11."""
+    """Request of a client for a durable subscription. ``subscribed_destination`` may have wildcards. ``no_local`` None:
+    unknown, because the OpenWire version is older than 11."""
 
     client_id: str
     destination: Destination
@@ -40,7 +41,7 @@ class SubscriptionInfo(NamedTuple):
 
 
 class MessageAck(NamedTuple):
-    """A consumer's acknowledgement. KahaDB needs it only for XA transactions that are recovered as prepared."""
+    """Acknowledgement of a consumer. KahaDB needs it only to recover prepared XA transactions."""
 
     destination: Destination
     last_message_id: str | None
@@ -53,7 +54,7 @@ class MessageAck(NamedTuple):
 
 
 def encode_subscription_info(info: SubscriptionInfo) -> bytes:
-    """Return the frame, as in KahaSubscriptionCommand."""
+    """Return the frame for KahaSubscriptionCommand."""
     return loose.frame(
         loose.SUBSCRIPTION_INFO,
         loose.string(info.client_id),
@@ -66,7 +67,7 @@ def encode_subscription_info(info: SubscriptionInfo) -> bytes:
 
 
 def decode_subscription_info(data: bytes) -> SubscriptionInfo:
-    """Decode a frame of any version: later ones only add to the end. Raises RecordDamaged."""
+    """Decode a frame of any OpenWire version: later versions only add fields at the end. Raises RecordDamaged."""
     try:
         data_type, position, end = loose.open_frame(data)
         if data_type != loose.SUBSCRIPTION_INFO:
@@ -87,7 +88,7 @@ def decode_subscription_info(data: bytes) -> SubscriptionInfo:
 
 
 def encode_ack(ack: MessageAck) -> bytes:
-    """Return the frame, as in KahaRemoveMessageCommand."""
+    """Return the frame for KahaRemoveMessageCommand."""
     cause = loose.NULL
     if ack.poison_cause is not None:
         name, text = ack.poison_cause
@@ -109,15 +110,18 @@ def encode_ack(ack: MessageAck) -> bytes:
 def ack_of_branch(
     destination: Destination, message_id: str, transaction: XaTransactionId, *, is_unmatched: bool = False
 ) -> bytes:
-    """Return the frame for one message that a branch acknowledged, as in KahaDB (Queue.convertToNonRangedAck). ActiveMQ
-    reads it when it starts with a branch that is prepared (KahaDBTransactionStore.recover), and does not start without.
-    ``is_unmatched``: a selector did not match; KahaDB's own frame is empty then, and written after the commit."""
+    """Return the frame for one message that an XA branch acknowledged, as KahaDB writes it
+    (Queue.convertToNonRangedAck).
+
+    ActiveMQ needs the frame when it starts with a prepared branch (KahaDBTransactionStore.recover). ``is_unmatched``:
+    the message did not match a selector; KahaDB itself writes an empty frame then, after the commit.
+    """
     ack_type = AckType.UNMATCHED if is_unmatched else AckType.STANDARD
     return encode_ack(MessageAck(destination, message_id, None, transaction, ack_type, message_id))
 
 
 def decode_ack(data: bytes, version: int = OPENWIRE_VERSION) -> MessageAck:
-    """Decode a frame of that version. Raises RecordDamaged."""
+    """Decode a frame of this OpenWire version. Raises RecordDamaged."""
     try:
         data_type, position, end = loose.open_frame(data)
         if data_type != loose.MESSAGE_ACK:

@@ -1,7 +1,7 @@
-"""Copies of messages with another header: dead letters, parts of composite destinations, expiry that a broker sets,
-delayed messages.
+"""Copies of messages with a changed header: for dead letters, composite destinations, an expiration that the broker
+sets, and delayed messages.
 
-The body of an opened message is never changed: compressed, of a kind that only Java knows, or damaged.
+The body of an opened message is copied unchanged, even if it is compressed, a Java object, or damaged.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def altered(
     properties_removed: Collection[str] = (),
     is_original: bool = False,
 ) -> Message:
-    """Return a copy with those fields changed; None leaves a field unchanged. ``message`` is not changed.
+    """Return a copy of ``message`` with these fields changed; None leaves a field unchanged.
 
-    Added properties replace those of the same name. Unchanged fields keep their bytes: a field that was read from a
-    frame is never too long for the copy, even if Java would write it longer. Unreadable properties are left out, so
-    that the added ones are readable. ``is_original``: the copy has no original destination any more. Raises Unencodable
-    for a change that does not fit into a frame.
+    Added properties replace properties of the same name. Unchanged fields keep their bytes, so a field that was read
+    from a frame always fits into the copy. If properties are added, unreadable properties are omitted, so that the
+    added ones can be read. ``is_original``: the copy gets no original destination. Raises Unencodable if a change does
+    not fit into a frame.
     """
     if is_original:
         assert original_destination is None, "an original has no original destination"
@@ -92,18 +92,18 @@ def altered(
 
 
 def with_own_id(message: Message, message_id: str, *, destination: Destination | None = None) -> Message:
-    """Return a copy with that id, and the original's id as a property. Raises as ``altered`` does."""
+    """Return a copy with this id; the id of the original is a property of the copy. Raises Unencodable."""
     added: dict[str, PropertyValue] = {ORIGINAL_ID_PROPERTY: message.message_id}
     return altered(message, destination=destination, message_id=message_id, properties_added=added)
 
 
-# A frame of at least this size is held once for all its copies.
+# A frame of at least this size is in memory once for all its copies.
 SHARED_BYTES_MIN = 4 * 1024
 
 
 class PartMessage(OpenedMessage):
-    """A copy of an opened message for another destination. It holds no frame: each access to ``raw`` makes one
-    of ``whole``."""
+    """Copy of an opened message for another destination, without its own frame: each access to ``raw`` makes a frame
+    from that of ``whole``."""
 
     __slots__ = ("_size", "whole")
 
@@ -152,29 +152,29 @@ class PartMessage(OpenedMessage):
 
 
 def _shared(message: Message, size: int) -> SharedBody | None:
-    """Return the body of that size that ``message`` shares with its copies. None: it is already held and counted
-    itself."""
+    """Return the SharedBody of ``message`` and its copies; ``size`` is for a new one. None: the message is already
+    counted in memory without a shared body."""
     if message.shared_body is None and not message.holders:
         message.shared_body = SharedBody(size)
     return message.shared_body
 
 
 def with_redeliveries(frame: bytes, count: int) -> bytes:
-    """Return ``frame``, which is in our version, with ``count`` as its redelivery counter."""
+    """Return ``frame``, which has OPENWIRE_VERSION, with ``count`` as its redelivery counter."""
     marks, _, _ = read_fields(unread(), frame, OPENWIRE_VERSION)
     counter_at = marks[10]
     return b"".join((frame[:counter_at], loose.I32.pack(count), frame[counter_at + loose.I32.size :]))
 
 
 def of_user(message: Message, user_id: str | None) -> Message:
-    """Return ``message`` as that of a user (JMSXUserID; None: no user). A message that is not opened yet is changed
-    itself: it is not shared."""
+    """Return ``message`` with this user (JMSXUserID; None: no user). An opened message is copied; any other message is
+    changed, because it is not shared yet."""
     if not isinstance(message, OpenedMessage):
         message.user_id = user_id
         return message
     raw = message.raw
     marks, _, _ = read_fields(unread(), raw, OPENWIRE_VERSION)
-    user_at = marks[11] + loose.I64.size  # after the time of arrival
+    user_at = marks[11] + loose.I64.size  # after the arrival time
     _, rest_at = loose.read_string(raw, user_at)
     fields = raw[_HEAD.size : user_at] + loose.string(user_id) + raw[rest_at:]
     copy = open_message(_HEAD.pack(len(fields) + _HEAD.size - 4, raw[4]) + fields)
@@ -189,7 +189,7 @@ def _frame(
     properties_added: Mapping[str, PropertyValue] | None,
     properties_removed: Collection[str],
 ) -> bytes:
-    """Return the frame of ``message`` with those header fields of ``copy`` that may differ."""
+    """Return the frame of ``message`` with the header fields of ``copy`` that ``altered`` can change."""
     raw = message.raw
     marks, _, _ = read_fields(unread(), raw, OPENWIRE_VERSION)
     destination_at, transaction_at, original_at, message_id_at, sequence_at, _, delivery_at, content_at = marks[:8]
@@ -201,7 +201,7 @@ def _frame(
     if copy.message_id != message.message_id:
         producer, _, _ = loose.split_key(copy.message_id)
         message_id = loose.message_id(copy.message_id)[: -loose.I64.size]
-    # A name keeps its bytes even if it moves from one field to the other.
+    # A destination keeps its bytes even if it moves from one field to the other.
     known = {
         message.original_destination: raw[original_at:message_id_at],
         message.destination: raw[destination_at:transaction_at],
@@ -232,11 +232,11 @@ def _frame(
 def _with(
     message: Message, marshalled: bytes, added: Mapping[str, PropertyValue] | None, removed: Collection[str]
 ) -> bytes:
-    """Return the marshalled properties of a message, as object, with the given ones added and removed."""
+    """Return the marshalled properties of a message, as an OpenWire object, after adding and removing properties."""
     if not added and not removed:
         return marshalled
     known = message.properties
-    if not known:  # or none that can be read
+    if not known:  # no properties, or unreadable ones
         return loose.blob(encode_properties(dict(added))) if added else marshalled
     names = {*(added or ()), *removed}
     kept = marshalled[_BLOB_HEAD_BYTES:]

@@ -1,18 +1,19 @@
-"""The messages of each producer that were stored already, over a bounded window. Pure.
+"""Producer audit: detects messages that were stored before, by producer and sequence number. Pure.
 
-A client that lost its connection sends messages without receipts again; some were stored before. A message id is
-``<producer>:<sequence>``, so one bit a message is enough: for each of ``producers_max`` producers a window of sequence
-numbers that ends with the highest one seen. The user with most producers loses one first, the least recently used: a
-user never pushes out producers of another user that has fewer.
+A client that lost its connection sends all messages without a receipt again; some were stored before. A message id is
+``<producer>:<sequence>``, so one bit for each message is enough. For each of ``producers_max`` producers there is a
+window of sequence numbers, which ends with the highest one. If there are too many producers, the user with the most
+producers loses its least recently used one. So a user cannot displace producers of a user that has fewer.
 
     producer -> | first sequence, a multiple of 64 | bit n set: first + n was stored |
 
-Messages that are not certainly stored are no duplicates: below the window, beyond the number of producers, or
-with an id of another form. A message may then be stored twice, but none is lost. (ActiveMQ's BitArrayBin answers in the
-same way below its window. Its ``lastProducerSequenceId``, by which everything up to the last one stored is refused, is
-not reliable: a refused message, whose refusal was lost with the connection, is below it and comes again.)
+A message counts as new unless it is certainly a duplicate: if it is below the window, if its producer is not in the
+audit, or if its id has another form. Then a message may be stored twice, but no message is lost. (ActiveMQ's
+BitArrayBin does the same below its window. ActiveMQ's ``lastProducerSequenceId`` counts all numbers up to the last
+stored one as duplicates. That would lose a message that the broker refused: its number is lower when the client sends
+it again.)
 
-Ids that a broker made are not audited: they are never made again, and must not push out producers whose ids are
+Ids that a broker made are not audited: they are never made again, and must not displace other producers
 (``store.records.message_ids``).
 """
 
@@ -29,7 +30,8 @@ WORD_BITS: Final = 64
 
 
 class AuditImage(NamedTuple):
-    """Contents of an audit. ``windows``: (first sequence, bitmap) by producer, the least recently used one first."""
+    """Contents of an audit. ``windows``: producer -> (first sequence, bitmap), the least recently used producer
+    first."""
 
     depth: int
     producers_max: int
@@ -38,12 +40,11 @@ class AuditImage(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProducerAudit:
-    """Finds duplicates by producer and sequence number. At least the last ``depth`` sequence numbers below a producer's
-    highest are kept.
+    """Producer audit, for one thread. It keeps at least the last ``depth`` sequence numbers of each producer.
 
-    Memory is bounded by ``producers_max`` times (``depth`` / 8 bytes and a name). One thread uses it.
-    ``revision`` grows with each change, and only then: a written state need not be written again while the revision is
-    the same. ``user_of`` returns the user of a connection id.
+    Memory: at most ``producers_max`` times (``depth`` / 8 bytes and a name). ``revision`` grows with each change, and
+    only then, so a written state need not be written again while the revision is the same. ``user_of`` returns the user
+    of a connection id, or None.
     """
 
     depth: int
@@ -58,12 +59,12 @@ class ProducerAudit:
     _latest_window: list[int] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        assert min(self.depth, self.producers_max) > 0, "an audit without memory must be left out by its owner"
-        # A window begins at a multiple of a word, so that it holds up to a word less one bit below its first.
+        assert min(self.depth, self.producers_max) > 0, "an audit has at least one producer and one number"
+        # A window begins at a multiple of WORD_BITS, so up to WORD_BITS - 1 of its bits are not needed.
         self._capacity = (self.depth + 2 * (WORD_BITS - 1)) // WORD_BITS * WORD_BITS
 
     def is_duplicate(self, message_id: str) -> bool:
-        """Return whether a message of this id was seen, and note it. False for an id that cannot be audited."""
+        """Return whether a message with this id was noted before, and note it. False for an id that is not audited."""
         producer, sequence = numbered(message_id)
         if sequence < 0:
             return False
@@ -82,17 +83,18 @@ class ProducerAudit:
         return False
 
     def is_newest(self, producer: str, sequence: int) -> bool:
-        """Return whether no number of ``producer`` above ``sequence`` is known."""
+        """Return whether no sequence number of ``producer`` above ``sequence`` was noted."""
         window = self._windows.get(producer)
         # prove: nothing-above-the-newest "sequence + 1" -> "sequence + 2"
         return window is None or window[0] + window[1].bit_length() <= sequence + 1
 
     def note(self, message_id: str) -> None:
-        """Note a stored message that a replay met."""
+        """Note a stored message that a replay found."""
         self.is_duplicate(message_id)
 
     def forget(self, message_id: str) -> None:
-        """Forget a message for which ``is_duplicate`` returned False, but which was not stored: it may come again."""
+        """Remove the note of a message for which ``is_duplicate`` returned False, but that was not stored: the client
+        may send it again."""
         producer, _, digits = message_id.rpartition(":")
         window = self._windows.get(producer)
         if window is None or not digits.isdecimal():
@@ -104,17 +106,18 @@ class ProducerAudit:
             self.revision += 1
 
     def image(self) -> AuditImage:
-        """Return the contents as values. Producers without known numbers are left out."""
+        """Return the contents, without producers of which no number is noted."""
         windows = {producer: (first, bitmap) for producer, (first, bitmap) in self._windows.items() if bitmap}
         return AuditImage(self.depth, self.producers_max, windows)
 
     def load(self, image: AuditImage) -> None:
-        """Add the contents of ``image``; this audit's own bounds apply.
+        """Add the contents of ``image``, within the bounds of this audit.
 
-        The image may be older than the audit: a replay meets records twice. ``revision`` grows if numbers were new.
+        The image may be older than the audit, because a replay may apply a record twice. ``revision`` grows if numbers
+        were new.
         """
-        for producer in self._windows:  # a replay may have found the user since
-            self._belongs(producer)
+        for producer in self._windows:  # a replay may have found its user meanwhile
+            self._note_user(producer)
         for producer, (first, bitmap) in image.windows.items():
             if bitmap <= 0 or first < 0 or not producer:
                 continue
@@ -132,17 +135,17 @@ class ProducerAudit:
             self.revision += window[1] != known
 
     def __len__(self) -> int:
-        """Return the number of known producers."""
+        """Return the number of producers in the audit."""
         return len(self._windows)
 
     def _use(self, producer: str, sequence: int) -> list[int]:
-        """Return the window of ``producer``, now the most recently used; a new one ends with ``sequence``."""
+        """Return the window of ``producer`` and make it the most recently used. A new window ends with ``sequence``."""
         windows = self._windows
         window = windows.get(producer)
         if window is None:
             first = max(0, sequence - sequence % WORD_BITS + WORD_BITS - self._capacity)
             window = windows[producer] = [first, 0]
-            self._belongs(producer)
+            self._note_user(producer)
             if len(windows) > self.producers_max:
                 self._evict(producer)
                 self.revision += 1
@@ -152,13 +155,13 @@ class ProducerAudit:
         self._latest_window = window
         return window
 
-    def _belongs(self, producer: str) -> None:
-        """Note the user of ``producer``."""
-        self._disown(producer)
+    def _note_user(self, producer: str) -> None:
+        """Determine and note the user of ``producer``."""
+        self._forget_user(producer)
         user = self._users[producer] = user_of_producer(producer, self.user_of)
         self._counts[user] += 1
 
-    def _disown(self, producer: str) -> None:
+    def _forget_user(self, producer: str) -> None:
         if producer in self._users:
             user = self._users.pop(producer)
             self._counts[user] -= 1
@@ -166,7 +169,7 @@ class ProducerAudit:
                 del self._counts[user]
 
     def _evict(self, newest: str) -> None:
-        """Forget one producer in favour of ``newest``, which stays."""
+        """Remove one producer, but not ``newest``."""
         users, counts = self._users, self._counts
         most = max(counts.values())
         gone = next(iter(self._windows))
@@ -176,10 +179,11 @@ class ProducerAudit:
                 user = next(each for each, count in counts.items() if count == most)
             gone = next(producer for producer in self._windows if users[producer] == user)
         del self._windows[gone]
-        self._disown(gone)
+        self._forget_user(gone)
 
     def _slide(self, window: list[int], offset: int) -> int:
-        """Move the window for a sequence ``offset`` after its first, beyond its end; return the new offset."""
+        """Move the window so that it contains the sequence at ``offset`` from its first one, which is beyond its end.
+        Return the new offset."""
         shift = (offset - self._capacity) // WORD_BITS * WORD_BITS + WORD_BITS
         window[0] += shift
         window[1] = window[1] >> shift if shift < self._capacity else 0

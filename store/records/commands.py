@@ -1,10 +1,10 @@
-"""KahaDB's commands: the contents of each journal record's payload.
+"""Codec of KahaDB's commands, the payloads of journal records.
 
     i1 command number, varint length, protobuf message           (journal-data.proto, class of that name)
 
-Bytes after the message are ignored, as in ActiveMQ; :func:`trailing` returns them. Fields are written in order,
-present or absent exactly as ActiveMQ writes them; unknown ones are damage. All commands are decoded; only those that a
-message store needs are written. The bodies of messages, acknowledgements, audits and maps stay bytes.
+Bytes after the protobuf message are ignored, as in ActiveMQ; :func:`trailing` returns them. Fields are written in the
+same order as by ActiveMQ, and omitted in the same cases; unknown fields are damage. All commands can be decoded; only
+those that a message store needs can be encoded. Messages, acknowledgements, audits and maps in them stay bytes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ DEFAULT_PRIORITY: Final = 4
 
 
 class Trace(NamedTuple):
-    """KahaTraceCommand: a remark. ActiveMQ writes it at each start, and without text to force a sync."""
+    """KahaTraceCommand: a text without effect. ActiveMQ writes one at each start, and one without text to force a
+    sync."""
 
     message: str | None
 
 
 class AddMessage(NamedTuple):
-    """KahaAddMessageCommand. ``message`` is the OpenWire frame. ``sender`` is after the command, only for us: the
-    user that is charged for the record's bytes (docs/formats/store.md)."""
+    """KahaAddMessageCommand. ``message`` is the OpenWire frame. ``sender`` is the user that is charged for the bytes of
+    the record (docs/formats/store.md); it is stored after the command, where ActiveMQ ignores it."""
 
     destination: Destination
     message_id: str
@@ -57,15 +58,15 @@ class AddMessage(NamedTuple):
 
 
 class UpdateMessage(NamedTuple):
-    """KahaUpdateMessageCommand: a full new copy of a stored message."""
+    """KahaUpdateMessageCommand: a complete new copy of a stored message."""
 
     add: AddMessage
 
 
 class RemoveMessage(NamedTuple):
-    """KahaRemoveMessageCommand. With a subscription key it concerns that durable subscription only.
+    """KahaRemoveMessageCommand. With a subscription key, it applies only to that durable subscription.
 
-    ``ack`` is an OpenWire MessageAck; empty if a selector did not match; None if left out.
+    ``ack`` is an OpenWire MessageAck; b"" if a selector did not match; None: there is none.
     """
 
     destination: Destination
@@ -88,13 +89,13 @@ class Rollback(NamedTuple):
 
 
 class RemoveDestination(NamedTuple):
-    """KahaRemoveDestinationCommand: a destination and all its messages are gone."""
+    """KahaRemoveDestinationCommand: removes a destination and all its messages."""
 
     destination: Destination
 
 
 class Subscription(NamedTuple):
-    """KahaSubscriptionCommand. Without ``info`` the subscription is gone."""
+    """KahaSubscriptionCommand. Without ``info`` it removes the subscription."""
 
     destination: Destination
     subscription_key: str
@@ -103,7 +104,7 @@ class Subscription(NamedTuple):
 
 
 class ProducerAudit(NamedTuple):
-    """KahaProducerAuditCommand: a Java object that only ActiveMQ needs."""
+    """KahaProducerAuditCommand: a Java object (store.kahadb.java_objects)."""
 
     audit: bytes
 
@@ -115,14 +116,15 @@ class AckMap(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """A command of the scheduler's store (numbers 11 to 15), which has its own journal. ``fields`` by field number."""
+    """Command of the scheduler's store (numbers 11 to 15), which has its own journal. ``fields``: field number ->
+    value."""
 
     kind: int
     fields: dict[int, str | int | bytes]
 
 
 class Rewritten(NamedTuple):
-    """KahaRewrittenDataFileCommand: this file holds copies of the removes and commits of another."""
+    """KahaRewrittenDataFileCommand: this file has copies of the removes and commits of ``source_file``."""
 
     source_file: int
     rewrite_type: int | None = None
@@ -160,7 +162,7 @@ _subscription_fields: Final[dict[str, bytes]] = {}
 
 
 def destination_field(destination: Destination) -> bytes:
-    """Return field 2 of every command with a destination; cached."""
+    """Return field 2 of all commands with a destination. The result is cached."""
     field = _destination_fields.get(destination)
     if field is None:
         field = bytes_field(0x12, _destination_body(destination))
@@ -168,12 +170,12 @@ def destination_field(destination: Destination) -> bytes:
     return field
 
 
-# The transaction whose field was made last, because its commands come one after the other, and that field.
+# The last transaction and its field: the commands of a transaction usually follow each other.
 _last_transaction: tuple[TransactionId | None, bytes] = (None, b"")
 
 
 def transaction_field(transaction: TransactionId) -> bytes:
-    """Return field 1 of every command that may belong to a transaction: KahaTransactionInfo."""
+    """Return field 1, KahaTransactionInfo, of all commands that may belong to a transaction."""
     global _last_transaction
     last = _last_transaction
     if last[0] is transaction:
@@ -197,15 +199,15 @@ def _transaction_field(transaction: TransactionId) -> bytes:
     return bytes_field(0x0A, info)
 
 
-# By priority; a frame can hold -128 to 127, of which JMS knows 0 to 9 (ActiveMQ's Message.setPriority).
+# Fields for each priority of a frame, -128 to 127. It is limited to 0 to 9 (as ActiveMQ's Message.setPriority does).
 PRIORITIES: Final = tuple(
     varint_field(0x28, min(max(priority, 0), 9)) + b"\x30\0" for priority in (*range(128), *range(-128, 0))
 )
 
 
 def encode_add(message: Message, openwire: bytes, transaction: TransactionId | None = None) -> bytes:
-    """Return the payload that stores ``message``, whose frame is ``openwire``. With a transaction it waits for the
-    Commit."""
+    """Return the payload that stores ``message``, whose frame is ``openwire``. With a transaction, the message is
+    stored when that commits."""
     head = b"" if transaction is None else transaction_field(transaction)
     tail = PRIORITIES[message.priority]
     message_id = key_bytes(message.message_id)
@@ -213,7 +215,7 @@ def encode_add(message: Message, openwire: bytes, transaction: TransactionId | N
     key_size, length = len(message_id), varint(len(openwire))
     key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
     size = len(head) + len(field) + len(key_length) + key_size + len(length) + len(openwire) + len(tail) + 2
-    # In one piece: the frame is most of it, and is copied once.
+    # One join, so that the frame, which is most of the payload, is copied only once.
     return b"".join(
         (b"\1", varint(size), head, field, b"\x1a", key_length, message_id, b"\x22", length, openwire, tail)
     )
@@ -226,13 +228,14 @@ def encode_remove(
     subscription_key: str | None = None,
     ack: bytes | None = None,
 ) -> bytes:
-    """Return the payload that removes a message: of a queue, or with ``subscription_key`` of one durable subscription.
+    """Return the payload that removes a message from a queue or, with ``subscription_key``, from one durable
+    subscription.
 
-    ``ack`` (an OpenWire MessageAck) may be left out. In an XA transaction, where ActiveMQ needs one to recover a
-    prepared branch, it is made of the other arguments.
+    ``ack`` (an OpenWire MessageAck) may be omitted. In an XA transaction it is then made from the other arguments,
+    because ActiveMQ needs it to recover a prepared branch.
     """
     key = key_bytes(message_id)
-    if transaction is None and ack is None and subscription_key is None:  # the usual one
+    if transaction is None and ack is None and subscription_key is None:  # the most frequent case
         field = _destination_fields.get(destination) or destination_field(destination)
         key_size = len(key)
         if key_size < 128:
@@ -282,7 +285,7 @@ def encode_remove_destination(destination: Destination) -> bytes:
 
 
 def subscription_key(client_id: str, name: str) -> str:
-    """Return KahaDB's name of a durable subscription."""
+    """Return KahaDB's key of a durable subscription."""
     return f"{client_id}:{name}"
 
 
@@ -296,8 +299,8 @@ def encode_subscription(
     *,
     subscribed: Destination | None = None,
 ) -> bytes:
-    """Return the payload that creates or replaces a durable subscription of one topic. ``subscribed``: the pattern that
-    the topic matches, if the client subscribed to one."""
+    """Return the payload that creates or replaces a durable subscription of one topic. ``subscribed``: the pattern to
+    which the client subscribed, if it is not the topic itself."""
     info = SubscriptionInfo(client_id, destination, name, selector, subscribed or destination, no_local)
     return encode(Subscription(destination, subscription_key(client_id, name), info, retroactive))
 
@@ -317,7 +320,8 @@ def encode_trace(text: str | None) -> bytes:
 
 
 def encode_rewritten(source_file: int, rewrite_type: int | None = 1, skip_if_source_exists: bool = True) -> bytes:
-    """Return the payload that opens a file of copies. ActiveMQ itself never writes the flag that is true by default."""
+    """Return the payload that begins a file of copies. As in ActiveMQ, ``skip_if_source_exists`` is written only if it
+    is False."""
     body = varint_field(0x08, source_file)
     if rewrite_type is not None:
         body += varint_field(0x10, rewrite_type)
@@ -326,12 +330,12 @@ def encode_rewritten(source_file: int, rewrite_type: int | None = 1, skip_if_sou
     return _command(REWRITTEN, body)
 
 
-# The commands that contain only a transaction's name.
+# Commands that contain only a transaction id.
 _STEPS: Final[dict[type, int]] = {Prepare: PREPARE, Commit: COMMIT, Rollback: ROLLBACK}
 
 
 def encode(command: Command) -> bytes:
-    """Return the payload of a command. TypeError for those that only ActiveMQ writes."""
+    """Return the payload of a command. Raises TypeError for commands that only ActiveMQ writes."""
     match command:
         case AddMessage():
             return with_sender(_add_of(b"\1", command), command.sender)
@@ -352,7 +356,7 @@ def encode(command: Command) -> bytes:
             return encode_remove_destination(destination)
         case Rewritten(source_file, rewrite_type, skip):
             return encode_rewritten(source_file, rewrite_type, skip)
-    raise TypeError(f"{type(command).__name__} is not ours to write")
+    raise TypeError(f"{type(command).__name__} cannot be encoded")
 
 
 # Kind of the bytes after a command (store.records.hints).
@@ -362,8 +366,8 @@ SENDER_BYTES_MAX: Final = (1 << 16) - 1
 
 
 def with_sender(payload: bytes, sender: str | None) -> bytes:
-    """Return ``payload``, which stores a message, with the user charged for its bytes; None: no user. A name
-    that is too long is left out."""
+    """Return ``payload``, which stores a message, with the user that is charged for its bytes (None: no user). A name
+    that is too long is omitted."""
     if sender is None:
         return payload
     name = sender.encode("utf-8", "surrogatepass")
@@ -373,7 +377,7 @@ def with_sender(payload: bytes, sender: str | None) -> bytes:
 
 
 def sender_end(rest: bytes) -> int:
-    """Return the end of the sender in the bytes after a command; 0: there is no sender."""
+    """Return the end of the sender in ``rest``, the bytes after a command; 0: there is no sender."""
     if len(rest) < _SENDER_HEAD or rest[0] != SENDER:
         return 0
     end = _SENDER_HEAD + int.from_bytes(rest[1:_SENDER_HEAD], "big")
@@ -381,7 +385,7 @@ def sender_end(rest: bytes) -> int:
 
 
 def sender_in(payload: bytes) -> str | None:
-    """Return the user charged for the bytes of a record with that payload, or None."""
+    """Return the user that is charged for the bytes of the record with this payload, or None."""
     rest = trailing(payload)
     end = sender_end(rest)
     try:
@@ -407,7 +411,7 @@ def _command(kind: int, body: bytes) -> bytes:
 
 
 def decode(payload: bytes | memoryview) -> Command:
-    """Return the command in a record's payload. Raises only RecordDamaged, whatever the bytes are."""
+    """Return the command in a record's payload. Raises RecordDamaged for any invalid bytes."""
     data = payload if type(payload) is bytes else bytes(payload)
     try:
         kind = data[0]
@@ -420,7 +424,7 @@ def decode(payload: bytes | memoryview) -> Command:
             raise RecordDamaged(f"a command claims {end} bytes and has {len(data)}")
         known, build = _READERS[kind]
         command = build(read_fields(data, start, end, known))
-        return command if end == len(data) else _sent(command, data)
+        return command if end == len(data) else _with_sender_of(command, data)
     except IndexError:
         raise RecordDamaged("a command is truncated") from None
     except KeyError as error:
@@ -429,8 +433,8 @@ def decode(payload: bytes | memoryview) -> Command:
         raise RecordDamaged(f"a command is damaged: {error}") from None
 
 
-def _sent(command: Command, payload: bytes) -> Command:
-    """Return ``command`` of ``payload`` with its sender."""
+def _with_sender_of(command: Command, payload: bytes) -> Command:
+    """Return ``command`` with the sender in ``payload``, if there is one."""
     add = added(command)
     sender = None if add is None else sender_in(payload)
     if add is None or sender is None:
@@ -440,19 +444,19 @@ def _sent(command: Command, payload: bytes) -> Command:
 
 
 def added(command: Command) -> AddMessage | None:
-    """Return the message that a command stores: an Add, or the new copy in an Update; else None."""
+    """Return the message that a command stores: an Add itself, or the Add in an Update; None for other commands."""
     if isinstance(command, UpdateMessage):
         return command.add
     return command if isinstance(command, AddMessage) else None
 
 
 def stored_message(payload: bytes) -> bytes:
-    """Return the OpenWire message of a record that stores one, as ``decode`` does, without a check of the rest. Raises
+    """Return the OpenWire frame in the payload of an Add or Update. Other fields of an Add are not checked. Raises
     RecordDamaged."""
     try:
         if payload[0] != ADD:
             stored = added(decode(payload))
-            assert stored is not None, "only these two store messages"
+            assert stored is not None, "the payload is no Add or Update"
             return stored.message
         _, at = decode_varint(payload, 1)
         while True:
@@ -473,9 +477,12 @@ def stored_message(payload: bytes) -> bytes:
 
 
 def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | None, int] | None:
-    """Return (ADD or REMOVE, destination, message id, subscription key, priority of an added message) of the two most
-    frequent commands, several times as fast as ``decode``. None for every other command, for those of transactions, and
-    for payloads that are not written field by field as in KahaDB: use ``decode`` then."""
+    """Decode the two most frequent commands, several times as fast as ``decode``.
+
+    Return (ADD or REMOVE, destination, message id, subscription key, priority of an added message). Return None for
+    other commands, for commands of transactions, and if the fields are not exactly those that KahaDB writes: then use
+    ``decode``.
+    """
     kind = payload[0]
     if kind != ADD and kind != REMOVE:
         return None
@@ -526,7 +533,7 @@ def decode_destination(field: bytes) -> Destination:
 
 
 def trailing(payload: bytes) -> bytes:
-    """Return the bytes after the command in a record's payload: ActiveMQ ignores them and writes none."""
+    """Return the bytes after the command in a record's payload, which ActiveMQ ignores. Raises RecordDamaged."""
     try:
         length, start = decode_varint(payload, 1)
     except IndexError:
@@ -560,7 +567,7 @@ def _text(data: bytes) -> str:
 
 def _transaction(data: bytes) -> TransactionId:
     info = _fields(data, 0x0A, 0x12, 0x1A)
-    if 0x0A in info:  # local if there is one, else XA: KahaDB's own rule
+    if 0x0A in info:  # as in KahaDB: if there is a local id, the transaction is local, otherwise XA
         local = _fields(info[0x0A], 0x0A, 0x08)  # two fields of number 1, with different wire types
         return LocalTransactionId(_text(local[0x0A]), signed(local[0x08]))
     xa = _fields(info[0x12], 0x08, 0x12, 0x1A)

@@ -1,8 +1,9 @@
-"""Users of the connection ids that clients choose (OpenWire), for a bounded number of ids. Pure.
+"""Users of the connection ids that OpenWire clients choose, for a bounded number of ids. Pure.
 
-The ids of a producer's messages begin with its connection's, and a client with a failover transport comes back under
-the same one. So it belongs to its first user, also during an absence and under the next master: no other user can take
-over the id, or use up the ids of that user's messages. ActiveMQ skips the trace that records this.
+The ids of a producer's messages begin with its connection id, and a client with a failover transport reconnects with
+the same connection id. So a connection id belongs to its first user, also while the client is disconnected, and after a
+failover. No other user can use the id, and so make message ids of that user. The ids are stored in a trace record,
+which ActiveMQ ignores.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable
 
-# Maximum of ids that are kept. A user with more than an equal share loses the oldest of its own first.
+# Limit of the ids. Above it, a user that has more than an equal share loses its oldest id.
 CONNECTIONS_MAX = 10_000
 
 
 class ConnectionUsers:
-    """The user of each connection id. One thread uses it. ``revision`` grows with each change, and only then."""
+    """Users by connection id, for one thread. ``revision`` grows with each change, and only then."""
 
     __slots__ = ("_ids", "_limit", "_users", "revision")
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = (), *, limit: int = CONNECTIONS_MAX) -> None:
         self.revision = 0
         self._limit = limit
-        self._users: OrderedDict[str, str] = OrderedDict()  # by connection id, the one seen last at the end
+        self._users: OrderedDict[str, str] = OrderedDict()  # by connection id, the most recently used at the end
         self._ids: dict[str, OrderedDict[str, None]] = {}  # by user, in the same order
         self.know(pairs)
 
@@ -31,12 +32,12 @@ class ConnectionUsers:
         return len(self._users)
 
     def user(self, id: str) -> str | None:
-        """Return the user of the connection id, or None if unknown."""
+        """Return the user of the connection id, or None if it is unknown."""
         return self._users.get(id)
 
     def know(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Note connection ids with their users, as seen last, in this order. Return the pairs that were forgotten for
-        them."""
+        """Note pairs of a connection id and its user, the last one as the most recently used. Return the pairs that
+        were removed for them."""
         forgotten: list[tuple[str, str]] = []
         for id, user in pairs:
             if self._users.get(id) == user:
@@ -49,15 +50,16 @@ class ConnectionUsers:
             self._ids.setdefault(user, OrderedDict())[id] = None
             self.revision += 1
             if len(self._users) > self._limit:
-                forgotten.append(self._forget(next(iter(self._ids[self._holder_of_most(user)]))))
+                forgotten.append(self._forget(next(iter(self._ids[self._user_over_share(user)]))))
         return forgotten
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return (connection id, user), the latest at the end."""
+        """Return all pairs (connection id, user), the most recently used at the end."""
         return list(self._users.items())
 
-    def _holder_of_most(self, newest: str) -> str:
-        """Return a user with more than an equal share: ``newest``, the user of the latest id, if that applies to it."""
+    def _user_over_share(self, newest: str) -> str:
+        """Return the user that must lose an id: ``newest``, the user of the new id, if it has more than an equal share;
+        otherwise the user with the most ids."""
         if len(self._ids[newest]) * len(self._ids) > self._limit:
             return newest
         return max(self._ids, key=lambda user: len(self._ids[user]))

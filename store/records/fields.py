@@ -1,4 +1,5 @@
-"""Positions of an OpenWire message's fields, and the values of its header. Bodies and properties stay bytes.
+"""Reader of the header of an OpenWire message: its values, and the offsets of all fields. Body and properties stay
+bytes.
 
     i4 size, i1 data type (23..29: BodyKind)
     i4 command id, bool response required, object producer id, object destination, object transaction id,
@@ -9,7 +10,7 @@
     [v2] bool droppable, [v3] array cluster, i8 broker in time, i8 broker out time, [v10] bool first for consumer
     type 29 adds: string url, string mime type, bool deleted by broker
 
-Most messages leave most fields out, and the rest has one layout: two structures read it at once.
+In most messages, most fields are absent, and the others have fixed positions. Then two structs read them at once.
 """
 
 from __future__ import annotations
@@ -23,46 +24,46 @@ from tandemmq.store.records.message import BodyKind, Destination, Message
 from tandemmq.store.records.remembered import remember
 
 PRODUCER_AT: Final[int] = loose.FRAME_SIZE + 5  # command id, response required
-RAW_VERSIONS: Final = range(10, 13)  # those whose messages have the layout of version 11
+RAW_VERSIONS: Final = range(10, 13)  # OpenWire versions whose messages have the layout of version 11
 
-# Beginnings of: destination, transaction id, original destination, message id, its broker sequence, group id,
-# persistent, content, properties, data structure, redelivery counter, arrival, broker in time. Some fields end where
-# the next begins: the transaction id at the original destination, for example.
+# Offsets of 13 fields in the frame: destination, transaction id, original destination, message id, its broker sequence,
+# group id, persistent, content, properties, data structure, redelivery counter, arrival, broker in time.
 Marks = tuple[int, ...]
 
 _KINDS: Final = {int(kind): kind for kind in BodyKind}
 _DELIVERY: Final = struct.Struct(">?qb")
-# from the original transaction id to the type, without any object or string
+# The fields from the original transaction id to the type, if all objects and strings are absent.
 _PLAIN_MIDDLE: Final = struct.Struct(">BBiB?qbBqB")
 _PLAIN_MIDDLE_BYTES: Final[int] = _PLAIN_MIDDLE.size
 _PLAIN_MIDDLE_PERSISTENT: Final = 7
-# from the data structure to the end, in the same way
+# The fields from the data structure to the end, if all objects and strings are absent.
 _PLAIN_END: Final = struct.Struct(">BBBiBqBBBBqqB")
 _PLAIN_END_BYTES: Final[int] = _PLAIN_END.size
 _PLAIN_END_COUNTER: Final = 3
 _PLAIN_END_ARRIVAL: Final = 8
 _PLAIN_END_IN_TIME: Final = 20
-# The first version of OpenWire whose messages contain the broker's time of acceptance.
+# The first OpenWire version whose messages have a broker in time.
 BROKER_IN_SINCE: Final = 3
-_MESSAGE_ID_HEAD: Final = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
+_MESSAGE_ID_HEAD: Final = bytes((1, loose.MESSAGE_ID, 0))  # of a message id without a text
 _MESSAGE_ID_HEAD_BYTES: Final = len(_MESSAGE_ID_HEAD)
-_PRODUCER_HEAD: Final = bytes((1, loose.PRODUCER_ID, 1))  # an object, with a text
-_PRODUCER_BYTES: Final[int] = 5 + loose.PAIR.size  # of the object, without the text
-# The bytes from a producer id to the same producer in the message id, in a message of a client in no transaction ->
-# destination, producer id
+_PRODUCER_HEAD: Final = bytes((1, loose.PRODUCER_ID, 1))  # of a producer id with a connection id
+_PRODUCER_BYTES: Final[int] = 5 + loose.PAIR.size  # length of a producer id without the connection id
+# Bytes from the producer id to the end of the same producer id in the message id, if there is no transaction ->
+# (destination, producer id). Most messages of a producer have the same bytes here.
 _heads: Final[dict[bytes, tuple[Destination, str]]] = {}
-# Capacity of an array in a frame: stored messages are read without a lower limit.
+# Largest number of elements of an array in a frame. It is the limit for stored messages.
 _OBJECTS_MAX: Final = 0xFFFF
 
 
 def read_fields(
     message: Message, data: bytes, version: int, objects_max: int = _OBJECTS_MAX
 ) -> tuple[Marks, int, str | None]:
-    """Fill in all fields except body, properties, raw and cache. Return the positions of the fields, the end of the
-    frame, and the producer id: ``<connection>:<session>:<producer>``.
+    """Set the header fields of ``message`` from the frame ``data``. Return (offsets of the fields, end of the last
+    field, producer id ``<connection>:<session>:<producer>`` or None).
 
-    Raises RecordDamaged, IndexError or struct.error unless ``data`` is a whole frame, apart from the additions of type
-    29, and RecordTooLarge if the broker path or the cluster has more than ``objects_max`` elements.
+    Body, properties and raw are not set. Raises RecordDamaged, IndexError or struct.error if ``data`` is no complete
+    frame; the fields that only type 29 has are not checked. Raises RecordTooLarge if the broker path or the cluster has
+    more than ``objects_max`` elements.
     """
     size, type = loose.FRAME.unpack_from(data)
     if size + 4 != len(data):
@@ -75,7 +76,7 @@ def read_fields(
     producer: str | None = None
     known = None
     if version >= 10 and data.startswith(_PRODUCER_HEAD, PRODUCER_AT):
-        # Where a message in no transaction has these: the same bytes as in a message before hold the same values.
+        # Offsets for a message without a transaction. If these bytes were read before, their values are cached.
         producer_bytes = _PRODUCER_BYTES + (data[PRODUCER_AT + 3] << 8 | data[PRODUCER_AT + 4])
         destination_at = PRODUCER_AT + producer_bytes
         transaction_at = destination_at + 5 + (data[destination_at + 3] << 8 | data[destination_at + 4])
@@ -150,7 +151,7 @@ def read_fields(
 
 
 def _read_head(message: Message, data: bytes, version: int) -> tuple[str | None, int, int, int, int, int]:
-    """Read from the producer id to the message id. Return the producer id, and the positions of destination,
+    """Read the fields from the producer id to the message id. Return the producer id, and the offsets of destination,
     transaction id, original destination, message id and broker sequence."""
     producer: str | None = None
     destination_at = PRODUCER_AT + 1
@@ -167,7 +168,7 @@ def _read_head(message: Message, data: bytes, version: int) -> tuple[str | None,
     if data[original_at]:
         message.original_destination, message_id_at = loose.read_destination(data, original_at)
 
-    # Most message ids repeat the producer id of the frame.
+    # Most message ids contain the same producer id as the frame.
     prefix = data[PRODUCER_AT:destination_at]
     producer_at = message_id_at + len(_MESSAGE_ID_HEAD)
     if (
@@ -195,7 +196,8 @@ def _read_head(message: Message, data: bytes, version: int) -> tuple[str | None,
 
 
 def _read_middle(message: Message, data: bytes, position: int, version: int) -> tuple[int, int, int]:
-    """Read from the original transaction id on; return the positions of group id, persistent flag and content."""
+    """Read the fields from the original transaction id to the type. Return the offsets of group id, persistent and
+    content."""
     group_at = loose.skip_object(data, position, version)
     message.group_id, position = loose.read_string(data, group_at)
     (message.group_sequence,) = loose.I32.unpack_from(data, position)
@@ -210,8 +212,8 @@ def _read_middle(message: Message, data: bytes, position: int, version: int) -> 
 def _read_end(
     message: Message, data: bytes, position: int, version: int, objects_max: int
 ) -> tuple[int, int, int, int]:
-    """Read from the data structure on; return the positions of redelivery counter, arrival, broker in time, and the
-    end."""
+    """Read the fields from the data structure to the end. Return the offsets of redelivery counter, arrival and broker
+    in time, and the end of the last field."""
     position = loose.skip_object(data, position, version)
     counter_at = loose.skip_object(data, position, version) + 1
     (message.redelivery_counter,) = loose.I32.unpack_from(data, counter_at)
@@ -225,7 +227,8 @@ def _read_end(
 
 
 def check_end(kind: BodyKind, data: bytes, stop: int) -> None:
-    """Raise RecordDamaged, IndexError or struct.error unless the frame ends where its fields do (``stop``)."""
+    """Raise RecordDamaged, IndexError or struct.error unless the frame ends with its last field. ``stop``: end of the
+    fields that all types have."""
     if kind is BodyKind.BLOB:
         stop = loose.read_string(data, stop)[1]
         stop = loose.read_string(data, stop)[1] + 1

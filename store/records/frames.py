@@ -1,7 +1,7 @@
-"""Messages that stay the frames they came as: only the header is read, and only a few bytes of it change.
+"""Messages over their OpenWire frames: only the header is decoded, and only a few bytes of the frame are changed.
 
-A message from a JMS producer is accepted, stored, paged and given to JMS consumers as the same bytes (``Message.raw``).
-Its body and properties are decoded only when they are needed: for selectors, and for clients of other protocols.
+A message of a JMS producer is stored, read and sent to JMS consumers as the same bytes (``Message.raw``). Its body and
+properties are decoded only when they are needed: for selectors, and for clients of other protocols.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ from tandemmq.store.records.properties import has_at_most
 from tandemmq.store.records.transactions import TransactionId
 from tandemmq.store.records.utf import is_quick, is_quickly_written, is_utf8, utf8_of_modified
 
-# Any client can send a message of which only the header is valid.
+# Limited, because any client can send messages of which only the header is valid.
 UNREADABLE: Final = LimitedLog(logging.getLogger(__name__))
 
 _SIZE: Final = struct.Struct(">i")
-# size, type; no command id and no required response instead of the producer's
+# Size and type, then zeros: command id 0, no response required.
 _HEAD: Final = struct.Struct(">iBxxxxx")
 _TYPE_END: Final[int] = loose.FRAME_SIZE
 _NO_COMMAND: Final = bytes(PRODUCER_AT - _TYPE_END)
 
 
-# Maximum of brokers in the path or cluster of a client's message: ActiveMQ's networks have some.
+# Limit of the brokers in the broker path or cluster of a client's message.
 PATH_MAX: Final = 1_000
-# Properties that are decoded in some milliseconds: this number, with the values in lists and maps, and texts of the
-# length that ``utf.is_quick`` permits. Fewer bytes than _QUICK_BYTES cannot hold more. Clients of STOMP and MQTT may
-# set 1,000, beside which the broker has some of its own.
+# Limit of the properties, with the values in lists and maps, that the event loop decodes: this takes some milliseconds.
+# Texts are limited by ``utf.is_quick``. Properties of up to _QUICK_BYTES are always below the limit. Clients of STOMP
+# and MQTT may set 1,000 properties, and the broker adds some.
 QUICK_PROPERTIES_MAX: Final = 1_100
-# A frame of at least this size is not copied slice by slice.
+# A frame of at least this size is sliced as a memoryview, to avoid copies.
 VIEWED_BYTES_MIN: Final = 64 * 1024
 _QUICK_BYTES: Final = 1024
 
 
 class OpenedMessage(Message):
-    """A message over its frame, ``raw``. Body and properties are decoded on access, and not kept: the memory of a
-    message is its frame. Only the properties that were decoded last are cached.
+    """Message over its frame, ``raw``. Body and properties are decoded at each access, so the memory of a message is
+    that of its frame. Only the last decoded properties are cached.
 
-    Parts that cannot be decoded read as empty, and are logged, once a minute: the header was valid, so the message can
-    be routed, stored and given to clients that read it themselves.
+    A body or properties that cannot be decoded count as empty, and this is logged, once a minute at most. The header is
+    valid, so the message can be routed, stored and sent to clients that decode it themselves.
     """
 
     __slots__ = ("_body_at", "_content_at", "_frame", "_has_properties", "_is_compressed")
 
     _frame: bytes
-    _body_at: int | None  # of a blob, whose body is the rest; the end for a body that cannot be decoded
+    _body_at: int | None  # offset of a body that is the rest of the frame: of a blob, or an empty, unreadable body
     _content_at: int
     _has_properties: bool
     _is_compressed: bool
 
     def __init__(self) -> None:
-        """Initialise the fields that are not read from a frame (``open_message``)."""
+        """Initialise the fields that are not in a frame. ``open_message`` sets the others."""
         self.holders = self.held_bytes = 0
         self.shared_body = None
         self.sender = None
@@ -90,22 +90,23 @@ class OpenedMessage(Message):
 
     @property
     def is_compressed(self) -> bool:
-        """True if each access to the body inflates it."""
+        """Whether the body is compressed. Each access to ``body`` then decompresses it."""
         return self._is_compressed
 
     def inflated(self, bytes_max: int) -> bytes:
-        """Return ``body`` if it has at most ``bytes_max`` bytes: nothing beyond is inflated. Raises RecordDamaged."""
+        """Return ``body`` if it has at most ``bytes_max`` bytes. Raises RecordTooLarge if it is longer; not more than
+        ``bytes_max`` bytes are decompressed. Raises RecordDamaged."""
         limit = min(bytes_max, INFLATED_BYTES_MAX)
         try:
             return read_body(
                 self.raw, self._content_at, self.body_kind, is_compressed=self._is_compressed, inflated_bytes_max=limit
             )
         except (IndexError, struct.error):
-            raise RecordDamaged("a compressed body has an end before its beginning") from None
+            raise RecordDamaged("a compressed body is truncated") from None
 
     def beginning(self, bytes_max: int) -> tuple[bytes, bool]:
-        """Return the first ``bytes_max`` bytes of ``body``, which is not compressed, and whether there are more; these
-        are not copied. A text is cut between two characters. Raises RecordDamaged."""
+        """Return (the first ``bytes_max`` bytes of ``body``, whether there are more). The body must not be compressed.
+        A text is cut between two characters. Raises RecordDamaged."""
         try:
             start, stop = self._body_at, len(self.raw)
             if start is None:
@@ -122,7 +123,7 @@ class OpenedMessage(Message):
 
     @property
     def properties_bytes(self) -> int:
-        """Length of the encoded properties; nothing is decoded for it."""
+        """Length in bytes of the encoded properties, which are not decoded."""
         start = loose.skip_blob(self.raw, self._content_at)
         return loose.skip_blob(self.raw, start) - start
 
@@ -134,9 +135,9 @@ class OpenedMessage(Message):
 
     @property
     def deflated(self) -> bytes:
-        """Body as its producer sent it: a zlib stream, if it is valid."""
+        """Compressed body as its producer sent it. It is a zlib stream, if it is valid."""
         content, _ = loose.read_blob(self.raw, self._content_at)
-        # ActiveMQBytesMessage writes the length before the stream, all others into it.
+        # ActiveMQBytesMessage writes the length of the body before the stream; other messages do not.
         return content[4:] if self.body_kind is BodyKind.BYTES and content is not None else content or b""
 
     @property  # type: ignore[misc]  # a message is not changed
@@ -163,8 +164,8 @@ class OpenedMessage(Message):
 
     @property
     def is_quick(self) -> bool:
-        """True if the event loop can decode body and properties in a few milliseconds. For a compressed body: the time
-        after it is inflated."""
+        """Whether the event loop can decode body and properties in a few milliseconds. The time for decompression is
+        not included."""
         frame = self._frame
         if len(frame) <= _QUICK_BYTES:
             return True
@@ -196,7 +197,8 @@ def _is_quick(message: OpenedMessage) -> bool:
 
 
 class Accepted:
-    """A producer's frame in parts. ``producer_id``: ``<connection>:<session>:<producer>`` or None."""
+    """Message that was accepted from a producer, and the fields of its frame that are not in the message.
+    ``producer_id``: ``<connection>:<session>:<producer>`` or None."""
 
     __slots__ = ("command_id", "is_response_required", "message", "producer_id", "transaction")
 
@@ -216,10 +218,10 @@ class Accepted:
 
 
 def open_message(frame: bytes, version: int = OPENWIRE_VERSION) -> Message:
-    """Return the message of a frame that fills ``frame``, with ``raw`` if it has the layout of version 11.
+    """Return the message of a complete frame. With the layout of version 11 it is an OpenedMessage; older layouts are
+    decoded completely.
 
-    Raises RecordDamaged unless the frame has the layout of ``version`` and ends at its stated size. Older layouts are
-    decoded at once, with bodies and properties.
+    Raises RecordDamaged unless the frame has the layout of ``version`` and ends at its stated size.
     """
     if version not in RAW_VERSIONS:
         return decode_message(frame, version)
@@ -233,12 +235,13 @@ def open_message(frame: bytes, version: int = OPENWIRE_VERSION) -> Message:
 
 
 def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> Accepted:
-    """Accept a message from its producer: a whole frame, loose, version 11, with its size prefix.
+    """Accept a message from a producer. ``frame`` is a complete frame (loose, version 11, with its size prefix).
 
-    The message's ``raw`` is the frame with ``broker_sequence``, and ``now_ms`` as arrival and broker-in time; without
-    command id, required response and transaction ids; all else byte for byte. A BytesIO is changed in place and must
-    not be used again: the frame is not copied. Raises RecordDamaged for a frame with an invalid structure, or with more
-    than PATH_MAX elements in its broker path or cluster; body and properties are not checked.
+    The message's ``raw`` has the same bytes as the frame, with these changes: ``broker_sequence`` is set; arrival and
+    broker in time are ``now_ms``; command id and response required are 0; both transaction ids are removed. A BytesIO
+    is changed in place instead of copied, so the caller must not use it again. Raises RecordDamaged if the structure of
+    the frame is invalid, RecordTooLarge if its broker path or cluster has more than PATH_MAX elements. Body and
+    properties are not checked.
     """
     message = OpenedMessage()
     data = frame if isinstance(frame, bytes) else frame.getvalue()
@@ -266,12 +269,12 @@ def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> A
                 _SEQUENCE.pack(broker_sequence),
             )
         if isinstance(frame, bytes):
-            # With the body. A slice of a long frame is a view: else three copies would exist for a moment.
+            # This slice includes the body. Of a long frame it is a view; otherwise there would be three copies.
             content: bytes | memoryview = data if arrival_at < VIEWED_BYTES_MIN else memoryview(data)
             between, end = data[arrival_at + 8 : in_time_at], data[in_time_at + 8 :]
             raw = b"".join([*head, content[group_at:arrival_at], time, between, time, end])
         else:
-            # A buffer with another reference is copied when it is changed.
+            # BytesIO copies its buffer on a change if there is another reference to it.
             data = data[:0]  # prove: a-gathered-frame-is-not-copied "data[:0]" -> "data"
             raw = _changed(frame, b"".join(head), group_at, arrival_at, in_time_at, time)
         _open(message, raw, content_at - removed, properties_at - removed, counter_at - removed, stop - removed)
@@ -282,8 +285,8 @@ def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> A
 
 
 def _changed(frame: BytesIO, head: bytes, group_at: int, arrival_at: int, in_time_at: int, time: bytes) -> bytes:
-    """Return ``frame`` with ``head`` instead of the bytes before ``group_at``, at most as long, and ``time`` in two
-    places."""
+    """Change ``frame`` and return its bytes: ``head``, which is not longer, replaces the bytes before ``group_at``, and
+    ``time`` is written at ``arrival_at`` and ``in_time_at``."""
     with frame.getbuffer() as view:
         view[arrival_at : arrival_at + 8] = view[in_time_at : in_time_at + 8] = time
         size = len(view) - (group_at - len(head))
@@ -310,15 +313,16 @@ def _open(message: OpenedMessage, raw: bytes, content_at: int, properties_at: in
 
 
 def is_long_text(message: Message) -> bool:
-    """Return whether ``written`` must not run on the event loop."""
+    """Return whether ``written`` would take too long for the event loop."""
     if message.body_kind is not BodyKind.TEXT or message.raw is not None:
         return False
     return not message.body.isascii() and not is_quickly_written(message.body)
 
 
 def written(message: Message) -> Message:
-    """Return the text message as a message over its frame, so that the store and consumers use these bytes. A text that
-    is not UTF-8 becomes a bytes message with the same body. Raises Unencodable."""
+    """Encode a text message, and return it as a message over its frame, so that the store and consumers use the same
+    bytes. If the text is not UTF-8, ``message`` itself is changed to a bytes message and returned. Raises
+    Unencodable."""
     if not is_utf8(message.body):
         message.body_kind = BodyKind.BYTES
         return message
@@ -329,18 +333,18 @@ def written(message: Message) -> Message:
 
 
 def nested_message(message: Message) -> memoryview:
-    """Return the message as in a MessageDispatch after the presence byte: type, fields.
+    """Return the bytes of the message in a MessageDispatch, after the presence byte: type and fields.
 
-    The redelivery counter in it is the stored one: the dispatch has its own. Raises Unencodable if the message does not
-    fit into OpenWire.
+    The redelivery counter in these bytes is the stored one; the MessageDispatch has its own. Raises Unencodable if the
+    message does not fit into OpenWire.
     """
     return memoryview(frame_of(message))[_SIZE.size :]
 
 
 def frame_of(message: Message) -> bytes:
-    """Return the whole frame: as it came, or encoded now. Of encoded frames only the last is cached, for the next
-    consumer; a message does not keep it beside its body. Raises Unencodable."""
-    return message.raw or _made(message)
+    """Return the complete frame of a message: ``raw``, or a new encoding. Only the last encoding is cached, for the
+    next consumer of the same message. Raises Unencodable."""
+    return message.raw or _encoded(message)
 
 
-_made: Final = lru_cache(maxsize=1)(encode_message)
+_encoded: Final = lru_cache(maxsize=1)(encode_message)

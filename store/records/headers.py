@@ -1,8 +1,8 @@
-"""The header of a journal file: `TANDEMMQ 1 {json}` in a trace command, alone in the file's first batch.
+"""Header of a journal file: `TANDEMMQ 1 {json}` in a trace command, the only record of the file's first batch. Pure.
 
-The header is seal, rotation mark and gap detector in one: it names the end of every earlier file that no valid header
-has named yet. Bytes after an end do not count, forever; a header after an end does not exist. ActiveMQ ignores the
-record. Pure; docs/formats/journal.md argues why this is enough.
+A header seals earlier files: it states the end of every earlier file whose end no valid header states. Bytes after an
+end never count, and a header after an end is ignored. The header also marks a rotation, and shows which files existed.
+ActiveMQ ignores the record. docs/formats/journal.md explains why this is safe.
 """
 
 # proofs: headers
@@ -21,7 +21,7 @@ from tandemmq.store.records.loose import OPENWIRE_VERSION
 
 MARK = "TANDEMMQ 1 "
 
-# Limit of ends of epochs in a header: the newest are written; a header with more is invalid.
+# Limit of the ends of epochs in a header. Only the newest are written; a header with more is invalid.
 LINEAGE_MAX = 1_000
 VOTERS_MAX = 99
 NODE_NAME_MAX = 255
@@ -31,10 +31,12 @@ _ID = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class SetHeader:
-    """The part of a header about the set of brokers that the journal belongs to (docs/formats/replication.md).
+    """Part of a header that describes the set of brokers (docs/formats/replication.md).
 
-    ``id`` and ``voters`` (the stores whose promises and disks count) are 32 hexadecimal digits each; ``names`` are the
-    nodes' by store. ``lineage`` has the end of each former epoch: (epoch, file, end), ascending.
+    id       id of the set, 32 hexadecimal digits
+    voters   store ids of the voters, 32 hexadecimal digits each
+    names    store id -> name of the node
+    lineage  (epoch, file, end) for the end of each former epoch, ascending
     """
 
     id: str
@@ -45,13 +47,19 @@ class SetHeader:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The content of the first batch of a file.
+    """Content of the first batch of a file.
 
-    ``ends`` maps earlier files to the offset at which they end; ``files`` are the ids that existed, this one
-    included; ``reason`` is "promotion" or "rotation"; ``sync`` the strategy by which the file is written (always,
-    periodic, never). ``length`` is the length in bytes to which the file was prepared (0: unknown): no file of ours
-    gets shorter. ``foreign_openwire`` is the version of the bodies in the files before this one that have no header,
-    named by the epoch that took them over (0: not named, which means 11). ``set`` is None in a journal without a set.
+    epoch             epoch in which the file is written
+    holder            name of the broker
+    reason            "promotion" or "rotation"
+    ends              earlier file -> offset of its end
+    files             ids of the existing files, this one included
+    openwire_version  of the message bodies in this file
+    sync              sync strategy with which the file is written: "always", "periodic" or "never"
+    length            length in bytes of the prepared file; 0: unknown
+    foreign_openwire  OpenWire version of the bodies in earlier files without a header, set by the epoch that took them
+                      over; 0: not stated, which means 11
+    set               None in a journal without a set
     """
 
     epoch: int
@@ -72,7 +80,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def header_body(header: Header) -> dict[str, Any]:
-    """Return the JSON value after the mark."""
+    """Return the header as the JSON object that follows MARK in the record."""
     body: dict[str, Any] = {
         "epoch": header.epoch,
         "holder": header.holder,
@@ -90,17 +98,17 @@ def header_body(header: Header) -> dict[str, Any]:
     return body
 
 
-def _set_body(said: SetHeader) -> dict[str, Any]:
+def _set_body(set_header: SetHeader) -> dict[str, Any]:
     return {
-        "id": said.id,
-        "voters": list(said.voters),
-        "names": dict(sorted(said.names.items())),
-        "lineage": [list(ended) for ended in said.lineage[-LINEAGE_MAX:]],
+        "id": set_header.id,
+        "voters": list(set_header.voters),
+        "names": dict(sorted(set_header.names.items())),
+        "lineage": [list(ended) for ended in set_header.lineage[-LINEAGE_MAX:]],
     }
 
 
 def decode_header(payload: bytes) -> Header | None:
-    """Return the header in a record's payload; None if the record is no header (ActiveMQ's files have none)."""
+    """Return the header in a record's payload, or None if the record is no header."""
     if not payload or payload[0] != 0:
         return None
     command = decode(payload)
@@ -113,7 +121,8 @@ def decode_header(payload: bytes) -> Header | None:
 
 
 def header_of_body(body: Mapping[str, Any]) -> Header:
-    """Decode a ``header_body``. Raises ValueError, KeyError, TypeError or AttributeError for any other value."""
+    """Return the header in a JSON object of ``header_body``. Raises ValueError, KeyError, TypeError or AttributeError
+    for any other value."""
     return Header(
         epoch=int(body["epoch"]),
         holder=str(body["holder"]),
@@ -133,17 +142,17 @@ def _set_of_body(body: Mapping[str, Any]) -> SetHeader:
     names = {_store_id(store): str(name) for store, name in body["names"].items()}
     lineage = tuple((int(epoch), int(file), int(end)) for epoch, file, end in body["lineage"])
     if not 0 < len(voters) <= VOTERS_MAX or len(set(voters)) < len(voters):
-        raise ValueError("voters are few, and each is named once")
+        raise ValueError(f"a header has 1 to {VOTERS_MAX} voters, each once")
     if len(names) > VOTERS_MAX or any(len(name) > NODE_NAME_MAX for name in names.values()):
-        raise ValueError("names of nodes are few and short")
+        raise ValueError(f"a header has at most {VOTERS_MAX} names of at most {NODE_NAME_MAX} characters")
     if len(lineage) > LINEAGE_MAX or any(later[0] <= former[0] for former, later in pairwise(lineage)):
-        raise ValueError("a lineage is short, and ascends")
+        raise ValueError(f"a lineage has at most {LINEAGE_MAX} epochs, ascending")
     return SetHeader(_store_id(body["id"]), voters, names, lineage)
 
 
 def _store_id(text: Any) -> str:
     if not _ID.fullmatch(text):
-        raise ValueError(f"{text!r:.40} is no id")
+        raise ValueError(f"{text!r:.40} is no store id")
     return str(text)
 
 
@@ -160,10 +169,10 @@ def ranges(files: Iterable[int]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class EpochHistory:
-    """Facts from all headers together: the files that count and their ends.
+    """All valid headers of a journal together.
 
-    ``ends`` has no entry for a file whose end no header names: the last one, and those that ActiveMQ wrote.
-    ``headers`` are the valid ones; ``epoch`` is the highest among them (0: none).
+    ``headers``: file -> its valid header. ``ends``: file -> its end. There is no end for the last file, and for files
+    that ActiveMQ wrote last. ``epoch``: the highest epoch; 0: there are no headers.
     """
 
     ends: Mapping[int, int]
@@ -171,12 +180,12 @@ class EpochHistory:
 
     @property
     def newest(self) -> int:
-        """Last file with a valid header; 0: there is none."""
+        """Last file with a valid header; 0: no file has one."""
         return max(self.headers, default=0)
 
     @property
     def named(self) -> tuple[int, ...]:
-        """Files that the newest header names."""
+        """Files that existed according to the newest header."""
         return self.headers[self.newest].files if self.headers else ()
 
     @property
@@ -184,7 +193,7 @@ class EpochHistory:
         return max((header.epoch for header in self.headers.values()), default=0)
 
     def epoch_at(self, file: int) -> int:
-        """Return the epoch in which ``file`` was written, according to the headers; 0: before our first one."""
+        """Return the epoch in which ``file`` was written, according to the headers; 0: before the first header."""
         earlier = [number for number in self.headers if number <= file]
         return self.headers[max(earlier)].epoch if earlier else 0
 
@@ -197,16 +206,16 @@ class EpochHistory:
         return self.headers[min(numbers)].foreign_openwire if numbers else OPENWIRE_VERSION
 
     def may_have_holes(self, file: int) -> bool:
-        """Return whether ``file`` was written without a sync for each batch: then a power loss may leave a later batch
-        without an earlier one, and no receipt promised durability for either."""
+        """Return whether ``file`` was written without a sync for each batch. After a power loss, a batch may then be
+        missing although a later one exists; receipts did not promise durability."""
         header = self.headers.get(file)
         return header is not None and header.sync != "always"
 
     def first_of_epoch(self, file: int) -> bool:
-        """Return whether ``file`` fenced off an epoch, or may have: it must not go before any file that precedes it.
+        """Return whether ``file`` is, or may be, a fence. It must not be removed before all earlier files.
 
-        A file without a valid header whose named end is 0 may be the fence of a promotion that died before its header.
-        Nothing in it counts, but the master before it looks for this name, and for no other.
+        A file without a valid header whose end is 0 may be the fence of a promotion that failed before it wrote its
+        header. Nothing in the file counts, but the master before it checks only for the existence of this file.
         """
         header = self.headers.get(file)
         if header is None:
@@ -214,8 +223,8 @@ class EpochHistory:
         return header.reason == "promotion"  # prove: promotion-begins-an-epoch
 
     def missing_fences(self, files: Collection[int]) -> list[int]:
-        """Return the files without header that went although an earlier one stays in ``files``: a master that sleeps in
-        that one finds no fence when it wakes."""
+        """Return the fences without a header that are missing although an earlier file exists in ``files``. If a master
+        of that earlier file was suspended and resumes, it finds no fence."""
         return sorted(
             file
             for file, end in self.ends.items()
@@ -224,9 +233,10 @@ class EpochHistory:
 
 
 def read_epoch_history(files: Iterable[int], header_of: Callable[[int], Header | None]) -> EpochHistory:
-    """Read the headers of ``files``, newest first, as far as newer ones let them exist.
+    """Read the headers of ``files``, the newest first. A header is ignored if a newer header states that its file ends
+    at 0.
 
-    ``header_of`` returns the header in a file's first batch, None if there is none.
+    ``header_of`` returns the header in the first batch of a file, or None.
     """
     ends: dict[int, int] = {}
     headers: dict[int, Header] = {}

@@ -1,14 +1,15 @@
-"""Hints after a framed command, inside its record: ActiveMQ ignores those bytes and writes none. Pure.
+"""Hints: bytes after a command, in the same record. ActiveMQ ignores them. Pure.
 
-    01  order key 12 bytes, old location 8 bytes     this Update is a copy: the message keeps its place in the order
-    02  old location 8 bytes                         this Add or Remove is the copy of an operation that is prepared
-    03  name, UTF-8                                  this durable subscription belongs to the user of that name
-    04  length u16, name, UTF-8                      the bytes of this Add or Update are charged to this user
+    01  order key 12 bytes, old location 8 bytes     this Update is a copy; the message keeps its order key
+    02  old location 8 bytes                         this Add or Remove is a copy of an operation of a prepared
+                                                     transaction
+    03  name, UTF-8                                  this durable subscription belongs to this user
+    04  length u16, name, UTF-8                      this user is charged for the bytes of this Add or Update
 
-Hint 04 comes before the others. ``store.records.commands`` reads and writes it, as a part of the command.
+Hint 04 comes before the others; ``store.records.commands`` reads and writes it.
 
-Hints count only in files that begin with a header of ours (store.records.headers). A replay without them, ActiveMQ's,
-finds the same messages; only their order may differ.
+Hints count only in files that begin with a header (store.records.headers). A replay by ActiveMQ, which ignores hints,
+finds the same messages, but may find another order.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ _OPERATION_BYTES = 9
 
 
 class CopyHint(NamedTuple):
-    """The message took effect at ``order_key``, and its record was at ``old_location``."""
+    """Hint of a copied message: its order key, and the location of the record that was copied."""
 
     order_key: int
     old_location: int
 
 
 class OperationHint(NamedTuple):
-    """The operation of a prepared transaction was at ``old_location``."""
+    """Hint of a copied operation of a prepared transaction: the location of the record that was copied."""
 
     old_location: int
 
 
 class UserHint(NamedTuple):
-    """The subscription belongs to the user of that name."""
+    """Hint of a durable subscription: the name of its user."""
 
     user: str
 
@@ -47,28 +48,28 @@ Hint = CopyHint | OperationHint | UserHint
 
 
 def with_copy_hint(payload: bytes, order_key: int, old_location: int) -> bytes:
-    """Return ``payload``, an Update, with its hint."""
+    """Return ``payload``, an Update, with a CopyHint."""
     return b"".join((payload, b"\1", order_key.to_bytes(12, "big"), old_location.to_bytes(8, "big")))
 
 
 def with_operation_hint(payload: bytes, old_location: int) -> bytes:
-    """Return ``payload``, an Add or Remove with a transaction, with its hint."""
+    """Return ``payload``, an Add or Remove in a transaction, with an OperationHint."""
     return b"".join((payload, b"\2", old_location.to_bytes(8, "big")))
 
 
 def with_user_hint(payload: bytes, user: str | None) -> bytes:
-    """Return ``payload``, the record of a durable subscription, with its user; None: no user yet."""
+    """Return ``payload``, a durable subscription, with a UserHint (None: without)."""
     return payload if user is None else b"".join((payload, b"\3", user.encode("utf-8", "surrogatepass")))
 
 
 def user_in(payload: bytes) -> str | None:
-    """Return the user of the durable subscription with this record, or None."""
+    """Return the user in the payload of a durable subscription, or None."""
     hint = hint_of(payload)
     return hint.user if isinstance(hint, UserHint) else None
 
 
 def hint_of(payload: bytes) -> Hint | None:
-    """Return the hint of a record's payload, beside the sender, or None if it has no known one."""
+    """Return the hint in a record's payload, other than the sender, or None if there is no known hint."""
     rest = trailing(payload)
     rest = rest[sender_end(rest) :]
     if not rest:

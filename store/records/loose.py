@@ -1,12 +1,12 @@
-"""OpenWire objects in the loose encoding, without cache and stack traces: the form in KahaDB.
+"""Codec of OpenWire objects in the loose encoding, without cache and stack traces, as in KahaDB.
 
     string   bool present, u2 length, modified UTF-8
     bytes    bool present, i4 length, bytes
     object   bool present, i1 data type, fields in order; superclass first
     array    bool present, i2 count, objects
 
-Readers take (data, position) and return (value, position after it). They raise IndexError or struct.error if
-the bytes end too early; the frame's reader turns this into RecordDamaged.
+Readers take (data, position) and return (value, position after it). They raise IndexError or struct.error if the bytes
+end too early; callers that read a frame convert these errors to RecordDamaged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tandemmq.store.records.remembered import remember
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tandemmq.store.records.utf import decode_modified, encode_modified
 
-OPENWIRE_VERSION: Final = 11  # the version of ActiveMQ's stores since 5.12, whatever version its clients use
+OPENWIRE_VERSION: Final = 11  # of the frames that TandemMQ stores; as in ActiveMQ since 5.12, for all clients
 
 MESSAGE_ACK: Final = 22
 SUBSCRIPTION_INFO: Final = 55
@@ -44,7 +44,7 @@ _STRING: Final = struct.Struct(">BH")
 _BLOB: Final = struct.Struct(">Bi")
 FRAME: Final[struct.Struct] = struct.Struct(">iB")
 FRAME_SIZE: Final[int] = FRAME.size
-# Maximum of bytes of an element of a broker path or cluster: an id contains a host name.
+# Average length in bytes that is allowed for an element of a broker path or cluster, which contains a host name.
 _OBJECT_BYTES: Final = 64
 
 
@@ -52,18 +52,18 @@ _OBJECT_BYTES: Final = 64
 
 
 def has_room_for(text: str) -> bool:
-    """Return whether ``text`` can be a string, or the name of a property."""
-    # Java writes six bytes for a character at most.
+    """Return whether ``text`` is short enough for an OpenWire string, or the name of a property."""
+    # A character takes six bytes at most.
     return len(text) <= STRING_BYTES_MAX // 6 or len(encode_modified(text)) <= STRING_BYTES_MAX
 
 
 def string(text: str | None) -> bytes:
-    """Return a string. Raises Unencodable for more than 64 KiB."""
+    """Encode a string. Raises Unencodable for more than 64 KiB."""
     if text is None:
         return NULL
     data = encode_modified(text)
     if len(data) > STRING_BYTES_MAX:
-        raise Unencodable(f"a string of {len(data)} bytes is longer than OpenWire can carry")
+        raise Unencodable(f"a string of {len(data)} bytes is longer than OpenWire allows")
     return _STRING.pack(1, len(data)) + data
 
 
@@ -72,7 +72,7 @@ def blob(data: bytes | None) -> bytes:
 
 
 def destination(value: Destination | None) -> bytes:
-    """Return a destination as object; cached."""
+    """Encode a destination as an object. The result is cached."""
     if value is None:
         return NULL
     data = destinations.get(value)
@@ -87,7 +87,7 @@ def producer_id(connection_id: str, session: int, producer: int) -> bytes:
 
 
 def consumer_id(text: str | None) -> bytes:
-    """Return ``<connection>:<session>:<consumer>`` as object."""
+    """Encode ``<connection>:<session>:<consumer>`` as a ConsumerId object."""
     if text is None:
         return NULL
     connection_id, session, value = text.rsplit(":", 2)
@@ -95,7 +95,7 @@ def consumer_id(text: str | None) -> bytes:
 
 
 def message_id(key: str | None) -> bytes:
-    """Return a producer key as MessageId object."""
+    """Encode a producer key (see ``producer_key``) as a MessageId object."""
     if key is None:
         return NULL
     producer, sequence, text_view = split_key(key)
@@ -113,7 +113,7 @@ def transaction_id(value: TransactionId | None) -> bytes:
 
 
 def frame(data_type: int, *fields: bytes) -> bytes:
-    """Return a whole frame with its size prefix."""
+    """Return a complete frame with its size prefix."""
     body = b"".join(fields)
     return FRAME.pack(len(body) + 1, data_type) + body
 
@@ -122,10 +122,11 @@ def frame(data_type: int, *fields: bytes) -> bytes:
 
 
 def producer_key(text: str) -> str:
-    """Return the form of a message id under which KahaDB stores it: ``<connection>:<session>:<producer>:<sequence>``.
+    """Return the producer key of a message id, under which KahaDB stores the message:
+    ``<connection>:<session>:<producer>:<sequence>``.
 
-    Ids of that form stay unchanged. To any other text a session, producer and sequence of 0 are added, so that
-    ActiveMQ, which computes the key from the numbers, gets the same key; its clients see the text.
+    An id of this form is returned unchanged. Session, producer and sequence 0 are appended to any other text, so that
+    ActiveMQ, which computes the key from the numbers, gets the same key. Its clients see the text.
     """
     return text if split_key(text)[2] is None else f"{text}:0:0:0"
 
@@ -139,7 +140,8 @@ def key_bytes(text: str) -> bytes:
 
 
 def split_key(text: str) -> tuple[bytes, int, str | None]:
-    """Return ProducerId object, sequence and, only for foreign ids, the text that clients see."""
+    """Return (encoded ProducerId, sequence, text that clients see) of a message id. The text is None if the id has the
+    form of a producer key."""
     prefix, _, last = text.rpartition(":")
     producer = producers.get(prefix)
     if producer is not None and is_plain_sequence(last):
@@ -154,7 +156,7 @@ def split_key(text: str) -> tuple[bytes, int, str | None]:
 
 
 def is_plain_sequence(text: str) -> bool:
-    """Return quickly whether ``text`` is certainly a positive number in Java's form. False means unknown."""
+    """Return whether a quick check shows that ``text`` is a positive number in Java's form. False: unknown."""
     return text.isdecimal() and text[0] != "0" and len(text) < 19 and text.isascii()
 
 
@@ -168,13 +170,13 @@ def _numbers(text: str) -> tuple[str, int, int, int] | None:
         I64.pack(sequence)
     except (ValueError, struct.error):
         return None
-    # 007 would come back as 7: only Java's own form counts as a number.
+    # Only Java's form of a number counts: 007 would be read back as 7.
     if f"{parts[0]}:{session}:{producer}:{sequence}" != text:
         return None
     return parts[0], session, producer, sequence
 
 
-# `<connection>:<session>:<producer>` -> ProducerId object, for prefixes that are known to be of that form
+# `<connection>:<session>:<producer>` -> encoded ProducerId, for prefixes of this form
 producers: Final[dict[str, bytes]] = {}
 destinations: Final[dict[Destination, bytes]] = {}
 
@@ -183,7 +185,8 @@ destinations: Final[dict[Destination, bytes]] = {}
 
 
 def open_frame(data: bytes) -> tuple[int, int, int]:
-    """Return data type, position of the first field and end of a frame that fills ``data`` exactly."""
+    """Return (data type, position of the first field, end) of the frame in ``data``. Raises RecordDamaged if its size
+    is not that of ``data``."""
     size, data_type = FRAME.unpack_from(data)
     if size + 4 != len(data):
         raise RecordDamaged(f"an OpenWire frame claims {size + 4} bytes and has {len(data)}")
@@ -224,7 +227,7 @@ def read_text(data: bytes, position: int) -> tuple[str, int]:
     return text, position
 
 
-# encoded objects -> values; most frames repeat those of the previous frame
+# Encoded object -> value. Most frames have the same objects as the previous frame.
 _known_destinations: Final[dict[bytes, Destination]] = {}
 _known_producers: Final[dict[bytes, str]] = {}
 
@@ -274,7 +277,7 @@ def read_consumer_id(data: bytes, position: int) -> tuple[str | None, int]:
 
 
 def read_message_id(data: bytes, position: int, version: int = OPENWIRE_VERSION) -> tuple[str | None, int]:
-    """Read the producer key of a MessageId; its text alone if it has no producer."""
+    """Read a MessageId as a producer key. Without a producer, the key is made from its text."""
     if not data[position]:
         return None, position + 1
     position = _expect(data, position, MESSAGE_ID)
@@ -311,8 +314,8 @@ def read_transaction_id(data: bytes, position: int) -> tuple[TransactionId | Non
 
 
 def skip_objects(data: bytes, position: int, version: int, objects_max: int) -> int:
-    """Skip an array of objects (broker path, cluster). Raises RecordTooLarge for more than ``objects_max``, or more
-    bytes than that number of host names has."""
+    """Skip an array of objects (broker path, cluster). Raises RecordTooLarge for more than ``objects_max`` objects, or
+    for more bytes than ``objects_max`` times _OBJECT_BYTES."""
     if not data[position]:
         return position + 1
     count = data[position + 1] << 8 | data[position + 2]
@@ -328,7 +331,7 @@ def skip_objects(data: bytes, position: int, version: int, objects_max: int) -> 
 
 
 def skip_object(data: bytes, position: int, version: int) -> int:
-    """Skip an object that a message does not keep."""
+    """Skip an object whose value is not needed. Raises RecordDamaged for an unknown type."""
     if not data[position]:
         return position + 1
     data_type = data[position + 1]

@@ -1,7 +1,7 @@
-"""The message for all parts of the broker, independent of its form in protocols and journal.
+"""Message for all parts of the broker, independent of its form in protocols and journal.
 
-One value serves all protocols and the store: a message of a STOMP client, of a JMS client and of the
-journal are the same :class:`Message`. Times are milliseconds since 1970 (0: none), as in JMS.
+All protocols and the store use the same class, :class:`Message`. Times are milliseconds since 1970 (0: none), as in
+JMS.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class DestinationKind(IntEnum):
-    """The numbers are those of KahaDestination.DestinationType."""
+    """Kind of a destination. The numbers are those of KahaDestination.DestinationType."""
 
     QUEUE = 0
     TOPIC = 1
@@ -34,7 +34,7 @@ class Destination(NamedTuple):
         return f"{SCHEMES[self.kind]}://{self.name}"
 
 
-# The words for the kinds, as in ActiveMQ's qualified names.
+# Prefixes of destinations, as in ActiveMQ's qualified names.
 SCHEMES = {
     DestinationKind.QUEUE: "queue",
     DestinationKind.TOPIC: "topic",
@@ -44,7 +44,7 @@ SCHEMES = {
 
 
 class BodyKind(IntEnum):
-    """Meaning of ``Message.body``. The numbers are the OpenWire data types of the message classes."""
+    """Kind of ``Message.body``. The numbers are the OpenWire data types of the message classes."""
 
     NONE = 23
     BYTES = 24
@@ -59,16 +59,17 @@ class BodyKind(IntEnum):
 PropertyValue = bool | int | float | str | bytes | list[Any] | dict[str, Any] | None
 
 
-# The last millisecond that a message can contain.
+# Largest time in a message, in milliseconds.
 TIME_MAX = (1 << 63) - 1
 
-# Memory of a property in Python beside the characters of its name and value.
+# Memory in bytes of a property in Python, without the characters of its name and value.
 PROPERTY_BYTES = 140
 
 
 @dataclass(slots=True, eq=False)
 class SharedBody:
-    """A body of ``size`` bytes that several messages share; ``holders`` of them are in memory (broker.core.memory)."""
+    """Body of ``size`` bytes that several messages share. ``holders``: number of these messages that count in memory
+    (broker.core.memory)."""
 
     size: int
     holders: int = 0
@@ -77,14 +78,15 @@ class SharedBody:
 class Message:
     """Message of any protocol.
 
-    ``body`` is UTF-8 for TEXT, the plain bytes for BYTES, and the unchanged OpenWire content for all other
-    kinds. ``message_id`` is the producer key ``<connection id>:<session>:<producer>:<sequence>`` of KahaDB.
-    ``properties`` may be None, which means empty: most messages have none, and a dict costs more than a message.
-    A message is not changed once it was handed to the engine, except ``redelivery_counter``.
-    ``raw`` holds the whole OpenWire frame (loose, version 11) if it came as one: it need not be written again.
-    ``holders``, ``held_bytes`` and ``shared_body`` belong to the memory accounting (broker.core.memory).
-    ``broker_sequence`` is the number that a broker gave it when it accepted it (0: none), which clients send back.
-    ``sender`` is the user charged for its bytes in the store; None: no user. It never comes from a client.
+    body             UTF-8 for TEXT, the bytes for BYTES, the unchanged OpenWire content for all other kinds
+    message_id       producer key ``<connection id>:<session>:<producer>:<sequence>`` of KahaDB
+    properties       None if there are none, which saves the memory of a dict
+    raw              the OpenWire frame (loose, version 11) if the message has one
+    broker_sequence  number that the broker assigned when it accepted the message (0: none); clients send it back
+    sender           user that is charged for its bytes in the store (None: no user); set only by the broker
+    holders, held_bytes, shared_body   for the memory accounting (broker.core.memory)
+
+    After it was passed to the engine, only ``redelivery_counter`` of a message may be changed.
     """
 
     __slots__ = (
@@ -119,7 +121,7 @@ class Message:
         message_id: str,
         body: bytes = b"",
         body_kind: BodyKind = BodyKind.BYTES,
-        # Pass these by name. They are not keyword-only, because Python would look up the default of each.
+        # Pass the following arguments by name. They are not keyword-only because that would be slower.
         persistent: bool = False,
         priority: int = 4,
         expiration: int = 0,
@@ -159,7 +161,7 @@ class Message:
         self.shared_body: SharedBody | None = None
         self.sender: str | None = None
 
-    # Properties, because messages over opened frames decode these fields on access (frames.OpenedMessage).
+    # These are properties because messages over frames decode them on access (frames.OpenedMessage).
 
     @property
     def body(self) -> bytes:
@@ -179,7 +181,7 @@ class Message:
 
     @property
     def quick_properties(self) -> dict[str, PropertyValue] | None:
-        """Properties for the event loop. Raises RecordTooLarge if it would take milliseconds to decode them."""
+        """Properties for the event loop. Raises RecordTooLarge if decoding them would take too long."""
         return self._properties
 
     @property
@@ -188,8 +190,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Approximate bytes in memory, without Python's overhead for the message itself. The same as long as the
-        message lives."""
+        """Approximate bytes in memory, without Python's overhead for the message itself. The value never changes."""
         size = len(self._body)
         if self.correlation_id is not None:
             size += len(self.correlation_id)
@@ -210,14 +211,14 @@ class Message:
 
     @property
     def may_have_properties(self) -> bool:
-        """True if ``properties`` may exist: found without decoding. False is reliable."""
+        """Whether there may be properties, determined without decoding. False: there are none."""
         return self._properties is not None
 
     def __repr__(self) -> str:
         return f"<Message {self.message_id} for {self.destination}, {self.size} bytes>"
 
 
-# The fields in the header of a frame, by name.
+# Names of the fields in the header of a frame.
 HEADER = (
     "body_kind",
     "broker_sequence",

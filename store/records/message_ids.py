@@ -1,9 +1,9 @@
-"""The maker of a message's id: a client that numbers its messages, or a broker. Pure.
+"""Message ids: made by a client that numbers its messages, or by a broker. Pure.
 
-A message id is ``<connection>:<session>:<producer>:<sequence>``. JMS clients make theirs, with sessions that count
-from 1, and send a message again under the same id when its receipt was lost. For clients that do not number their
-messages the broker makes an id, which contains its epoch and is never made again: its session is -1, as in ActiveMQ's
-ids for STOMP and MQTT clients. So the id alone shows its maker, in ActiveMQ's journals too.
+A message id is ``<connection>:<session>:<producer>:<sequence>``. JMS clients make their ids, with sessions from 1 on,
+and send a message again with the same id if its receipt was lost. For clients that do not number their messages, the
+broker makes an id. It contains the epoch, so it is never made again. Its session is -1, as in ActiveMQ's ids for STOMP
+and MQTT clients. So an id shows who made it, also in ActiveMQ's journals.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ _BROKER_SESSION_WITHIN = f":{_BROKER_SESSION}:"
 
 
 def broker_producer(connection_id: str) -> str:
-    """Return the producer of a broker's ids for ``connection_id``: append a colon and a sequence."""
+    """Return the producer of the ids that a broker makes for ``connection_id``: an id without ``:<sequence>``."""
     return f"{connection_id}:{_BROKER_SESSION}:1"
 
 
 def broker_ids(connection_id: str) -> Iterator[str]:
-    """Yield endless ids of a broker for ``connection_id``."""
+    """Yield ids that a broker makes for ``connection_id``, without end."""
     producer = broker_producer(connection_id)
     for sequence in count(1):
         yield f"{producer}:{sequence}"
 
 
 def client_message_id(producer: str, sequence: int, user: str | None = None) -> str:
-    """Return the id of a client's message ``sequence`` of ``producer``, a name of letters, digits, dots, hyphens
-    and underscores. Users have separate producers: no user can use up the numbers of another."""
+    """Return the id of the message ``sequence`` of ``producer``, both set by a client. The name of a producer has
+    letters, digits, dots, hyphens and underscores. Each user has its own producers, so that no user can use the numbers
+    of another."""
     if user is None:
         return f"ID:{producer}:1:1:{sequence}"
     return f"ID:{producer}@{_plain(user)}:1:1:{sequence}"
@@ -46,8 +47,8 @@ def _plain(user: str) -> str:
 
 
 def user_of_producer(producer: str, user_of_connection: Callable[[str], str | None]) -> str | None:
-    """Return the user of ``producer``, the part of a message id before its sequence: a word that is the same for all
-    producers of that user. None: unknown."""
+    """Return a text that identifies the user of ``producer``, the part of a message id before its sequence. It is the
+    same for all producers of a user. None: unknown."""
     connection_id = producer.rsplit(":", 2)[0]
     if is_of_numbered(connection_id):
         return connection_id.partition("@")[2]
@@ -56,21 +57,22 @@ def user_of_producer(producer: str, user_of_connection: Callable[[str], str | No
 
 
 def is_of_numbered(connection_id: str) -> bool:
-    """Return whether ids of ``client_message_id`` with a user may begin so: no client may use this connection id."""
+    """Return whether ``client_message_id`` can make ids that begin with this connection id. No client may use such a
+    connection id."""
     return "@" in connection_id and ":" not in connection_id.removeprefix("ID:")
 
 
 def is_of_broker(session: int) -> bool:
-    """Return whether ids of this session are a broker's, so that no client may make them."""
+    """Return whether only a broker may make ids with this session."""
     return session < 0
 
 
-# The id that was split last, because callers repeat it, and its parts.
+# The last id that was split, and its parts: callers often ask for the same id again.
 _last: tuple[str, tuple[str, int]] = ("", ("", -1))
 
 
 def numbered(message_id: str) -> tuple[str, int]:
-    """Return (producer, sequence) of an id that ends with a number in clients' form; else the sequence is -1."""
+    """Return (producer, sequence) of a message id. If it does not end with a valid number, return (the id, -1)."""
     global _last
     last = _last
     if last[0] is message_id:
@@ -90,7 +92,7 @@ def _numbered(message_id: str) -> tuple[str, int]:
 
 
 def is_made_by_broker(message_id: str) -> bool:
-    """Return whether a broker made this id: no client ever sends a message under it again."""
+    """Return whether a broker made this id. Then no client sends a message with this id again."""
     if _BROKER_SESSION_WITHIN not in message_id:
         return False
     parts = message_id.rsplit(":", 3)

@@ -1,10 +1,10 @@
-/* The record that stores a plain message, in one piece.
+/* Encoder of the record that stores a plain message.
 
-   Optional: store/records/stored.py makes the same of its parts, where this was not compiled. A plain message is a text
-   or bytes with nothing in its header but ids, destination, priority, times and whether it is persistent; its
-   properties come as the bytes of their map.
+   Optional: if it was not compiled, store/records/stored.py does the same. A plain message is a text or bytes message
+   whose header has only ids, destination, priority, times and the persistent flag. Its properties are passed as the
+   encoded map.
 
-   The layouts are those of store/records/fields.py (the frame) and store/records/commands.py (what is around it). */
+   store/records/fields.py describes the layout of the frame, store/records/commands.py that of the command around it. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -55,7 +55,7 @@ static Py_ssize_t varint_size(uint64_t number)
     return size;
 }
 
-/* Whether Java's form of it is the same: ASCII without NUL. */
+/* Returns whether modified UTF-8 is the same as UTF-8 for this text: it is ASCII without NUL. */
 static int is_plain_text(const char *body, Py_ssize_t length)
 {
     for (Py_ssize_t at = 0; at < length; at++)

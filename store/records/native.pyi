@@ -1,4 +1,4 @@
-"""Compiled from native.c, where a compiler was asked for; else there is no such module."""
+"""Encoder of stored messages in C (native.c). The module exists only if the build compiled it."""
 
 def plain_add(
     kind: int,
@@ -17,9 +17,14 @@ def plain_add(
     tail: bytes,
     /,
 ) -> bytes | None:
-    """``encode_add(message, encode_message(message))`` of a text or bytes whose header has nothing but this.
+    """Return the payload that ``encode_add(message, encode_message(message))`` would return, for a text or bytes
+    message with only these header fields.
 
-    ``producer`` and ``destination``: OpenWire objects; ``properties``: their map, empty where there is none; ``field``:
-    the destination as field of the record; ``key``: the message id; ``tail``: the priority as fields. None: a text that
-    Java writes otherwise. Raises OverflowError for a number that its field has no room for.
+    producer, destination  encoded OpenWire objects
+    properties             encoded map; b"": no properties
+    field                  encoded fields of the record before the message id: the transaction, if any, and the
+    destination key                    the message id in UTF-8
+    tail                   encoded fields of the priority
+
+    Return None if modified UTF-8 differs from ``body``, a text. Raises OverflowError for a number that is out of range.
     """

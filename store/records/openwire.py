@@ -1,10 +1,9 @@
-"""Messages as OpenWire frames: loose, version 11, as in KahaDB; also read in versions 1 to 12.
+"""Codec of messages as OpenWire frames: loose encoding, version 11, as in KahaDB. Versions 1 to 12 can be decoded.
 
-The layout is drawn in :mod:`store.records.fields`; :mod:`store.records.frames` reads only the necessary parts of a
-frame.
+:mod:`store.records.fields` shows the layout. :mod:`store.records.frames` decodes only the necessary parts of a frame.
 
-A message keeps what a receiver sees. Unless the frame itself is kept (``Message.raw``), it loses transaction
-ids (the journal's commands carry them), the path through a network of brokers, target consumer and data structure.
+A decoded message has all fields that a receiver sees. If it has no ``raw``, these fields are lost: transaction ids
+(which the commands in the journal have), broker path and cluster, target consumer and data structure.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from tandemmq.store.records.message import BodyKind, Message, PropertyValue, unr
 from tandemmq.store.records.properties import decode_properties, encode_properties
 from tandemmq.store.records.utf import modified_of_utf8, utf8_of_modified
 
-INFLATED_BYTES_MAX = 100 * 1024 * 1024  # ActiveMQ's own bound for bodies that a broker inflates
-VERSIONS_TRIED = (11, 6, 2, 1)  # one for each layout; the usual ones first
+INFLATED_BYTES_MAX = 100 * 1024 * 1024  # limit of a decompressed body, as in ActiveMQ
+VERSIONS_TRIED = (11, 6, 2, 1)  # one version of each layout, the most frequent first
 
 _NULL = loose.NULL
 _NUL = b"\0"
@@ -44,11 +43,11 @@ _BLOB = int(BodyKind.BLOB)
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the frame in ActiveMQ's form: ``message.raw``, if it has one. The frame is not kept.
+    """Return the frame of a message: ``message.raw`` if it has one, otherwise a new frame in ActiveMQ's form.
 
-    Raises Unencodable if a value does not fit into OpenWire. Responses are not required and broker-in time is the
-    timestamp. The broker sequence, if the message has none, is the producer's: ActiveMQ compares it only within a
-    consumer's unacknowledged messages.
+    In a new frame no response is required, and the broker in time is the timestamp. If the message has no broker
+    sequence, that of the producer is used: ActiveMQ compares it only between the unacknowledged messages of a consumer.
+    Raises Unencodable if a value does not fit into OpenWire.
     """
     if message.raw:
         return message.raw
@@ -101,7 +100,7 @@ def encode_message(message: Message) -> bytes:
             _END.pack(timestamp, 0),
             extra if kind == _BLOB else b"",
         )
-        if len(body) > _LONG_BYTES_MIN:  # avoids a second copy
+        if len(body) > _LONG_BYTES_MIN:  # one join, to avoid a second copy of the body
             return b"".join((_SIZE.pack(sum(map(len, parts))), *parts))
         frame = b"".join(parts)
         return _SIZE.pack(len(frame)) + frame
@@ -110,10 +109,10 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(data: bytes, version: int = OPENWIRE_VERSION) -> Message:
-    """Return the message of a frame that fills ``data``, without ``raw``; compressed bodies are inflated.
+    """Decode the frame in ``data`` completely. A compressed body is decompressed; the message has no ``raw``.
 
-    Raises RecordDamaged unless the frame is whole, has the layout of ``version``, ends at its stated size, and is
-    readable down to the last property.
+    Raises RecordDamaged unless the frame is complete, has the layout of ``version``, ends at its stated size, and its
+    body and properties can be decoded.
     """
     message = unread()
     try:
@@ -131,10 +130,10 @@ def decode_message(data: bytes, version: int = OPENWIRE_VERSION) -> Message:
 
 
 def detect_version(frames: Iterable[bytes], versions: Iterable[int] = VERSIONS_TRIED) -> int | None:
-    """Return the version (11, 6, 2 or 1, for its layout) in which all ``frames`` are valid; None if in none.
+    """Return the OpenWire version in which all ``frames`` are valid, or None. The result is 11 for versions 10 to 12, 6
+    for versions 3 to 9, 2 or 1, because these have the same layouts.
 
-    KahaDB keeps its store's version only in the index: without the index it must be tried. Versions 3 to 9 are equal,
-    and 10 to 12.
+    KahaDB stores the version only in its index, so without the index it must be detected.
     """
     samples = list(frames)
     for version in versions:
@@ -148,15 +147,15 @@ def detect_version(frames: Iterable[bytes], versions: Iterable[int] = VERSIONS_T
 
 
 def decode_any(data: bytes) -> Message:
-    """Do ``decode_message`` for a frame of unknown version."""
+    """Decode a frame of unknown version. Raises RecordDamaged."""
     version = detect_version([data])
     if version is None:
-        raise RecordDamaged("the message is sound in no version of OpenWire")
+        raise RecordDamaged("the message is valid in no version of OpenWire")
     return decode_message(data, version)
 
 
 def current_frame(data: bytes, version: int) -> bytes:
-    """Return a frame of that version in the version that we write."""
+    """Return a frame of this version, converted to OPENWIRE_VERSION."""
     return data if version == OPENWIRE_VERSION else encode_message(decode_message(data, version))
 
 
@@ -168,9 +167,9 @@ def read_body(
     is_compressed: bool,
     inflated_bytes_max: int = INFLATED_BYTES_MAX,
 ) -> bytes:
-    """Return ``Message.body`` of the content at ``content_at``. Raises RecordDamaged, IndexError or struct.error.
+    """Return ``Message.body`` from the content at ``content_at``. Raises RecordDamaged, IndexError or struct.error.
 
-    A body longer than ``inflated_bytes_max`` counts as damaged; nothing beyond that is inflated.
+    Raises RecordTooLarge if a compressed body is longer than ``inflated_bytes_max``; only that much is decompressed.
     """
     stop = loose.skip_blob(data, content_at)
     if not data[content_at]:
@@ -183,7 +182,7 @@ def read_body(
 
 
 def read_properties(data: bytes, position: int) -> dict[str, PropertyValue] | None:
-    """Return ``Message.properties`` of the map at ``position``. Raises RecordDamaged, IndexError or struct.error."""
+    """Return ``Message.properties`` from the map at ``position``. Raises RecordDamaged, IndexError or struct.error."""
     marshalled, _ = loose.read_blob(data, position)
     return None if marshalled is None else decode_properties(marshalled) or None
 
@@ -200,8 +199,8 @@ def _inflate(content: bytes, kind: BodyKind, bytes_max: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
         if kind is BodyKind.BYTES:
-            # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: the bytes after it are
-            # noise.
+            # ActiveMQBytesMessage writes the length first, and compresses its whole buffer: decompressed bytes after
+            # the length are ignored.
             (length,) = loose.I32.unpack_from(content)
             if length < 0:
                 raise RecordDamaged(f"a compressed body claims {length} bytes")

@@ -1,10 +1,10 @@
-"""OpenWire's primitive map (MarshallingSupport): the properties of a message.
+"""Codec of OpenWire's primitive map (MarshallingSupport), the properties of a message.
 
     i4 count, count x { utf key, typed value }        -1: no map
     typed value = i1 code + payload                   codes in the tables below
 
-Types are kept: a Java short comes back as a Short, and is written as a short again. Plain Python values stand for the
-widest use: int is an int or, if it needs to be, a long; float is a double.
+Java types are preserved: a short is decoded to Short, and Short is encoded as a short. A Python int is encoded as an
+int or, if it is too large, as a long; a Python float is encoded as a double.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandemmq.store.records.utf import decode_modified, encode_modified
 
 NESTING_MAX = 32
 _UTF_BYTES_MAX = 0xFFFF
-# Number of parts that are joined at once: ``bytes.join`` takes 80 bytes for each, beside the part.
+# Limit of the parts of one join: ``bytes.join`` takes 80 bytes of memory for each part.
 _JOINED_MAX = 4096
 _SHORT_STRING_CHARS = 8191  # MarshallingSupport writes a big string from here on
 
@@ -50,7 +50,7 @@ class Short(int):
 
 
 class Long(int):
-    """A java.lang.Long, however small."""
+    """A java.lang.Long, also for small values."""
 
     __slots__ = ()
 
@@ -67,16 +67,16 @@ class Char(str):
     __slots__ = ()
 
 
-# Maps with one integer and nothing else, as in every message from an MQTT client -> their bytes
-_of_one: dict[tuple[str, int], bytes] = {}
+# Map with one integer only, as in each message of an MQTT client -> its encoding
+_single_integers: dict[tuple[str, int], bytes] = {}
 
 
 def encode_properties(properties: dict[str, Any]) -> bytes:
-    """Return the map as bytes. Raises Unencodable for values that Java has no type for."""
+    """Encode a map. Raises Unencodable for a value without a Java type, or out of range."""
     if len(properties) == 1:
         for one in properties.items():
-            if type(one[1]) is int:  # True is equal to 1, and another type
-                return _of_one.get(one) or remember(_of_one, one, _encoded(properties), len(one[0]))
+            if type(one[1]) is int:  # not bool: True equals 1 as a key of the cache
+                return _single_integers.get(one) or remember(_single_integers, one, _encoded(properties), len(one[0]))
     return _encoded(properties)
 
 
@@ -103,8 +103,8 @@ def decode_properties(data: bytes) -> dict[str, Any]:
 
 
 def without(data: bytes, names: Collection[str]) -> bytes:
-    """Return the map without the values of those names; all others keep their bytes. ``decode_properties`` reads
-    ``data``."""
+    """Return the encoded map ``data`` without the entries with these names; the others keep their bytes. ``data`` must
+    be valid for ``decode_properties``."""
     (count,) = _I32.unpack_from(data)
     kept: list[bytes] = []
     position = 4
@@ -118,11 +118,11 @@ def without(data: bytes, names: Collection[str]) -> bytes:
 
 
 def has_at_most(data: bytes, count: int) -> bool:
-    """Return whether the map has at most ``count`` values, with nested ones, according to its counts. Reads only these
-    values. Raises RecordDamaged, IndexError or struct.error if it meets bytes that are no map."""
+    """Return whether the encoded map ``data`` has at most ``count`` values, nested values included. Reads at most
+    ``count`` values. Raises RecordDamaged, IndexError or struct.error if it finds invalid bytes."""
     if _I32.unpack_from(data)[0] > count:
         return False
-    opened = [(_I32.unpack_from(data)[0], True)]  # values left in each open container; whether it is a map
+    opened = [(_I32.unpack_from(data)[0], True)]  # (values left, whether it is a map) of each open container
     position = 4
     while opened:
         left, is_map = opened.pop()
@@ -153,7 +153,7 @@ def has_at_most(data: bytes, count: int) -> bool:
 # ---- writing
 
 
-# a property's name -> its bytes with their length; applications use few
+# Name of a property -> its encoding with the length. Applications use few names.
 _names: dict[str, bytes] = {}
 
 
@@ -193,10 +193,10 @@ def _write_value(parts: list[bytes], value: Any, depth: int) -> None:
 
 
 def _string(value: str, depth: int) -> bytes:
-    # Java reads these as plain UTF-8, though it writes modified UTF-8 (measured with 5.17.2); but a big string inside a
-    # nested map goes through its strict reader of modified UTF-8.
+    # ActiveMQ writes these strings in modified UTF-8, but also reads plain UTF-8 (measured with 5.17.2). Exception: it
+    # reads a big string inside a nested map only as modified UTF-8.
     data = value.encode() if value.isascii() else value.encode("utf-8", "surrogatepass")
-    if len(value) < _SHORT_STRING_CHARS:  # at most four bytes each: the length fits
+    if len(value) < _SHORT_STRING_CHARS:  # a character takes at most four bytes, so the length fits into 16 bits
         return _STRING.pack(STRING, len(data)) + data
     if depth:
         data = encode_modified(value)
@@ -245,7 +245,7 @@ def _read_map(data: bytes, position: int, depth: int) -> tuple[dict[str, Any], i
     (count,) = _I32.unpack_from(data, position)
     position += 4
     found: dict[str, Any] = {}
-    for _ in range(count):  # -1 is a null map: as good as empty
+    for _ in range(count):  # a count of -1 is a null map, and is treated as an empty one
         start = position + 2
         position = start + (data[position] << 8 | data[position + 1])
         name = data[start:position]

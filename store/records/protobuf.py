@@ -1,9 +1,9 @@
-"""Protocol buffers in the dialect of ActiveMQ's own compiler (activemq-protobuf), as far as KahaDB uses it.
+"""Codec of protocol buffers in the form of ActiveMQ's compiler (activemq-protobuf), as far as KahaDB uses it.
 
     field = tag varint (number << 3 | wire type) + value        wire type 0: varint        2: varint length + bytes
 
-Unlike in standard protobuf, fields are in order and there are no unknown ones, because ActiveMQ's reader would read
-their bytes as tags. So an unknown or repeated tag is damage here. All field numbers are below 16: a tag is one byte.
+Unlike in standard protobuf, there are no unknown fields, because ActiveMQ would read their bytes as tags. So an unknown
+or repeated tag is damage. All field numbers are below 16, so a tag is one byte.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIGN: Final = 1 << (_VARINT_BITS - 1)
 
 
 def encode_varint(value: int) -> bytes:
-    """Return a varint. Negative numbers are sign-extended to 64 bits and take ten bytes."""
+    """Encode a varint. Negative numbers are sign-extended to 64 bits and take ten bytes."""
     value &= _MASK
     out = bytearray()
     while value > 0x7F:
@@ -30,17 +30,18 @@ def encode_varint(value: int) -> bytes:
 
 
 _TABLE: Final = tuple(encode_varint(value) for value in range(_TABLE_SIZE))
-# Varints of 0 to 127, for writers on the path of each message.
+# Varints of 0 to 127, for hot paths.
 SHORT = _TABLE[:128]
 
 
 def varint(value: int) -> bytes:
-    """Return :func:`encode_varint`, from a table for common values."""
+    """Encode a varint, with a table for small values."""
     return _TABLE[value] if 0 <= value < _TABLE_SIZE else encode_varint(value)
 
 
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return the unsigned value at ``position``, and its end. IndexError if the bytes end first."""
+    """Return (unsigned value, position after it) of the varint at ``position``. Raises IndexError if the bytes end too
+    early, RecordDamaged if it is longer than ten bytes."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -54,25 +55,26 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """Return an int32 or int64 of its two's complement in a varint."""
+    """Return the int32 or int64 whose two's complement is ``value``, an unsigned varint."""
     return value - (1 << _VARINT_BITS) if value & _SIGN else value
 
 
 def varint_field(tag: int, value: int) -> bytes:
-    """Return a field of wire type 0."""
+    """Encode a field of wire type 0."""
     return _TABLE[tag] + varint(value)
 
 
 def bytes_field(tag: int, value: bytes) -> bytes:
-    """Return a field of wire type 2."""
+    """Encode a field of wire type 2."""
     return _TABLE[tag] + varint(len(value)) + value
 
 
 def read_fields(data: bytes, position: int, end: int, known: frozenset[int]) -> dict[int, Any]:
-    """Return all fields between ``position`` and ``end`` by tag: int (unsigned) for wire type 0, bytes for wire type 2.
+    """Return {tag: value} of all fields between ``position`` and ``end``. A value is an unsigned int for wire type 0,
+    bytes for wire type 2.
 
-    Raises RecordDamaged for a tag not in ``known``, a repeated one, or a field that reaches over ``end``;
-    IndexError if ``data`` ends before.
+    Raises RecordDamaged for a tag that is not in ``known`` or is repeated, or if a field is longer than ``end`` allows.
+    Raises IndexError if ``data`` ends too early.
     """
     found: dict[int, Any] = {}
     while position < end:

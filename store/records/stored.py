@@ -1,4 +1,4 @@
-"""Encode the record that stores a message: its frame (openwire) in its command (commands)."""
+"""Encoder of the record that stores a message: an OpenWire frame in an Add command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ except ImportError:  # not compiled
 
 _TEXT: Final = int(BodyKind.TEXT)
 _BYTES: Final = int(BodyKind.BYTES)
-# The fields of a frame (fields.py) between those of variable length; x: absent, or 0.
+# Fixed parts of a frame (fields.py); x: the field is absent, or 0.
 _HEAD: Final = struct.Struct(">iBxxxxx")  # size, type; command id, response required
 _BETWEEN_PRODUCERS: Final = b"\0\0\1\x6e\0"  # transaction, original destination; message id without a text
 # sequence, broker sequence; original transaction, group, its sequence, correlation; persistent, expiration, priority;
@@ -37,8 +37,9 @@ _FIXED: Final = _HEAD.size - 4 + len(_BETWEEN_PRODUCERS) + _MIDDLE.size + _END.s
 
 
 def encode_stored(message: Message, transaction: TransactionId | None = None) -> bytes:
-    """Return the payload that stores ``message``; with a transaction it waits for the Commit. Raises Unencodable."""
-    # Of a message that is no opened frame, fields are read without a call.
+    """Return the payload that stores ``message``. With a transaction, the message is stored when that commits. Raises
+    Unencodable."""
+    # Fields of a plain Message are read directly; those of an OpenedMessage are properties.
     payload = _encode_plain(message, transaction) if type(message) is Message else None
     if payload is None:
         payload = encode_add(message, encode_message(message), transaction)
@@ -46,7 +47,7 @@ def encode_stored(message: Message, transaction: TransactionId | None = None) ->
 
 
 def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes | None:
-    """Return the payload of a message with only the usual fields, and properties; None for any other message."""
+    """Return the payload of a text or bytes message with only the usual header fields, or None for other messages."""
     kind = message.body_kind
     if (
         (kind != _TEXT and kind != _BYTES)
@@ -67,7 +68,7 @@ def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes 
     producer = loose.producers.get(prefix)
     destination = loose.destinations.get(message.destination)
     if producer is None or destination is None or not loose.is_plain_sequence(last):
-        return None  # the next message finds them cached
+        return None  # the other encoder caches them for the next message
     sequence = int(last)
     field = destination_field(message.destination)
     if transaction is not None:
@@ -109,8 +110,8 @@ def _plain_add(
     key: bytes,
     tail: bytes,
 ) -> bytes | None:
-    """Do ``native.plain_add``, which native.pyi describes, in Python. Raises struct.error for a number that does not
-    fit into its field."""
+    """Do the same as ``native.plain_add`` (see native.pyi) in Python. Raises struct.error for a number that is out of
+    range."""
     length = len(body)
     if kind == _TEXT:
         if not body.isascii() or b"\0" in body:

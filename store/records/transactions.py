@@ -1,4 +1,4 @@
-"""Names of transactions, local and XA, as KahaDB's records carry them."""
+"""Ids of transactions, local and XA, in KahaDB's records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tandemmq.store.records.errors import RecordDamaged
 
 
 class LocalTransactionId(NamedTuple):
-    """A transaction of one connection; ``value`` is the connection's number for it."""
+    """Id of a local transaction. ``value`` is the number that its connection gave it."""
 
     connection_id: str
     value: int
@@ -21,7 +21,7 @@ class LocalTransactionId(NamedTuple):
 
 
 class XaTransactionId(NamedTuple):
-    """A branch of a distributed transaction (javax.transaction.xa.Xid)."""
+    """Id of a branch of a distributed transaction (javax.transaction.xa.Xid)."""
 
     format_id: int
     global_id: bytes
@@ -29,7 +29,7 @@ class XaTransactionId(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Id as text, two digits for each byte; :func:`transaction_of_key` is the inverse."""
+        """Id as text, with bytes in hexadecimal; :func:`transaction_of_key` is the inverse."""
         return f"XID:[{self.format_id},globalId={self.global_id.hex()},branchId={self.branch.hex()}]"
 
 
@@ -40,7 +40,7 @@ _XA_KEY = re.compile(r"XID:\[(-?\d+),globalId=((?:[0-9a-f]{2})*),branchId=((?:[0
 
 
 def transaction_of_key(key: str) -> TransactionId:
-    """Return the id with that ``key``. Raises RecordDamaged for any other text."""
+    """Return the transaction id with this ``key``. Raises RecordDamaged for any other text."""
     if local := _LOCAL_KEY.fullmatch(key):
         return LocalTransactionId(local[1], int(local[2]))
     if xa := _XA_KEY.fullmatch(key):

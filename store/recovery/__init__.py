@@ -1,1 +1,1 @@
-"""From the journal and an index to a state: following the master, promotion."""
+"""Recovery: from the journal and an index to a state, by following the master and by a promotion."""

@@ -1,14 +1,16 @@
-"""Reading the journal into the state: a standby follows the master with it, a promotion finishes with it.
+"""Follower: reads the journal into the state. A standby follows the master with it, and a promotion reads the rest.
 
-It writes only its own index, and copies of damaged bytes where damage was declared. A standby settles a batch
-only when a later batch of that file, or an end that a header names, covers it: the last batch of a live file may yet
-turn out not to count (safety.md 4). With a horizon, up to which everything is final, it reads no further than that, and
-settles all of it at once. When this broker owns the lock and has put up its fence, the journal cannot change any more,
-and every good batch counts.
+It writes only its own index, and copies of damaged bytes into quarantine. A batch is settled if it is certain that it
+counts; only settled batches are applied to the state. A standby settles a batch when a later batch of the same file
+exists, or when a header states that the file ends after it: the last batch of a live file may still be undone. With a
+horizon, all before the horizon is final and is settled at once, and nothing after it is read. When this broker owns the
+lock and has made its fence, the journal does not change any more, and every good batch counts.
 
-What is damaged or lost ends a promotion with StoreCorrupt or JournalLost, which name file, range and message ids;
-with ``ignores_missing`` it is stepped over, reported in ``damages``, and ``repairs`` are the records that the promotion
-is to append so that every later replay agrees.
+Damage or a loss ends a promotion with StoreCorrupt or JournalLost, which name file, range and message ids. With
+``ignores_missing``, damage is skipped and reported in ``damages``; ``repairs`` are then the records that the promotion
+must append so that later replays have the same result.
+
+A file is given up if a TANDEMMQ-GONE record states that it is not needed any more.
 """
 
 # proofs: journal-reading
@@ -33,22 +35,22 @@ from tandemmq.store.damage.report import (
     JournalLost,
     StoreCorrupt,
     decode_next,
+    describe_damages,
     encode_lost,
     listed,
-    missing_in_words,
 )
 from tandemmq.store.records.audit import ProducerAudit
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.records.marks import decode_gone
 from tandemmq.store.recovery.header_reader import HeaderReader
-from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, Standing, is_blank, judge
-from tandemmq.store.recovery.lag import Horizon, Lag
+from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, ProvenLoss, is_blank, judge
+from tandemmq.store.recovery.lag import Lag, ReadProgress
 from tandemmq.store.recovery.neighbours import known_to_neighbours
 from tandemmq.store.recovery.prediction import ReplaySpeed
 from tandemmq.store.recovery.scratch import scratch_directory
 from tandemmq.store.recovery.sealed_files import SealedFiles
-from tandemmq.store.recovery.standing_checkpoint import StandingCheckpoint
+from tandemmq.store.recovery.stepwise_checkpoint import StepwiseCheckpoint
 from tandemmq.store.state.replay import Replay
 from tandemmq.store.state.state import OtherNumbering, State
 from tandemmq.store.state.tail import Frozen, Position
@@ -58,16 +60,16 @@ __all__ = ["Follower", "IndexNotOfThisJournal", "JournalLost", "StoreCorrupt"]
 
 log = logging.getLogger(__name__)
 
-# Seconds between checks of a standby whose index is ahead of the journal: each check reads a file to its end.
+# Seconds between checks whether the index still is ahead of the journal. Each check reads a file to its end.
 JUDGE_SECONDS = 5.0
-# Reading waits for the checkpoint when memory holds this multiple of the initial ``records_per_checkpoint``. At a
-# promotion, for which clients wait, the multiple is higher: a standby leaves room for it.
+# Reading waits for the checkpoint if the tail has this multiple of the initial ``records_per_checkpoint``. The multiple
+# is higher for a promotion, because clients wait for it.
 TAILS_MAX = 2
 TAILS_MAX_FINAL = 3
 
 
 class _Hole(Exception):
-    """Damage in bytes that were never synced: the file ends before it, at ``offset``."""
+    """Damage in bytes that were never synced. It is no loss: the file ends before the damage, at ``offset``."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -75,20 +77,25 @@ class _Hole(Exception):
 
 
 def _no_horizon() -> None:
-    """All that is settled may be read."""
+    """Return None: without a horizon, all settled batches may be read."""
 
 
 class Follower:
-    """A state that keeps up with a journal directory. One thread at a time may use it.
+    """State that is kept up to date with a journal directory. One thread at a time. Raises IndexNotOfThisJournal.
 
-    A checkpoint begins after ``records_per_checkpoint`` records; its initial value bounds the memory. Between two calls
-    of ``advance`` its owner lets a checkpoint continue (``work_on_checkpoint``). ``ignores_missing`` and ``checks_all``
-    are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles; they matter to ``advance(is_final=True)``
-    only. ``index_root`` is where other brokers' indexes may know batches that are not there any more. ``is_trial``:
-    nothing is copied into quarantine, and no repairs are worked out. ``on_read`` is called after each batch with how
-    far the journal was read. ``horizon`` says how far a standby may read (``store.authority``); it bounds no promotion.
-    ``mend`` is called, repeatedly, with each file that a standby cannot read; it does not wait. While ``has_room`` is
-    false, a standby defers its checkpoints, and then its reading. Raises IndexNotOfThisJournal.
+    records_per_checkpoint  number of records after which a checkpoint begins; the initial value limits the memory
+    should_halt             True: reading and checkpoints end soon
+    has_room                False: a standby defers its checkpoints, and then its reading
+    ignores_missing         ActiveMQ's ignoreMissingJournalfiles; only for ``advance(is_final=True)``
+    checks_all              ActiveMQ's checkForCorruptJournalFiles; only for ``advance(is_final=True)``
+    index_root              directory with the indexes of other brokers, which may show that batches are lost
+    is_trial                nothing is copied into quarantine, and no repairs are determined
+    has_foreign_index       whether ActiveMQ was the last broker of the directory
+    on_read                 called after each batch with the position up to which the journal was read
+    horizon                 position up to which a standby may read (``store.authority``); does not limit a promotion
+    mend                    called with each file that a standby cannot read, at each attempt; does not block
+
+    Between two calls of ``advance`` the owner calls ``work_on_checkpoint``.
     """
 
     def __init__(
@@ -120,24 +127,25 @@ class Follower:
         except IndexDamaged as error:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
         except OtherNumbering as error:
-            raise IndexNotOfThisJournal("it is of another store of this broker") from error
+            raise IndexNotOfThisJournal("it belongs to another store of this broker") from error
         if not self.state.knows_ranks:
             raise IndexNotOfThisJournal("it was made by a version that did not keep the priorities of messages")
         if not self.state.knows_later_records:
             raise IndexNotOfThisJournal("it was made by a version that did not keep all records of subscriptions")
-        self.load_seconds = self._clock() - started  # that the last checkpoint took to read
+        self.load_seconds = self._clock() - started  # duration of loading the last checkpoint
         self.replay = Replay(self.state)
         self.records_per_checkpoint = records_per_checkpoint
         self._tail_records = records_per_checkpoint
-        self.has_caught_up = False  # the last ``advance`` read all that is settled
+        self.has_caught_up = False  # the last ``advance`` read all settled batches
         self.speed = ReplaySpeed()
-        self._seen = Horizon()
+        self._progress = ReadProgress()
         self._horizon = horizon
         self._mend = mend
-        self._at_end = (0, 0, 0)  # the live file, its visible end, the records that are not settled there
+        # (live file, end of its last good batch, its records that are not settled)
+        self._live_end = (0, 0, 0)
         self._headers = HeaderReader(files)
         self._sealed = SealedFiles(files, self._headers, checks_all=checks_all)
-        self._checkpoint = StandingCheckpoint(index, self.state, self.replay, self._clock)
+        self._checkpoint = StepwiseCheckpoint(index, self.state, self.replay, self._clock)
         self._ledger = DamageLedger(
             files,
             self.state,
@@ -146,8 +154,8 @@ class Follower:
             is_trial=is_trial,
             has_foreign_index=has_foreign_index,
         )
-        self.damages = self._ledger.damages  # damage that was stepped over
-        self.torn = self._ledger.torn  # tails without a receipt, which are dropped
+        self.damages = self._ledger.damages  # damage that was skipped
+        self.torn = self._ledger.torn  # torn tails, which are ignored
         self.repairs: list[bytes] = []
         self._repairs_pin: set[int] = set()
         self._should_halt = should_halt
@@ -156,13 +164,14 @@ class Follower:
         self._is_trial = is_trial
         self._on_read = on_read
         self._disk = files.disk
-        # Of files whose end no header names, by file and inode: another file may have the number by now.
+        # (file, inode) -> end that was found by reading, for files whose end no header states. The inode is in the key
+        # because another file may get the same number.
         self._ends_seen: dict[tuple[int, int], int] = {}
-        self._known_then = set(self.state.files)
-        self._let_go: set[int] = set()  # of files that no header names: they hold nothing
-        self._began_at = self.state.position
-        self._went_on: tuple[int, int] | None = None  # (file, the next one), where nothing else names the next
-        self._standing: Standing | None = None
+        self._known_at_start = set(self.state.files)
+        self._unnamed_before: set[int] = set()  # result of ``_unnamed`` of the previous ``advance``
+        self._start_position = self.state.position
+        self._end_marker: tuple[int, int] | None = None  # (file, the next file according to the last end marker)
+        self._loss: ProvenLoss | None = None
         self._is_waiting = False
         self._is_judged = False
         if self._may_read(limit := horizon()):
@@ -170,30 +179,30 @@ class Follower:
 
     @property
     def epoch_history(self) -> EpochHistory:
-        """Epochs and ends that the headers named at the last refresh."""
+        """Headers of all files as of the last read of the directory."""
         return self._headers.epoch_history
 
     def end_of(self, file: int) -> int | None:
-        """End of the file that a header names; None: no header names one."""
+        """Return the end of the file that a header states, or None."""
         return self.epoch_history.ends.get(file)
 
-    # ---- the index and the journal belong together
+    # ---- check that the index belongs to the journal
 
     def _judge(self, ids: Sequence[int]) -> None:
         self._is_judged = True
         self._judged_at = self._clock()
         try:
-            self._standing = judge(self.files, ids, self.epoch_history, self.state, self._headers.has_batches)
+            self._loss = judge(self.files, ids, self.epoch_history, self.state, self._headers.has_batches)
         except IndexDamaged as error:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
         except JournalMissing:
-            self._standing = None  # reclaimed during the check
+            self._loss = None  # the file was reclaimed during the check
 
     def read_headers(self, horizon: tuple[int, int] | None = None, *, at_disk: bool = False) -> Sequence[int]:
-        """Read which files exist, up to ``horizon``, and their headers; returns the ids. Infers no end that no header
-        names.
+        """List the files up to ``horizon`` and read their headers. Return the ids of the files, ascending.
 
-        ``at_disk``: a header that may never have been synced is read from the disk.
+        ``at_disk``: headers that may not be synced are read from the disk, not from the page cache. Raises
+        IndexNotOfThisJournal if the position of the index is after the end of its file.
         """
         if at_disk:
             ids = self._headers.refresh_from_disk()
@@ -203,22 +212,22 @@ class Follower:
         if position is not None:
             end = self.epoch_history.ends.get(position.file)
             if end is not None and position.offset > end:  # prove: index-behind-end "position.offset > end" -> "False"
-                raise IndexNotOfThisJournal(f"it stands behind the end of file {position.file} ({end})")
+                raise IndexNotOfThisJournal(f"its position is after the end of file {position.file} ({end})")
         return ids
 
     # ---- following
 
     def _may_read(self, horizon: tuple[int, int] | None) -> bool:
-        """Return whether the horizon is not before the index's position. At first the horizon may not be known."""
+        """Return whether the horizon is at or after the position of the index. At first it may be unknown, (0, 0)."""
         position = self.state.position
         return horizon is None or horizon >= ((0, 1) if position is None else (position.file, position.offset))
 
     def advance(self, *, is_final: bool = False) -> dict[int, int]:
-        """Apply the records since the last call; with ``is_final`` read every file to its very end.
+        """Apply the settled records since the last call. With ``is_final``, apply all good batches of all files.
 
-        Returns the ends found of files whose end no header names (only with ``is_final``). When final, raises
-        StoreCorrupt for damage and JournalLost for a missing file, unless they are to be ignored; a standby waits
-        instead, because the batch may be half written. Raises IndexNotOfThisJournal.
+        Return {file: end} for files whose end no header states, if ``is_final``. If final, raises StoreCorrupt for
+        damage and JournalLost for a missing file, unless ``ignores_missing``. A standby logs that it waits instead,
+        because the batch may be incomplete at this moment. Raises IndexNotOfThisJournal.
         """
         try:
             return self._advance(is_final)
@@ -227,14 +236,14 @@ class Follower:
         except (JournalCorrupt, JournalMissing) as reason:
             if is_final:
                 raise
-            if isinstance(reason, JournalCorrupt):  # a file that is missing may have been given up
+            if isinstance(reason, JournalCorrupt):  # a missing file may have been given up
                 self._mend(reason.file)
             self._wait(str(reason))
             return {}
 
     def _advance(self, is_final: bool) -> dict[int, int]:
         self.has_caught_up = False
-        self._at_end = (0, 0, 0)
+        self._live_end = (0, 0, 0)
         started = self._clock()
         state = self.state
         found: dict[int, int] = {}
@@ -247,36 +256,36 @@ class Follower:
             ends = {horizon[0]: horizon[1], **ends}  # prove: read-up-to-the-horizon "horizon[0]: horizon[1], "
         if not self._is_judged:
             self._judge(ids)
-        elif self._standing is not None and (is_final or self._clock() - self._judged_at > JUDGE_SECONDS):
-            self._judge(ids)  # this host's view may have been out of date
-        if self._standing is not None:
+        elif self._loss is not None and (is_final or self._clock() - self._judged_at > JUDGE_SECONDS):
+            self._judge(ids)  # the cache of this host may have been out of date
+        if self._loss is not None:
             if not is_final:
-                self._wait(missing_in_words(self._standing.damages))
+                self._wait(describe_damages(self._loss.damages))
                 return found
-            self._ledger.meet(self._standing.damages)
-            state.position, self._standing = self._standing.resume, None
-        self._note_passed(ids)
+            self._ledger.handle(self._loss.damages)
+            state.position, self._loss = self._loss.resume, None
+        self._note_missed(ids)
         unnamed = self._unnamed(ids)
         # prove: unnamed-file-is-missing " | unnamed"
         self.replay.missing = state.files.keys() - set(ids) | unnamed
         for file in ids:
             state.know_file(file)
         for file, other in self._headers.misplaced.items():
-            misplaced = JournalCorrupt(file, 0, self.files.size(file), f"it begins with the header of db-{other}.log")
+            misplaced = JournalCorrupt(file, 0, self.files.size(file), f"it has the header of db-{other}.log")
             if not is_final:
                 raise misplaced
             self._on_corrupt(misplaced)
         if not ids:
-            self._seen.reach(started, *self._at_end)
+            self._progress.reach(started, *self._live_end)
             self.has_caught_up = True
             return found
         if state.position is None:
             state.position = Position(ids[0], 0)
         start = state.position
-        if not is_final and (hole := self._hole_before_us(start)) is not None:
-            self._wait(f"db-{hole}.log is blank, though a header says that it was written")
+        if not is_final and (hole := self._missing_content(start)) is not None:
+            self._wait(f"db-{hole}.log is blank, but a header states that it was written")
             return found
-        self._seen.refresh(ids, start, ends, self._headers.size)
+        self._progress.refresh(ids, start, ends, self._headers.size)
         for number, file in enumerate(ids):
             position = state.position
             if file < position.file:
@@ -291,11 +300,11 @@ class Follower:
             # prove: misplaced-is-not-read " or file in self._headers.misplaced"
             if end == 0 or file in self._headers.misplaced:
                 continue
-            # A file is settled when its end is named, or when its writer has gone on to the next.
-            following = self._gone_on(ids[number + 1 :], unnamed)
+            # A file is settled if a header states its end, or if a master has written to a later file.
+            following = self._next_written(ids[number + 1 :], unnamed)
             is_settled = is_final or end is not None or following is not None
             if following is not None and end is None and not is_final and not self._headers.has_read(following):
-                # The file may have got its header since: bytes after the end that it names do not count.
+                # The later file may have its header now, and that may state an end of this file.
                 self.read_headers(horizon)  # prove: gone-on-may-name-the-end
                 end = self.epoch_history.ends.get(file)
             if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
@@ -308,42 +317,44 @@ class Follower:
             self._check_unread(ids, start)
         else:
             self._sealed.check_ahead(ids, state.position.file)
-        self._seen.reach(started, *self._at_end)
+        self._progress.reach(started, *self._live_end)
         self.has_caught_up = True
-        self._drop_what_is_gone(set(ids), is_final=is_final)
+        self._drop_missing_files(set(ids), is_final=is_final)
         if is_final and self.damages and not self._is_trial:
-            self._work_out_repairs(found)
+            self._determine_repairs(found)
             self.pin_for_repairs(ids[-1])
         return found
 
-    def _note_passed(self, ids: Sequence[int]) -> None:
-        """Note the named files that are missing. The files after them are read anyway: a later record may give
-        them up. Raises IndexNotOfThisJournal if such a file is back, because none of it was read."""
+    def _note_missed(self, ids: Sequence[int]) -> None:
+        """Note the files that the newest header names but that are missing. The files after them are read anyway,
+        because a later record may give the missing files up. Raises IndexNotOfThisJournal if such a file appears again,
+        because it was not read."""
         state = self.state
         newest = self.epoch_history.newest
         if not newest:
             return
         named = {*self.epoch_history.named}
-        state.passed.intersection_update(named)
-        state.passed.difference_update(state.given_up)
-        if back := state.passed.intersection(ids):  # prove: passed-file-that-is-back-is-read
-            raise IndexNotOfThisJournal(f"db-{min(back)}.log was missing when the files behind it were read")
+        state.missed.intersection_update(named)
+        state.missed.difference_update(state.given_up)
+        if back := state.missed.intersection(ids):  # prove: passed-file-that-is-back-is-read
+            raise IndexNotOfThisJournal(f"db-{min(back)}.log was missing when later files were read")
         away = named.difference(ids, state.files, state.given_up)
-        # Files before the position were there, or were given up, when the records in the index were read.
+        # Files before the position existed, or were given up, when the records in the index were read.
         first, ends = 0 if state.position is None else state.position.file, self.epoch_history.ends
-        state.passed.update(file for file in away if first <= file < newest and ends.get(file) != 0)
+        state.missed.update(file for file in away if first <= file < newest and ends.get(file) != 0)
 
     def _unnamed(self, ids: Iterable[int]) -> set[int]:
-        """Return the files that the newest header, which is after them, does not name. They were given up before it:
-        they are not removed yet, or a late broker linked an empty file in place of a removed one."""
+        """Return the files before the newest header that it does not name. They were given up before: either they are
+        not removed yet, or a deposed broker linked an empty file with the number of a removed one."""
         newest = self.epoch_history.newest
         return {file for file in ids if file < newest} - {*self.epoch_history.named}
 
-    def _gone_on(self, later: Sequence[int], unnamed: set[int]) -> int | None:
-        """Return the first of the files ``later`` that a master wrote to, skipping those that failed promotions left
-        and those that are ``unnamed``. None: there is none.
+    def _next_written(self, later: Sequence[int], unnamed: set[int]) -> int | None:
+        """Return the first of the files ``later`` that a master wrote to, or None. Fences of failed promotions and
+        ``unnamed`` files do not count.
 
-        ActiveMQ names no ends, and the header that named one may be reclaimed before the file that it is about.
+        It shows that a file is complete if no header states its end: ActiveMQ writes no ends, and a header may be
+        reclaimed before the file whose end it states.
         """
         ends = self.epoch_history.ends
         following = next(
@@ -357,22 +368,23 @@ class Follower:
         )
         return following if following is not None and self._headers.has_batches(following) else None
 
-    def _hole_before_us(self, position: Position) -> int | None:
-        """Return a file whose bytes are missing, or None. The bytes may still arrive, or may not be needed."""
+    def _missing_content(self, position: Position) -> int | None:
+        """Return a blank file that a header names as written, or None. Its content may still appear, or the file may be
+        given up."""
         named = self.epoch_history.named
         holes = (file for file in self._headers.listed if file >= position.file and file not in self._headers.ids)
         return next((file for file in holes if file in named and file not in self.state.given_up), None)
 
     def _end_left_at(self, file: int, ids: Sequence[int]) -> int:
-        """Return the end of a file that was read before this run. ActiveMQ continued from it, and named no end.
+        """Return the end of a file that is included in the index, but whose end no header states. This is usual if
+        ActiveMQ wrote the next file.
 
-        Raises IndexNotOfThisJournal when no later epoch continued there: the header that named the end never reached
-        the disk.
+        Raises IndexNotOfThisJournal if no later file was written: then the header with the end was never on the disk.
         """
         end = self._end_of(file)
         went_on = any(self._headers.has_batches(other) for other in ids if other > file)
         if end and not went_on:  # prove: end-never-on-disk " and not went_on" -> " and False"
-            raise IndexNotOfThisJournal(f"it continued after db-{file}.log, whose end no header names")
+            raise IndexNotOfThisJournal(f"it continued after db-{file}.log, whose end no header states")
         return end
 
     def _end_of(self, file: int) -> int:
@@ -382,7 +394,7 @@ class Follower:
         return end
 
     def _read(self, file: int, start: int, end: int | None, *, is_settled: bool, is_final: bool) -> bool:
-        """Apply the batches of a file; return whether all that is settled in it was read."""
+        """Apply the batches of a file from ``start``. Return False if reading was interrupted."""
         is_unsynced = is_final and end is None and self.epoch_history.may_have_holes(file)
 
         def on_corrupt(damage: JournalCorrupt) -> None:
@@ -394,7 +406,7 @@ class Follower:
                 raise _Hole(damage.start) from damage
             self._on_corrupt(damage)
 
-        # At a promotion the disk is read, not this host's cache: after a failed sync the two may differ.
+        # A promotion reads from the disk, not from this host's cache: after a failed sync the two may differ.
         batches = scan(
             self.files,
             file,
@@ -406,12 +418,12 @@ class Follower:
         )
         try:
             if is_final and end is None and not self._is_trial:
-                # A checkpoint of this index may come in the middle: its records must be on the disk.
+                # A checkpoint may follow before the end of the file, and may cover only synced records.
                 self.files.sync(file)  # prove: sync-before-reading
             if not self._settle_all(file, batches, is_settled, is_final):
                 return False
         except _Hole as hole:
-            self._ledger.forget(file, hole.offset, "it was never synced; it and the bytes behind it are dropped")
+            self._ledger.forget(file, hole.offset, "it was never synced; it and all later bytes are ignored")
         else:
             if is_final and end is None:
                 self._check_end(file, batches.ending.offset, batches.ending.kind)
@@ -419,7 +431,7 @@ class Follower:
         return True
 
     def _settle_all(self, file: int, batches: Iterable[Batch], is_settled: bool, is_final: bool) -> bool:
-        """Apply the batches; return whether no interruption came. The last batch of an unsettled file is not
+        """Apply the batches. Return False if reading was interrupted. The last batch of an unsettled file is not
         applied."""
         started = self._clock() - self._checkpoint.seconds
         records = self.replay.records
@@ -437,7 +449,7 @@ class Follower:
         self.speed.note(self.replay.records - records, self._clock() - self._checkpoint.seconds - started)
         if not is_settled:
             end = held.end if held is not None else self.state.position.offset if self.state.position else 0
-            self._at_end = file, end, 0 if held is None else len(held.records)
+            self._live_end = file, end, 0 if held is None else len(held.records)
         return True
 
     def _settle(self, file: int, batch: Batch, is_final: bool) -> None:
@@ -459,7 +471,7 @@ class Follower:
         self.state.position = Position(file, batch.end, batch.offset, batch.checksum)
         if self._on_read is not None:
             self._on_read(self.state.position)
-        self._seen.read(len(batch.records), batch.end - batch.offset)
+        self._progress.read(len(batch.records), batch.end - batch.offset)
         if self.state.tail.operations >= self.records_per_checkpoint:
             self._bound_the_tail(is_final)
 
@@ -467,27 +479,27 @@ class Follower:
         self.state.given_up.update(decode_gone(payload))
         following = decode_next(payload)
         if following is not None:
-            self._went_on = file, following
+            self._end_marker = file, following
         self._ledger.note_mark(file, payload)
 
     # ---- checkpoints
 
     def checkpoint(self) -> None:
-        """Write the state into the index; durable on return. Nothing is reclaimed: only a master may."""
+        """Write the state into the index; durable on return. No files are reclaimed, because only a master may."""
         self._checkpoint.finish()
         if self.state.position is not None:
             self.begin_checkpoint()
             self._checkpoint.finish()
 
     def begin_checkpoint(self) -> None:
-        """Begin a checkpoint of the current state, unless one is under way or nothing was read yet."""
+        """Begin a checkpoint of the current state, unless one is in progress or nothing was read yet."""
         if not self._checkpoint.is_under_way and self.state.position is not None:
             self.state.epoch = self.epoch_history.epoch_at(self.state.position.file)  # prove: index-names-its-epoch
             self._checkpoint.begin(self.epoch_history.first_of_epoch)
 
     def work_on_checkpoint(self, seconds: float) -> None:
-        """Continue a checkpoint that is under way for at most ``seconds``; return at once when the follower is to
-        halt."""
+        """Continue the checkpoint in progress for at most ``seconds``. Return early if ``should_halt`` or not
+        ``has_room``."""
         stop = self._clock() + seconds
         self._checkpoint.work(lambda: self._clock() < stop and self._may_write())
 
@@ -496,17 +508,18 @@ class Follower:
 
     @property
     def _is_full(self) -> bool:
-        """True if reading must wait for the checkpoint that is under way, because memory holds too many operations."""
+        """Whether reading must wait for the checkpoint in progress, because the tail has too many operations."""
         return self._checkpoint.is_under_way and self.state.tail.operations >= TAILS_MAX * self._tail_records
 
     def abandon_checkpoint(self) -> Frozen | None:
-        """Stop the checkpoint and return it, for another writer to write first; None: none was under way."""
+        """Stop the checkpoint in progress and return its content, which the new owner of the index must write first.
+        None: no checkpoint was in progress."""
         return self._checkpoint.abandon()
 
     @property
     def could_remove_more(self) -> bool:
-        """True if files that were given up wait for a checkpoint: the index on the disk still stands in them, or before
-        them."""
+        """Whether files that were given up cannot be removed before a checkpoint, because the position of the index on
+        the disk is in them or before them."""
         covered, position, given_up = self._checkpoint.covered, self.state.position, self.state.given_up
         reached = 0 if covered is None else covered.file
         if position is None:
@@ -514,9 +527,12 @@ class Follower:
         return any(reached <= file < position.file for file in self._headers.listed if file in given_up)
 
     def remove_given_up(self) -> None:
-        """Remove files that the journal says were given up, oldest first, as far as the index on the disk needs none of
-        them. Only for a follower with a journal of its own, up to a horizon: a master removes its files itself. Returns
-        soon when the follower is to halt."""
+        """Remove files that were given up and that the index on the disk does not need, oldest first; durable on
+        return.
+
+        Only for a standby with its own journal: on a shared volume the master removes files. Returns soon if
+        ``should_halt``.
+        """
         covered, given_up = self._checkpoint.covered, self.state.given_up
         if covered is None:
             return
@@ -535,7 +551,7 @@ class Follower:
                 return  # prove: index-waits-for-final
             if operations >= TAILS_MAX_FINAL * self._tail_records:
                 if not self._is_trial and self.state.position is not None:
-                    # A deposed master may have written since the file was synced.
+                    # A deposed master may have written after the file was synced.
                     self.files.sync(self.state.position.file)  # prove: checkpoint-while-reading-syncs
                 self.checkpoint()
             return
@@ -544,11 +560,12 @@ class Follower:
             self._checkpoint.work(self._may_write)
 
     def lag(self) -> Lag:
-        """Return how far the state is behind the visible journal. Any thread."""
-        return self._seen.lag(self.state.position, self._clock())
+        """Return the lag of the state behind the visible journal. Any thread."""
+        return self._progress.lag(self.state.position, self._clock())
 
     def _wait(self, reason: str) -> None:
-        """Log that a standby cannot continue: the record may be half written, or a promotion will report the damage."""
+        """Log once that a standby cannot continue. The batch may become complete; otherwise a promotion will report
+        the damage."""
         if not self._is_waiting:
             self._is_waiting = True
             log.warning("the standby waits: %s", reason, extra=log_events.STANDBY_WAITS)
@@ -556,23 +573,22 @@ class Follower:
     # ---- damage
 
     def _on_corrupt(self, damage: JournalCorrupt) -> None:
-        self._ledger.meet([Damage(damage.file, damage.start, damage.stop, damage.reason)])
+        self._ledger.handle([Damage(damage.file, damage.start, damage.stop, damage.reason)])
 
     def _later_files(self, file: int) -> dict[int, int | None]:
         return {number: self.epoch_history.ends.get(number) for number in self._headers.ids if number > file}
 
     def _check_end(self, file: int, end: int, kind: EndingKind) -> None:
-        """Report batches that are missing after the last good one, which ends at ``end``; forget a torn write
-        there."""
+        """Report batches that are missing after ``end``, the end of the last good batch, or note a torn tail there."""
         header = self.epoch_history.headers.get(file)
         size = self.files.size(file)
         if header is not None and size < header.length and kind is not EndingKind.END_RECORD:
-            self._ledger.meet(
+            self._ledger.handle(
                 [Damage(file, end, header.length, f"it was made {header.length} bytes long and has {size}")]
             )
         elif self._index_root is not None:
             root, place = self._index_root, (file, end)
-            self._ledger.meet(
+            self._ledger.handle(
                 known_to_neighbours(
                     root,
                     self.files,
@@ -584,30 +600,33 @@ class Follower:
                 )
             )
         if kind is EndingKind.TORN and not any(each.file == file and each.start <= end for each in self.damages):
-            self._ledger.forget(file, end, "the last write was not whole, and got no receipt")
+            self._ledger.forget(file, end, "the last write is incomplete, and got no receipt")
 
     def _check_unread(self, ids: Sequence[int], start: Position) -> None:
         for file in ids:
             was_just_read = file > start.file or (file == start.file and start.offset == 0)
             damages = [] if was_just_read else self._sealed.damage_in(file)
             if damages:
-                self._ledger.meet(damages)
+                self._ledger.handle(damages)
 
-    def _drop_what_is_gone(self, existing: set[int], *, is_final: bool) -> None:
-        """Drop files that are not there. Those that the newest header does not name were reclaimed before it; entries
-        that the state still has in them died in other files that were removed before they were read."""
+    def _drop_missing_files(self, existing: set[int], *, is_final: bool) -> None:
+        """Remove missing files from the state; with ``is_final``, report those that are needed as lost.
+
+        Files that the newest header does not name were reclaimed before it. The state may still have messages in them:
+        these were removed by records in other files, which were also reclaimed before they were read.
+        """
         state = self.state
         newest, named = self.epoch_history.newest, self.epoch_history.named
-        began = self._began_at
+        began = self._start_position
         lost: list[Damage] = []
         gone = sorted({*state.files, *named} - existing)
         held_by_records = state.held_by_records() if gone and not newest else set()
         if newest:
-            state.given_up.intersection_update({*named, *existing})  # others are not needed any more
+            state.given_up.intersection_update({*named, *existing})  # other numbers need not be kept
             unnamed = self._unnamed(existing)
-            for file in sorted(unnamed - self._let_go):
+            for file in sorted(unnamed - self._unnamed_before):
                 state.lose_file(file)  # prove: unnamed-file-holds-nothing
-            self._let_go = unnamed
+            self._unnamed_before = unnamed
             state.given_up.update(unnamed)
         for file in gone:
             held = state.files.get(file)
@@ -615,49 +634,49 @@ class Follower:
                 is_needed = held is not None and (held.live > 0 or file in held_by_records)
                 reason = "messages or transactions in it are needed"
             else:
-                # The index knew all files of its range that were not given up before. A file that was removed after the
-                # listing of the files is known by now only because of that listing.
+                # The index had all files up to its position that were not given up before. A file that was removed
+                # after the directory was listed is in the state only because of that listing.
                 was_given_up = file in state.given_up or (
                     began is not None
-                    and file not in state.passed  # prove: passed-file-was-not-given-up " and file not in state.passed"
-                    and file not in self._known_then
+                    and file not in state.missed  # prove: passed-file-was-not-given-up " and file not in state.missed"
+                    and file not in self._known_at_start
                     and (file < began.file or (file == began.file and held is None))
                 )
-                # A file whose named end is 0 is empty: it may be gone, a fence in the place of a file that was given
-                # up.
+                # A file whose stated end is 0 has no content, so it may be missing.
                 is_needed = file in named and not was_given_up and self.epoch_history.ends.get(file) != 0
-                reason = f"db-{newest}.log names it, and no record gives it up"
+                reason = f"the header of db-{newest}.log names it, and no record gives it up"
             if is_needed:
                 lost.append(Damage(file, 0, WHOLE_FILE, reason, is_lost=True))
             else:
                 state.lose_file(file)
         if not is_final:
             return
-        if self._went_on is not None:
-            former, following = self._went_on
+        if self._end_marker is not None:
+            former, following = self._end_marker
             if following > newest and not self._headers.has_batches(following):
-                reason = f"db-{former}.log was ended when this one had its header"
+                reason = f"the end marker of db-{former}.log shows that this file had its header"
                 is_lost = is_blank(self.files, following)
                 stop = WHOLE_FILE if is_lost else self.files.size(following)
                 lost.append(Damage(following, 0, stop, reason, is_lost=is_lost))
-        self._ledger.meet(lost)
-        for file in self._headers.listed:  # given up, yet a crash came before its unlink: to be reclaimed anew
+        self._ledger.handle(lost)
+        for file in self._headers.listed:  # a crash may have prevented the removal of a file that was given up
             state.know_file(file)
-        # A late broker linked a file in the place of one that was given up: no header must name it.
+        # A deposed broker linked a file with the number of one that was given up: no header may name it.
         state.given_up.update({*self._headers.listed} - existing)  # prove: hole-is-given-up
 
-    # ---- so that a later replay agrees
+    # ---- repairs
 
-    def _work_out_repairs(self, found: dict[int, int]) -> None:
+    def _determine_repairs(self, found: dict[int, int]) -> None:
         for damage in self.damages:
             end = found.get(damage.file)
             if not damage.is_lost and (end is None or damage.start < end):
                 self.repairs.append(encode_lost(damage.file, damage.start, damage.stop))
                 self._repairs_pin.add(damage.file)
-        if self._began_at is None or all(
-            (damage.file, damage.start) >= (self._began_at.file, self._began_at.offset) for damage in self.damages
+        if self._start_position is None or all(
+            (damage.file, damage.start) >= (self._start_position.file, self._start_position.offset)
+            for damage in self.damages
         ):
-            return  # the index has no more of the damaged range than the replay
+            return  # the index was made before the damaged ranges, so a replay has the same result
         log.warning("the whole journal is replayed, to find records that the damage hides")
         with (
             scratch_directory(self._disk, "tandemmq-replay-") as scratch,
@@ -679,11 +698,11 @@ class Follower:
                 "rescued from older records: %s", listed([message_id for _, message_id in reconciliation.rescued])
             )
         for key in reconciliation.rolled_back:
-            log.error("prepared transaction %s lost a part of its operations, and is rolled back", key)
+            log.error("prepared transaction %s has lost a part of its operations, and is rolled back", key)
 
     def pin_for_repairs(self, file: int) -> None:
-        """Pin for ``file``, which contains repairs, the files whose records they cancel: ``file`` is needed as long as
-        those records. ``advance`` calls this for the newest file, a caller that writes repairs into later files for
-        those."""
+        """Note that ``file`` contains repairs: it is needed as long as the files whose records the repairs cancel.
+        ``advance`` calls this for the newest file. A caller that writes repairs to a later file calls it for that
+        file."""
         for pinned in self._repairs_pin:
             self.state.pin(file, pinned)

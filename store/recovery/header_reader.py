@@ -1,9 +1,9 @@
-"""The files of a journal directory and their headers, polled by a follower.
+"""Reader of the headers of a journal directory, polled by a follower.
 
-A good first batch does not change any more, except that of a file whose end no header names: it may never have been
-synced. So it is read once for each file, which is known by its inode and not by its name: a late broker can link a file
-in the place of one that was reclaimed. A refresh of a journal of thousands of files costs the listing of its directory.
-A promotion reads again all headers that may have been in this host's cache only.
+The first batch of a file is read only once. A file is identified by its inode, not only by its number, because a
+deposed broker can link a file with the number of a reclaimed one. So a refresh of a journal with thousands of files
+only lists the directory. A first batch can only change if no header states the end of its file, because it may not be
+synced. A promotion reads these headers again, from the disk.
 """
 
 # proofs: journal-reading
@@ -19,17 +19,21 @@ from tandemmq.journal.scan import Batch, FileSource, Scan
 from tandemmq.store.records.headers import EpochHistory, Header, decode_header, read_epoch_history
 from tandemmq.store.recovery.index_trust import is_blank
 
-# Bytes read of each file to get its header; a longer header takes a second read.
+# Bytes of the first read of a file; a longer header needs a second read.
 HEADER_BYTES = 4096
 
 
 class HeaderReader:
-    """``ids``, ``epoch_history`` and ``misplaced`` (files that begin with the header of another file, by file) are
-    those of the last ``refresh``. For one thread; raises the OSError of the volume.
+    """Headers of a journal directory, for one thread. The attributes are the results of the last ``refresh``, which
+    raises OSError.
 
-    ``listed`` are all files that are there; ``ids`` leaves out the blank ones that a header names as written. Such a
-    file was reclaimed, and then a late broker, which had listed the files before, put up its fence in the gap (and
-    found itself deposed); or a disk lost the contents. In both cases the contents are missing.
+    epoch_history  all valid headers
+    misplaced      file -> number in its header, for files that have the header of another file
+    listed         ids of all existing files, ascending
+    ids            the same without blank files of which a header states that they were written
+
+    Such a blank file was reclaimed, and then a deposed broker, which had listed the directory before, linked its own
+    file with the same number; or the disk lost its content. In both cases the content is missing.
     """
 
     def __init__(self, files: JournalFiles) -> None:
@@ -38,19 +42,19 @@ class HeaderReader:
         self.epoch_history = EpochHistory({}, {})
         self.misplaced: dict[int, int] = {}
         self._files = files
-        self._inodes: dict[int, int] = {}  # of the listed ones
-        # By file, of those whose first batch is good: its header, None if it begins with something else.
+        self._inodes: dict[int, int] = {}  # of the listed files
+        # File with a good first batch -> its header, or None if its first record is no header.
         self._first: dict[int, Header | None] = {}
 
     def refresh(self, last: int | None = None) -> Sequence[int]:
-        """Read which files exist now, and their headers; return the ids. Files after ``last`` are ignored: another
-        file may yet get such a number, and the header of the former one would be kept."""
+        """List the files, read new headers, and return ``ids``. Files after ``last`` are ignored, because such a number
+        may still be given to another file."""
         inodes = self._files.inodes()
         if last is not None:
             # prove: behind-the-horizon-is-not-listed
             inodes = {file: inode for file, inode in inodes.items() if file <= last}
         if inodes == self._inodes and len(self._first) == len(inodes):
-            return self.ids  # nothing can have changed
+            return self.ids  # no file has changed
         # prove: header-of-the-file-that-is-there "== self._inodes[file]" -> "is not None"
         self._first = {file: header for file, header in self._first.items() if inodes.get(file) == self._inodes[file]}
         self._inodes = inodes
@@ -58,10 +62,11 @@ class HeaderReader:
         return self._read_epoch_history()
 
     def refresh_from_disk(self) -> Sequence[int]:
-        """Do what ``refresh`` does; sync files whose end no header names, and read their headers from the disk.
+        """Do the same as ``refresh``. Also sync the files whose end no header states, and read their headers from the
+        disk.
 
-        A header whose sync failed is only in the cache of the host that wrote it, and may be lost: then it named
-        no end. The files of failed promotions may be after it.
+        If the sync of a header failed, the header may be only in the cache of its host. If it is lost, the ends in it
+        do not count. Such a file need not be the last one: fences of failed promotions may follow.
         """
         self.refresh()
         seen: set[int] = set()
@@ -70,7 +75,7 @@ class HeaderReader:
                 try:
                     self._files.sync(file)  # prove: header-sync-before-reading
                 except FileNotFoundError:
-                    pass  # removed while we listed
+                    pass  # removed after the listing
                 self._first.pop(file, None)  # prove: header-read-anew
                 payload = self._first_payload(file, drop_cache=True)  # prove: header-drops-cache "True" -> "False"
                 if payload is not None:
@@ -89,7 +94,7 @@ class HeaderReader:
         return self.ids
 
     def key(self, file: int) -> tuple[int, int]:
-        """Number and inode of a listed file: another file may get its number."""
+        """Return (number, inode) of a listed file, which identify it: another file may get its number."""
         return file, self._inodes[file]  # prove: end-of-the-file-that-was-read "self._inodes[file]" -> "0"
 
     def has_batches(self, file: int) -> bool:
@@ -101,7 +106,7 @@ class HeaderReader:
         return file in self._first
 
     def size(self, file: int) -> int:
-        """Return the length of a file; 0 when it was reclaimed since it was listed."""
+        """Return the length of a file in bytes; 0: it was reclaimed after the listing."""
         try:
             return self._files.size(file)
         except FileNotFoundError:
@@ -113,7 +118,7 @@ class HeaderReader:
             if payload is None:
                 return None
             header = decode_header(payload)
-            if header is not None or file != self.ids[-1]:  # the last header may be half written
+            if header is not None or file != self.ids[-1]:  # the first batch of the last file may be incomplete
                 self._first[file] = header
         else:
             header = self._first[file]
@@ -128,20 +133,21 @@ class HeaderReader:
         try:
             batch = first_batch(self._files, file, drop_cache=drop_cache)
         except JournalMissing:
-            return None  # reclaimed while we listed
+            return None  # reclaimed after the listing
         return batch.records[0][1] if batch is not None and batch.records else None
 
 
 def first_batch(files: JournalFiles, file: int, *, drop_cache: bool = False) -> Batch | None:
-    """Return the first batch of a file, None if it has no good one; reads little more than that batch. Raises
+    """Return the first batch of a file, or None if it is not good. Little more than the batch is read. Raises
     JournalMissing."""
     source = partial(FileSource, files, file, drop_cache)
     return next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
 
 
 def _is_of(header: Header, file: int) -> bool:
-    """Return whether a header can have been written into ``file``: it names that file, and ends of earlier files only.
+    """Return whether a header can have been written into ``file``: it names this file, and states only ends of earlier
+    files.
 
-    The header may name a later file: another broker put up a fence while the header was being written.
+    It may name a later file if another broker made a fence while the header was written.
     """
     return (not header.files or header.files[-1] >= file) and all(earlier < file for earlier in header.ends)

@@ -1,8 +1,8 @@
-"""The directory of this broker's index; set aside indexes that cannot be trusted.
+"""Directory of this broker's index, and of indexes that were set aside.
 
-An index is private: ``<index root>/<broker>``, with a lock of its own, held while it is open. A directory that is in
-use is left alone and another one taken; an index that cannot be trusted is set aside, never deleted; a broker
-without one begins with a copy of a neighbour's, else with the journal alone.
+An index belongs to one broker: ``<index root>/<broker>``. It has its own lock, held while it is open. If the directory
+is in use, another directory is tried. An index that cannot be trusted is set aside, which means renamed; it is not
+deleted. A broker without an index begins with a copy of another broker's index, or with an empty index.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tandemmq.store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
-# Directories tried when <index root>/<broker> is in use: <broker>-2, <broker>-3, ...
+# Number of directories that are tried if <index root>/<broker> is in use: <broker>-2, <broker>-3, ...
 DIRECTORIES_MAX = 8
-# A broker that was away longer catches up from a neighbour's copy as fast as from its own index.
+# An index that was not used for this time is removed: its broker can copy the index of another broker.
 STALE_SECONDS = 7 * 24 * 3600.0
 DATA = "db.data"
 ASIDE = ".aside-"
-# Below it lie the temporary indexes of take-overs.
+# Directory of the temporary indexes of take-overs.
 TAKEOVER = ".takeover"
 
 
@@ -39,8 +39,8 @@ def open_index(
     cache_pages: int = CACHE_PAGES_DEFAULT,
     threads: Threads = OS_THREADS,
 ) -> tuple[str, Index]:
-    """Open the broker's index; return its directory and it. When there is none it begins as a copy of a neighbour's, if
-    that is allowed, or empty. Raises the OSError of the volume."""
+    """Open the broker's index, and return its path and the index. If there is none, it begins with a copy of another
+    broker's index (``may_copy``), or empty. Raises IndexInUse if all directories are in use, OSError."""
     for number in range(1, DIRECTORIES_MAX + 1):
         path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
         try:
@@ -50,26 +50,27 @@ def open_index(
         except IndexInUse:
             log.warning("index directory %s is in use; trying the next name", path)
         except (NotRegular, FileExistsError) as reason:
-            log.warning("index directory %s is stepped over; trying the next name: %s", path, reason)
+            log.warning("index directory %s cannot be used; trying the next name: %s", path, reason)
         except IndexDamaged as reason:
             if set_aside(path, str(reason), disk, threads) is not None:
                 return path, Index.open(path, disk, cache_pages=cache_pages)
-    raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use, or are none")
+    raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use, or cannot be used")
 
 
 def takeover_path(path: str) -> str:
-    """Return the path of the temporary index of the broker whose index is ``path``: no search for indexes finds it.
+    """Return the path of the temporary index for a take-over by the broker whose index is ``path``. Searches for
+    indexes do not find it.
 
-    A crash may leave it there. Its keys and its position are its own; a neighbour that began with a copy of it would
-    silently miss records that the journal does not have yet.
+    A crash may leave the temporary index. No broker may begin with a copy of it: its position is ahead of the journal,
+    so the broker would miss records that are written later.
     """
     root, name = os.path.split(path)
     return os.path.join(root, TAKEOVER, name)
 
 
 def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THREADS) -> str | None:
-    """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew. Returns its new
-    name; None when another process has locked the directory that has this name now: that is another index."""
+    """Rename an index directory that cannot be trusted, so that the next ``open_index`` makes a new index. Return the
+    new name. None: another process has locked the directory, so it is another index by now."""
     aside = f"{path}{ASIDE}{int(threads.wall() * 1e9)}"
     try:
         # prove: set-aside-under-the-lock "lock_directory(disk, path)" -> "disk.open(path, os.O_RDONLY)"
@@ -86,9 +87,10 @@ def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THR
 
 
 def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THREADS) -> list[str]:
-    """Remove the indexes of brokers that were not seen for STALE_SECONDS; only a master may. Returns the paths removed.
+    """Remove the indexes that were not changed for STALE_SECONDS; only a master may call this. Return the removed
+    paths.
 
-    Indexes that were set aside stay: they are evidence.
+    Indexes that were set aside are kept as evidence.
     """
     removed = []
     now = threads.wall()
@@ -108,10 +110,9 @@ def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THR
 
 
 def remove(disk: Disk, path: str) -> None:
-    """Remove an index directory, which has files only, if it is there. Files that cannot be removed stay, and do no
-    harm."""
+    """Remove an index directory and its files. If something cannot be removed, that is logged; no error is raised."""
     try:
-        demand_directory(disk, path)  # the target of a link is not ours to remove
+        demand_directory(disk, path)  # the target of a symbolic link must not be removed
         for name in disk.listdir(path):
             disk.unlink(os.path.join(path, name))
         disk.rmdir(path)
@@ -134,7 +135,7 @@ def _copy_neighbour(root: str, path: str, disk: Disk) -> None:
 
 
 def named_indexes(root: str, disk: Disk = os) -> list[str]:
-    """Paths below ``root`` that may be an index, sorted by name; those that were set aside are excluded."""
+    """Return the paths in ``root`` that may be indexes, sorted by name, without those that were set aside."""
     try:
         return [os.path.join(root, name) for name in sorted(disk.listdir(root)) if ASIDE not in name]
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,5 @@
-"""Other brokers' indexes as witnesses: a position after the journal's end proves that the journal was longer."""
+"""Evidence in the indexes of other brokers (neighbours): if the position of such an index is after the end of the
+journal, the journal was longer."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ def known_to_neighbours(
     place: tuple[int, int],
     disk: Disk = os,
 ) -> list[Damage]:
-    """Return the batches after ``place`` (file, offset), the end of the journal, that an index below ``index_root``
-    knows.
+    """Return the parts of the journal after ``place`` (file, offset), its end, that are lost according to an index in
+    ``index_root``.
 
-    Only the roots of each index are read, unless it is after ``place``: then a copy of it is opened, to find which
-    messages were there. An index that cannot be read, or is of another journal, is no witness.
+    Of each index only the roots are read. If its position is after ``place``, a copy of the index is opened, to find
+    the messages in the lost part. An index that cannot be read, or belongs to another journal, is ignored.
     """
     for path, position in places_of_indexes(index_root, disk):
         if (position.file, position.offset) <= place:
@@ -44,10 +45,10 @@ def known_to_neighbours(
                     continue
                 with Index.open(scratch, disk) as index:
                     state = State(index, index.meta, first_owner=numbering_of(index.meta))
-                    standing = judge(files, ids, epoch_history, state, starts_whole)
-                    if standing is not None:
-                        log.warning("index %s tells of more than the journal has", path)
-                        return [examine(files, state, damage) for damage in standing.damages]
+                    loss = judge(files, ids, epoch_history, state, starts_whole)
+                    if loss is not None:
+                        log.warning("index %s shows that the journal has lost records", path)
+                        return [examine(files, state, damage) for damage in loss.damages]
         except (IndexTrouble, IndexNotOfThisJournal) as reason:
-            log.info("index %s is no witness: %s", path, reason)
+            log.info("index %s is ignored: %s", path, reason)
     return []

@@ -1,10 +1,11 @@
-"""The expected time of a take-over, and the distance of checkpoints that its budget permits. Pure.
+"""Prediction of the time of a take-over, and of the number of records between checkpoints that keeps it in its budget.
+Pure.
 
-        lock     until the standby knows that the lock is free: a poll, and the lease where there is one
-        replay   fence, the end of the journal, and the records that are not in the state yet
-        load     grows with the queues and subscriptions that are handed to the engine
+        lock     until the standby knows that the lock is free: a poll, and the length of a lease
+        replay   fence, end of the journal, and records that are not in the state yet
+        load     grows with the number of queues and subscriptions
 
-Parts that cannot be measured in advance are constants, taken on the machine of bench/reports.
+Times that cannot be measured in advance are constants, measured on the machine of bench/reports.
 """
 
 from __future__ import annotations
@@ -13,26 +14,27 @@ from typing import NamedTuple
 
 from tandemmq.store.settings import StoreSettings
 
-# Replay time of a record where it was not measured: 1.5 times that of the machine of bench/reports.
+# Assumed replay time of a record: 1.5 times that on the machine of bench/reports.
 REPLAY_SECONDS_PER_RECORD = 12e-6
-# Records after which the measured replay speed replaces the assumed one.
+# After this number of records, the measured replay speed replaces the assumed one.
 REPLAY_RECORDS_ASSUMED = 20_000
 PIECE_RECORDS_MIN = 1_000
-# Older measurements count half from here on.
+# When this number of records was measured, the sums are halved, so that older measurements count less.
 RECORDS_REMEMBERED_MAX = 1_000_000
-# A speed that no machine reaches is a measuring error.
+# Lower bound of the measured time, against measuring errors.
 REPLAY_SECONDS_PER_RECORD_MIN = 1e-6
-# Make and link a file, write its header, three syncs, the sync of the directory; open the listeners.
+# Time to make and link a file, write its header, do four syncs, and open the listeners.
 FENCE_SECONDS = 0.02
-# The rest of the last file is read from the disk, to check that nothing is after its end.
+# Read speed of the last file, which is read to its end from the disk.
 READ_BYTES_PER_SECOND = 400e6
-# A lower bound would leave no time for work: a checkpoint has fixed costs.
+# Least number of records between checkpoints, because a checkpoint has fixed costs.
 CHECKPOINT_RECORDS_MIN = 1_000
 
 
 class Prediction(NamedTuple):
-    """Seconds from a master's end to a new master that serves. ``records`` are to be read, ``owners`` (queues and
-    durable subscriptions) handed over; ``budget_seconds`` is the limit for replay and load (failover_budget)."""
+    """Predicted seconds from the end of a master until the next master serves clients. ``records``: number to be
+    replayed. ``owners``: number of queues and durable subscriptions to be loaded. ``budget_seconds``: limit for replay
+    and load (failover_budget)."""
 
     lock_seconds: float
     replay_seconds: float
@@ -50,7 +52,7 @@ class Prediction(NamedTuple):
         return self.replay_seconds + self.load_seconds <= self.budget_seconds
 
     def figures(self) -> dict[str, object]:
-        """Return the figures for the status."""
+        """Return the values for the status."""
         return {
             "total_seconds": round(self.total_seconds, 4),
             "lock_seconds": round(self.lock_seconds, 4),
@@ -64,7 +66,8 @@ class Prediction(NamedTuple):
 
 
 def together(predictions: list[Prediction]) -> Prediction:
-    """Return the prediction for several stores under one lock: one interpreter does their work."""
+    """Return the prediction for several stores under one lock. Times of replay and load add up, because one interpreter
+    does the work."""
     return Prediction(
         max((each.lock_seconds for each in predictions), default=0.0),
         sum(each.replay_seconds for each in predictions),
@@ -76,14 +79,14 @@ def together(predictions: list[Prediction]) -> Prediction:
 
 
 class ReplaySpeed:
-    """Replay time of a record, measured on long pieces; a constant until enough were measured."""
+    """Measured replay time of a record; a constant until enough records were measured."""
 
     def __init__(self) -> None:
         self._records = 0
         self._seconds = 0.0
 
     def note(self, records: int, seconds: float) -> None:
-        """Note a piece that was read; a short one is ignored, because other costs dominate it."""
+        """Note the time to replay some records. Few records are ignored, because other costs dominate their time."""
         if records < PIECE_RECORDS_MIN:
             return
         if self._records > RECORDS_REMEMBERED_MAX:
@@ -100,14 +103,17 @@ class ReplaySpeed:
 
 
 def end_seconds(settings: StoreSettings) -> float:
-    """Return the seconds for fence and end of the journal: the cost of each take-over, whatever is stored."""
+    """Return the seconds for the fence and the end of the journal, which each take-over needs."""
     return FENCE_SECONDS + settings.journal_max_file_length / READ_BYTES_PER_SECOND
 
 
 def records_per_checkpoint(settings: StoreSettings, seconds_per_record: float, load_seconds: float) -> int:
-    """Return after how many records a checkpoint begins, so that a replay stays within recovery_budget, and fence,
-    replay and load within failover_budget. Two tails may have to be replayed: the one that a checkpoint was writing
-    when the master died, and the one that grew meanwhile."""
+    """Return the number of records after which a checkpoint begins, so that a replay stays within recovery_budget, and
+    fence, replay and load within failover_budget.
+
+    A replay may have to read this number twice: the records of the checkpoint that was in progress when the master
+    died, and the records that were written meanwhile.
+    """
     for_replay = min(settings.recovery_budget, settings.failover_budget - end_seconds(settings) - load_seconds)
     affordable = int(for_replay / seconds_per_record / 2)
     return min(settings.checkpoint_records, max(affordable, CHECKPOINT_RECORDS_MIN))

@@ -1,11 +1,12 @@
-"""From standby to master: fence, read, header (safety.md 2).
+"""Promotion from standby to master: fence, read, header.
 
 The lock decides which broker may try; the fence decides whose writes count. ``link(2)`` makes the next journal file
-appear, whole and under its final name, or fails: so exactly one broker begins an epoch, whatever the lock, the clock or
-the volume does. Only after its own fence a successor reads its predecessor's records, and its header names their end.
-Later writes of a deposed master are after that end, and are ignored forever.
+appear complete and with its final name, or fails. So exactly one broker begins an epoch, also if the lock, a clock or
+the volume fails. After its fence, the new master reads the records of its predecessor, and its header states their end.
+Later writes of the deposed master are after that end, and never count.
 
-With several stores (store.several) all journals are fenced before any is read: the three steps are three calls.
+The three steps are separate calls, because with several stores (store.several) all journals are fenced before any is
+read.
 """
 
 # proofs: promotion
@@ -30,22 +31,22 @@ from tandemmq.store.state.tail import Position
 from tandemmq.store.threads import OS_THREADS, Threads
 from tandemmq.store.writer.journal_end import NoProof
 
-# A promotion's file begins short and grows as it is written: clients wait while it is made, and a promotion that fails
-# (a damaged journal, tried again and again) leaves little behind.
+# Initial length of the first file of an epoch. It is short, because clients wait while it is made, and because a
+# promotion that fails repeatedly (a damaged journal) leaves a file each time.
 FIRST_FILE_BYTES = 64 << 10
-# Records that a promotion writes beside its header are written in batches of about this size.
+# Approximate size of a batch of further records that a promotion writes.
 BATCH_BYTES = 4 << 20
-# Limit of files that disappear while they are read; a deposed master removes a few at most.
+# Limit of the files that may disappear while they are read. A deposed master removes only a few.
 REMOVED_MAX = 100
-# Time limit for getting a damaged file from other brokers; no broker serves clients meanwhile.
+# Time limit for the repair of a damaged file from other brokers. No broker serves clients meanwhile.
 MEND_SECONDS = 5.0
 
 T = TypeVar("T")
 
-# Outcome of a prepared transaction: True commit, False roll back, None leave it to its transaction manager.
+# Returns the outcome of a prepared transaction: True: commit; False: roll back; None: leave it prepared.
 Outcome = Callable[[TransactionId], bool | None]
 
-# Called after each step of a promotion with the step, and facts of it by name.
+# Called after each step of a promotion with the name of the step, and facts as keyword arguments.
 OnStep = Callable[..., object]
 
 
@@ -53,19 +54,19 @@ def ignore_step(step: str, **facts: object) -> None:
     """Ignore the step."""
 
 
-def _show_nobody() -> None:
-    """Do nothing: no caller needs signs of life."""
+def _no_sign_of_life() -> None:
+    """Do nothing. This is the default of ``alive``."""
 
 
-def left_to_others(transaction: TransactionId) -> bool | None:
-    """Leave the outcome of a prepared transaction to its transaction manager."""
+def leave_prepared(transaction: TransactionId) -> bool | None:
+    """Return None: the transaction stays prepared, until its transaction manager decides."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """A journal that is ours to write. ``epoch`` is at least the id of its first file, which no other broker got.
-    ``authority`` is notified by the writer of each write, and settles it."""
+    """Result of a promotion: the journal's writer, its authority, and the new epoch, which is at least the number of
+    its first file."""
 
     writer: JournalWriter
     authority: Authority
@@ -75,17 +76,18 @@ class Promoted:
     rolled_back: int
 
     def close(self) -> None:
-        """Close the file as it is; notify the authority that nothing is written any more."""
+        """Close the file without writing, and end the epoch of the authority."""
         self.writer.close()
         self.authority.end()
 
 
 class Promotion:
-    """The steps of one journal into a new epoch: ``fence``, ``read``, ``begin``, in this order; blocking.
+    """Promotion of one journal. The caller, which holds the lock, calls ``fence``, ``read`` and ``begin`` in this
+    order; they block.
 
-    Needs the lock. Each raises FenceTaken or Deposed when another broker was faster (try again for the lock),
-    the OSError of the volume. A failure after ``fence`` leaves a file without header behind: its end is 0 in the
-    next header, and it stays a fence. ``alive`` is called now and then while ``begin`` waits for ``authority``.
+    Each raises FenceTaken or Deposed if another broker was faster, OSError if the volume fails. After a failure the
+    file of ``fence`` remains without a header; the next header states that it ends at 0. ``alive`` is called several
+    times a second while a step waits for ``authority``.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Promotion:
         max_file_length: int,
         sync: str,
         authority: Authority = SHARED_VOLUME,
-        alive: Callable[[], object] = _show_nobody,
+        alive: Callable[[], object] = _no_sign_of_life,
         threads: Threads = OS_THREADS,
     ) -> None:
         self._files = files
@@ -115,22 +117,23 @@ class Promotion:
         self._seconds = 0.0
 
     def fence(self, has_proof: Callable[[], bool]) -> None:
-        """Make the next journal file appear: from here on no other broker may send a receipt for its writes.
+        """Make the next journal file appear. From then on, no former master may send a receipt for its writes.
 
-        ``has_proof`` is called at the last moment: is the lock still known to be ours? Raises NoProof if not, because a
-        promotion that hung until another broker became master would depose the rightful one. Once the file is there the
-        lock no longer matters.
+        ``has_proof`` is called directly before that. If it returns False, NoProof is raised: this promotion may have
+        hung until another broker became master, and must not depose that broker. When the file exists, the lock does
+        not matter any more.
         """
         started = self._clock()
         files = self._files
-        # First, because a fence by an old list could take the place of a file that was made and removed since.
+        # Prepared before the directory is listed. Otherwise the fence could get the number of a file that another
+        # broker made and removed after the listing.
         self._prepare()  # prove: prepared-before-listing
         ids = files.list()
         self._last = ids[-1] if ids else 0
         self._first = first = self._authority.first_file(self._last)
-        assert first > self._last, "an epoch begins behind all that is there"
+        assert first > self._last, "an epoch begins after all existing files"
         if not has_proof():  # prove: no-proof-no-fence
-            raise NoProof("the locker's last proof of ownership is too old to put up a fence")
+            raise NoProof("the locker's last proof of ownership is too old to make a fence")
         self._own = files.publish(self._broker, first)  # prove: fence-before-second-listing
         highest = files.list()[-1]
         if highest > first:  # prove: fence-second-listing
@@ -138,12 +141,12 @@ class Promotion:
         self._seconds += self._clock() - started
 
     def _prepare(self) -> None:
-        """Make the file that is to be linked. A host that caches names (NFS) lists the directory anew after this,
-        because it changed the directory."""
+        """Make the file to be linked. This also changes the directory, so that a host that caches names (NFS) reads the
+        directory again."""
         self._files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
 
     def _check_fence(self) -> None:
-        """Do the fence check of a writer: raise Deposed if there is a successor, or if our own file is gone."""
+        """Raise Deposed if a successor's file exists or our own file is gone. This is the fence check of a writer."""
         self._authority.check_promotion()  # prove: promotion-asks-the-authority
         if self._files.exists(self._first + 1):
             raise Deposed(self._first, f"db-{self._first + 1}.log exists")  # prove: promotion-sees-successor
@@ -152,25 +155,25 @@ class Promotion:
             identity = self._files.identity_now(self._first)
         except FileNotFoundError as error:
             raise Deposed(self._first, "its name is gone") from error
-        # The number of a file that was reclaimed can be free again, and a late broker may link its own.
+        # If our file was reclaimed, another broker may have linked its own file with the same number.
         if identity != self._own.identity:  # prove: promotion-sees-own-file-replaced
             raise Deposed(self._first, "another file has its name")
 
     def read(self, follower: Follower) -> None:
-        """Read all records that were written before the fence: afterwards ``follower.state`` is exact.
+        """Read all records that were written before the fence. On return, ``follower.state`` includes all of them.
 
-        May be called again with another follower when the first failed (IndexNotOfThisJournal). Raises
-        JournalCorrupt or JournalLost when the journal is damaged.
+        If it raises IndexNotOfThisJournal, it may be called again with another follower. Raises JournalCorrupt or
+        JournalLost if the journal is damaged.
         """
         started = self._clock()
         before = follower.replay.records
         self._ends = self.undisturbed(lambda: follower.advance(is_final=True))
         self.undisturbed(lambda: describe_subscriptions(follower.state, self._files))
-        # A successor may have put up its fence before this read: our header must not name its files.
+        # A successor may have made its fence before this read: our header must not name its files.
         earlier = {file: end for file, end in self._ends.items() if file < self._first}
         self._ends = earlier  # prove: ends-of-earlier-files
-        # A batch that was written and never synced counts now, and must survive; it need not be in the last file,
-        # because that may be the fence of a failed promotion.
+        # A batch that was written and never synced counts now, so it must become durable. It need not be in the last
+        # file, because that may be the fence of a failed promotion.
         for file in self._ends:
             self._sync_file(file)  # prove: sync-of-each-ended-file
         self.records_read += follower.replay.records - before
@@ -180,12 +183,15 @@ class Promotion:
         try:
             self._files.sync(file)
         except FileNotFoundError:
-            self._check_fence()  # the deposed master still removes files that it gave up; they are not needed
+            self._check_fence()  # the deposed master may still remove files that it gave up; they are not needed
 
     def undisturbed(self, read: Callable[[], T]) -> T:
-        """Call ``read``, which reads journal files, and return its result. Files that others remove meanwhile are no
-        damage: a successor of ours (raises Deposed), or a master that our fence deposed and that still removes what it
-        gave up."""
+        """Call ``read``, which reads journal files, and return its result. Call it again if a file is removed
+        meanwhile, or if a damaged file could be repaired.
+
+        A file that is removed meanwhile is no damage: the master that our fence deposed may still remove files that it
+        gave up. If a successor of ours removes files, Deposed is raised.
+        """
         removed = 0
         mended: set[int] = set()
         try:
@@ -197,19 +203,19 @@ class Promotion:
                     removed += 1
                     if removed > REMOVED_MAX:
                         raise
-                    self._prepare()  # so that the directory is listed anew
+                    self._prepare()  # so that a host that caches names reads the directory again
                 except (JournalError, JournalLost) as error:
                     self._check_fence()  # prove: damage-while-reading-checks-fence
-                    if self._mends(files_of(error), mended):
+                    if self._repair_files(files_of(error), mended):
                         continue
                     self._authority.damaged(files_of(error))  # prove: damage-is-left-to-others
                     raise
         finally:
             self._files.abandon(self._broker)
 
-    def _mends(self, files: Sequence[int], before: set[int]) -> bool:
-        """Return whether all of these files verify now, with the copies of others. A file is mended once: if it
-        verifies and still cannot be read, another copy is no better."""
+    def _repair_files(self, files: Sequence[int], before: set[int]) -> bool:
+        """Repair these files from other brokers, and return whether that succeeded. Each file is repaired only once: if
+        it still cannot be read, another copy does not help."""
         # prove: promotion-mends-a-file-once " if file not in before"
         new = [file for file in files if file not in before]
         before.update(new)
@@ -219,8 +225,9 @@ class Promotion:
         )
 
     def next_epoch(self, follower: Follower) -> int:
-        """Return the lowest possible new epoch; to be called after ``read``."""
-        # Above the index too, whose journal may have lost its last file: ids of messages contain the epoch.
+        """Return the lowest possible number of the new epoch. Valid after ``read``."""
+        # Also above the epoch of the index, because the journal may have lost its last file. Message ids contain the
+        # epoch, so it must be new.
         return max(
             self._first,  # prove: epoch-not-below-its-file "self._first" -> "0"
             follower.epoch_history.epoch + 1,  # prove: epoch-above-headers " + 1"
@@ -232,26 +239,24 @@ class Promotion:
         follower: Follower,
         *,
         epoch: int | None = None,
-        outcome_of: Outcome = left_to_others,
+        outcome_of: Outcome = leave_prepared,
         records: Iterable[Sequence[bytes]] = (),
         foreign_openwire: int = 0,
     ) -> Promoted:
-        """Write the header, and the end of each transaction that only this broker can end. Durable and fence-checked on
-        return.
+        """Write the header, and commits or rollbacks of open transactions; durable, fence-checked and final on return.
 
-        ``epoch`` is not below ``next_epoch``, the default. ``outcome_of`` is called for each prepared transaction. The
-        follower's records about damage come right after the header. ``records``, batch by batch, come next, and
-        ``foreign_openwire`` stands in the header: these are for the take-over of another broker's store, which may be
-        many files.
+        ``epoch`` must be at least ``next_epoch``, the default. ``outcome_of`` is called for each prepared transaction;
+        others are rolled back. After the header follow the repairs of the follower, then ``records``, batch by batch.
+        ``records`` and ``foreign_openwire``, a value of the header, are for the take-over of ActiveMQ's store.
         """
         started = self._clock()
         if epoch is None:
             epoch = self.next_epoch(follower)
         assert epoch >= self.next_epoch(follower), "epochs grow"
         authority = self._authority
-        said = authority.set_header()
-        assert said is None or epoch == self._first, "an epoch of a set has the number of its first file"
-        # A broker that slept since the fence writes nothing, and may not find its file.
+        set_header = authority.set_header()
+        assert set_header is None or epoch == self._first, "an epoch of a set has the number of its first file"
+        # If this process was suspended after its fence, it may be deposed by now, and must not write.
         self._check_fence()  # prove: fence-check-before-header
         assert self._own is not None, "the fence comes first"
         own, self._own = self._own, None
@@ -264,11 +269,11 @@ class Promotion:
         )
         try:
             state = follower.state
-            # A file that was given up may be here still, and gone elsewhere: no broker needs to get it again.
+            # Without files that were given up: other nodes may have removed them already.
             # prove: authority-begins-before-header order header-before-epoch
             authority.begin(self._first, lambda: tuple(sorted({*state.named_files(), writer.file})))
-            # Not what the directory lists: a late broker may have linked a file since. It is no file of this journal,
-            # and a broker that knows the earlier file of that name would miss it.
+            # These are the files of the state, not those of the directory. A deposed broker may have linked a file
+            # meanwhile that does not belong to this journal; a header that names it would make it look needed.
             files = (*sorted(file for file in state.named_files() if file < self._first), self._first)
             length = min(self._max_file_length, FIRST_FILE_BYTES)
             header = Header(
@@ -280,7 +285,7 @@ class Promotion:
                 sync=self._sync,
                 length=length,
                 foreign_openwire=foreign_openwire,
-                set=said,
+                set=set_header,
             )
             self._write(writer, follower, [encode_header(header)])  # prove: header-before-epoch
             follower.state.epoch = epoch
@@ -302,16 +307,16 @@ class Promotion:
         return Promoted(writer, authority, epoch, self._seconds, self.records_read, len(rollbacks))
 
     def close(self) -> None:
-        """Close the file that ``fence`` made, as it is, unless ``begin`` gave it to a writer."""
+        """Close the file of ``fence`` without writing, unless a writer owns it."""
         own, self._own = self._own, None
         if own is not None:
             try:
                 self._files.disk.close(own.fd)
             except OSError:
-                pass  # nothing was written by it
+                pass  # nothing was written through this descriptor
 
     def _write_more(self, writer: JournalWriter, follower: Follower, epoch: int, batch: Sequence[bytes]) -> None:
-        """Write a batch; rotate to a new file first, or write a checkpoint after it, if one is needed."""
+        """Write a batch. If needed, rotate to a new file before it, and write a checkpoint after it."""
         if writer.is_full(sum(map(len, batch))):
             self._rotate(writer, follower, epoch)
         self._write(writer, follower, batch)
@@ -319,7 +324,7 @@ class Promotion:
             follower.checkpoint()
 
     def _write(self, writer: JournalWriter, follower: Follower, payloads: Sequence[bytes]) -> None:
-        """Write a batch. It is final on return: a checkpoint may cover it, and clients may be notified of it."""
+        """Write a batch and apply it to the state. It is durable, fence-checked and final on return."""
         start = writer.offset
         locations = writer.append(payloads)
         writer.sync()  # prove: promotion-sync-before-fence-check order promotion-checks-fence
@@ -354,9 +359,9 @@ class Promotion:
 
 
 def _outcomes(follower: Follower, outcome_of: Outcome) -> tuple[list[bytes], list[bytes]]:
-    """Return commits and rollbacks of the transactions that former epochs left open, as records, as ActiveMQ does.
+    """Return (payloads of commits, payloads of rollbacks) for the transactions that former epochs left open.
 
-    A transaction that was not prepared can no longer be committed.
+    As in ActiveMQ, a transaction that was not prepared is rolled back.
     """
     commits: list[bytes] = []
     rollbacks: list[bytes] = []

@@ -1,7 +1,8 @@
-"""Make a broker's index anew from the journal, beside the old one, and put it in its place when it is complete.
+"""Rebuild of a broker's index from the journal. The new index is made in another directory, and replaces the old one
+when it is complete.
 
-This needs no lock of the store, because an index is private; no process may have this index open. The old one is set
-aside, not deleted. A crash leaves the old one in place.
+The lock of the store is not needed, because an index belongs to one broker; but no process may have this index open.
+The old index is set aside, not deleted. After a crash the old index is still in place.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from tandemmq.store.recovery.index_trust import newest_meta, numbering_of
 from tandemmq.store.recovery.trial import Trial
 from tandemmq.store.settings import StoreSettings
 
-# The new index is made in a directory that no search for indexes finds.
-MAKING = ".rebuild"
+# Directory of the new index. Searches for indexes do not find it.
+BUILD_DIRECTORY = ".rebuild"
 
 
 class NotRebuilt(Exception):
-    """The index cannot be made from this journal now; the text says why. Nothing was changed."""
+    """The index cannot be made from this journal now; the text has the reason. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """``aside`` is where the old index is now, None if there was none."""
+    """Result of a rebuild. ``aside``: new path of the old index, or None if there was none."""
 
     path: str
     aside: str | None
@@ -44,7 +45,7 @@ class Rebuilt:
 
 
 class Rebuild:
-    """Rebuild of an index: call ``run`` once. Any thread may read ``records`` and ``bytes_read`` meanwhile."""
+    """Rebuild of an index: call ``run`` once. Any thread may read the progress: ``records`` and ``bytes_read``."""
 
     def __init__(self, directory: str, index_root: str, name: str, settings: StoreSettings) -> None:
         depth, producers = settings.failover_producers_audit_depth, settings.max_failover_producers_to_track
@@ -52,18 +53,18 @@ class Rebuild:
         self._files = JournalFiles(directory)
         self._root = index_root
         self._path = os.path.join(index_root, name)
-        self._making = os.path.join(index_root, MAKING, name)
+        self._build_path = os.path.join(index_root, BUILD_DIRECTORY, name)
         self._follower: Follower | None = None
         self._sizes = {file: self._files.size(file) for file in self._files.list()}
 
     @property
     def bytes_total(self) -> int:
-        """The length of the journal."""
+        """Bytes of all journal files at the start."""
         return sum(self._sizes.values())
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that the replay has read; a file counts fully once the replay has left it."""
+        """Bytes that the replay has read. Files before the present one count with their whole length."""
         position = None if self._follower is None else self._follower.state.position
         if position is None:
             return 0
@@ -75,11 +76,11 @@ class Rebuild:
         return 0 if self._follower is None else self._follower.replay.records
 
     def run(self, *, is_live: bool) -> Rebuilt:
-        """Replay, then swap; durable on return. ``is_live``: a master is writing; its last records are left for the
-        broker to follow.
+        """Replay the journal, then replace the index; durable on return. ``is_live``: a master is writing; its last
+        records are not included, and the broker reads them later.
 
-        Raises IndexInUse when a process has the index open, NotRebuilt, JournalCorrupt or JournalLost when the journal
-        is damaged, the OSError of the volume.
+        Raises IndexInUse if a process has the index open, NotRebuilt, JournalCorrupt or JournalLost if the journal is
+        damaged, OSError if the volume fails.
         """
         if not os.path.isdir(self._path):
             return self._replay(is_live)
@@ -91,16 +92,16 @@ class Rebuild:
 
     def _replay(self, is_live: bool) -> Rebuilt:
         started = time.monotonic()
-        shutil.rmtree(self._making, ignore_errors=True)  # of a run that crashed
-        index = Index.open(self._making)
+        shutil.rmtree(self._build_path, ignore_errors=True)  # left by a crash
+        index = Index.open(self._build_path)
         try:
             follower = Trial(self._files, index, first_owner=self._first_owner(), audit=self._audit)
             self._follower = follower
             follower.advance(is_final=not is_live)
             if not follower.epoch_history.headers:
-                raise NotRebuilt("no file of this journal is ours: ActiveMQ's own index is read when a broker starts")
+                raise NotRebuilt("no file of this journal has a header: a start takes over ActiveMQ's own index")
             if not follower.has_caught_up:
-                raise NotRebuilt("the journal could not be read to its end: `tandemmq store check` says why")
+                raise NotRebuilt("the journal could not be read to its end: `tandemmq store check` shows the reason")
             follower.checkpoint()
         except BaseException:
             index.close()
@@ -119,34 +120,36 @@ class Rebuild:
         )
 
     def _swap(self) -> str | None:
-        """Swap the directories. The old one is locked by us, and stays so under its new name: a process that opens the
-        old name meanwhile finds it locked, or missing, or the new one."""
+        """Replace the directory. Return the new path of the old one, or None.
+
+        The old directory is locked by this process, also after it was renamed. A process that opens the path meanwhile
+        finds a locked index, or none, or the new one.
+        """
         aside = None
         if os.path.isdir(self._path):
             aside = f"{self._path}{ASIDE}{time.time_ns()}"
             os.rename(self._path, aside)
         try:
-            os.rename(self._making, self._path)
+            os.rename(self._build_path, self._path)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             self._discard()
-            raise NotRebuilt(f"a broker began an index of its own in {self._path} at this moment") from error
+            raise NotRebuilt(f"a broker has just made an index in {self._path}") from error
         sync_directory(os, self._root)
         self._discard()
         return aside
 
     def _first_owner(self) -> int:
-        """Return the first owner of the old index, so that a broker with several stores need not set the new one
-        aside."""
+        """Return the first owner id of the old index, so that a broker with several stores can use the new index."""
         try:
             return numbering_of(newest_meta(self._path, os))
         except FileNotFoundError:
             return 0
 
     def _discard(self) -> None:
-        shutil.rmtree(self._making, ignore_errors=True)
+        shutil.rmtree(self._build_path, ignore_errors=True)
         try:
-            os.rmdir(os.path.dirname(self._making))
+            os.rmdir(os.path.dirname(self._build_path))
         except OSError:
-            pass  # another one is being made there
+            pass  # another index is being rebuilt there

@@ -1,4 +1,4 @@
-"""A directory for temporary files: private, local, and removed afterwards."""
+"""Temporary directory, which is private, local, and removed after use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from typing import Any
 
 
 def scratch_directory(disk: Any, prefix: str) -> AbstractContextManager[str]:
-    """Make the directory, on ``disk``, and remove it with its contents on exit.
-
-    A disk that is not the kernel's may have no volume beside its own: such a disk brings a ``scratch_directory`` of its
-    own.
-    """
+    """Make a temporary directory, and remove it with its contents on exit. A simulated disk can provide its own
+    ``scratch_directory``."""
     if disk is os:
         return tempfile.TemporaryDirectory(prefix=prefix)
     make: Callable[[str], AbstractContextManager[str]] | None = getattr(disk, "scratch_directory", None)

@@ -1,4 +1,4 @@
-"""Check files that a promotion does not read because an index covers them."""
+"""Check of files that a promotion does not read, because the index includes them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ FILES_CHECKED_MAX = 64
 
 
 class SealedFiles:
-    """Checks that files have their headers, and reach the ends that later headers state; with ``checks_all``, every
-    byte.
+    """Check that files have their headers and are as long as later headers state. With ``checks_all``, all batches are
+    compared with their checksums.
 
-    A standby checks a few files at a time, in advance; the promotion checks the others. Only one thread may use it. An
-    OSError of the volume is raised unchanged.
+    A standby checks a few files at a time, in advance; the promotion checks the rest. For one thread. Raises OSError.
     """
 
     def __init__(self, files: JournalFiles, headers: HeaderReader, *, checks_all: bool) -> None:
@@ -30,8 +29,8 @@ class SealedFiles:
         self._sound: set[int] = set()
 
     def check_ahead(self, ids: Sequence[int], before: int) -> None:
-        """Check some of the files ``ids`` below ``before`` whose end is known. The promotion reports the damage in
-        them."""
+        """Check some of the files ``ids`` below ``before`` whose end is known. Damage is not reported here: a promotion
+        checks a damaged file again and reports it."""
         self._sound.intersection_update(ids)
         ends = self._headers.epoch_history.ends
         unseen = (file for file in ids if file < before and file in ends and file not in self._sound)
@@ -40,22 +39,22 @@ class SealedFiles:
                 if not self._check_file(file):
                     self._sound.add(file)
             except JournalMissing:
-                pass  # reclaimed since it was listed
+                pass  # reclaimed after the listing
 
     def damage_in(self, file: int) -> list[Damage]:
-        """Return the damage in ``file``, unless it was checked before. Raises JournalMissing when it is gone."""
+        """Return the damage in ``file``; empty if a former check found none. Raises JournalMissing."""
         return [] if file in self._sound else self._check_file(file)
 
     def _check_file(self, file: int) -> list[Damage]:
         headers = self._headers
         end = headers.epoch_history.ends.get(file)
         if end == 0 or file in headers.misplaced:
-            return []  # no byte of it counts
+            return []  # nothing in it counts
         is_headless = file not in headers.epoch_history.headers and not headers.has_batches(file)
         is_short = end is not None and self._size(file) < end
         if not (self._checks_all or is_headless or is_short):
             return []
-        return [Damage(file, *found, "it does not verify") for found in damage_in(self._files, file, end)]
+        return [Damage(file, *found, "it does not match its checksum") for found in damage_in(self._files, file, end)]
 
     def _size(self, file: int) -> int:
         try:

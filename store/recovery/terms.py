@@ -1,6 +1,8 @@
-"""Selectors and users of durable subscriptions that the index does not have, read from their records.
+"""Terms of durable subscriptions (selector, noLocal, pattern, user) that the index does not have, read from their
+records.
 
-The index keeps a subscription's selector if it is short; an index of an earlier version keeps none, or not the user.
+The index has the selector of a subscription if it is short. An index of an earlier version has no selectors, or no
+users.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ log = logging.getLogger(__name__)
 
 
 def describe_subscriptions(state: State, files: JournalFiles) -> None:
-    """Set the terms of every subscription of ``state``, which must be exact. Blocking; one read for each unknown one.
+    """Set the missing terms of all subscriptions of ``state``, which must include all records. Blocks for one read for
+    each subscription without terms.
 
-    If its record cannot be read, which only happens in a journal that was declared damaged, a subscription stays
-    without terms: it takes every message. A surplus message can be acknowledged, one that was skipped is lost.
+    A record may be unreadable if damage was accepted. Then the subscription has no selector and gets every message: a
+    client can acknowledge a surplus message, but a message that was skipped would be lost.
     """
     unknown = [owner for owner in state.owners.values() if owner.subscription_name is not None and owner.terms is None]
     if not unknown:
@@ -35,9 +38,11 @@ def describe_subscriptions(state: State, files: JournalFiles) -> None:
                 command = decode(payload)
                 user = user_in(payload)
             except (JournalError, RecordDamaged) as reason:
-                log.error("the record of subscription %s is not read, it takes every message: %s", owner.key, reason)
+                log.error(
+                    "subscription %s gets every message, because its record cannot be read: %s", owner.key, reason
+                )
                 continue
             if isinstance(command, Subscription) and command.info is not None:
                 state.describe(owner.id, command.info, user)
             else:
-                log.error("subscription %s takes every message: another record stands at its place", owner.key)
+                log.error("subscription %s gets every message: another record is at its location", owner.key)

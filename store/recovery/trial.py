@@ -1,4 +1,4 @@
-"""A follower for checks: it copies nothing into quarantine, repairs nothing, and logs nothing."""
+"""Follower for checks: it copies nothing into quarantine, repairs nothing, and logs no damage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from tandemmq.store.recovery.follow import Follower
 
-# Operations that a replay holds in memory before it writes them to its index, which is temporary.
+# Number of operations in memory after which a replay writes them to its temporary index.
 RECORDS_PER_CHECKPOINT: Final = 100_000
 
 Trial = partial(Follower, records_per_checkpoint=RECORDS_PER_CHECKPOINT, is_trial=True)

@@ -1,11 +1,11 @@
-"""Choose the store of a destination among several, and name the directory of a store (mKahaDB). Pure.
+"""Choice of the store of a destination, and names of the stores' directories (mKahaDB). Pure.
 
-A filter is one of ActiveMQ's wildcard patterns for queues or for topics: words are split by ``.``, ``*`` stands for
-one word, and ``>`` at the end for any number of words that follow. If several filters match, the more specific one
-wins, whatever the order of the entries: word by word from the left a word is more specific than ``*``, and ``*`` than
-``>``.
+A filter is one of ActiveMQ's wildcard patterns for queues or topics: words are separated by ``.``, ``*`` stands for one
+word, ``>`` at the end for any number of further words. If several filters match, the most specific one applies; the
+order of the entries does not matter. Patterns are compared word by word from the left: a word is more specific than
+``*``, and ``*`` is more specific than ``>``.
 
-Directories are named as ActiveMQ names them, so that a directory of several stores can be moved here and back.
+Directories have the same names as in ActiveMQ, so both products can open a directory of several stores.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.settings import StoreSettings
 
-# ActiveMQ keeps the end of a longer name (IOHelper.MaximumFileNameLength): two names may become one.
+# ActiveMQ keeps only the end of a longer name (IOHelper.MaximumFileNameLength). So two names can become equal.
 DIRECTORY_NAME_MAX = 64
-# ActiveMQ's names of the store of an entry without a filter ("!0", encoded), and of the store of outcomes.
+# ActiveMQ's names of the store for an entry without a filter ("!0", encoded), and of the store of outcomes.
 MATCH_ALL_DIRECTORY = "#210"
 OUTCOMES_DIRECTORY = "txStore"
 
@@ -26,20 +26,20 @@ _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 
 class StoresClash(Exception):
-    """Raised if several stores cannot be distinguished, or contradict each other; the operator must repair this."""
+    """Several stores cannot be distinguished, or contradict each other. The operator must correct this."""
 
 
 class FiltersClash(StoresClash):
-    """Raised if the filtered stores cannot be distinguished; the text names the entries."""
+    """Two entries would have the same directory, or an entry is invalid. The text names the entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredStore:
-    """Entry of ``[[store.filtered_persistence_adapters]]``: destinations that get a store of their own.
+    """Entry of ``[[store.filtered_persistence_adapters]]``: destinations that have their own store.
 
-    At most one of ``queue`` and ``topic`` is set, a pattern; with neither the entry matches all that no other entry
-    matches. With ``is_per_destination`` it makes a store for each destination. ``settings`` are for its store or
-    stores.
+    At most one of ``queue`` and ``topic`` is set; both are patterns. An entry without a pattern matches all
+    destinations that no other entry matches. ``is_per_destination``: each destination has its own store. ``settings``
+    apply to the store or stores of the entry.
     """
 
     queue: str | None = None
@@ -53,8 +53,8 @@ class FilteredStore:
 
     @property
     def directory(self) -> str:
-        """Directory name of its store. Of an entry for each destination: the store of destinations without their
-        own."""
+        """Name of the directory of its store. With ``is_per_destination``: of the store for destinations that have no
+        store of their own."""
         if self.queue is not None:
             return directory_name(f"queue://{self.queue}")
         if self.topic is not None:
@@ -70,7 +70,7 @@ class FilteredStore:
 
 
 def directory_name(qualified_name: str) -> str:
-    """Return ActiveMQ's file name for ``queue://NAME`` or ``topic://NAME``: its last 64 characters."""
+    """Return ActiveMQ's directory name for ``queue://NAME`` or ``topic://NAME``, at most 64 characters."""
     units = qualified_name.encode("utf-16-be", "surrogatepass")
     encoded = []
     for n in range(0, len(units), 2):
@@ -94,7 +94,8 @@ def matches(pattern: str, name: str) -> bool:
 
 
 class Filters:
-    """The entries, in order of specificity. Raises FiltersClash when two of them have the same directory."""
+    """Entries, the most specific first. Raises FiltersClash if two of them have the same directory, or one is
+    invalid."""
 
     def __init__(self, entries: Iterable[FilteredStore]) -> None:
         self.entries: Sequence[FilteredStore] = tuple(sorted(entries, key=_specificity))
@@ -102,7 +103,7 @@ class Filters:
         self.match_all = next((entry for entry in self.entries if entry.matches_all), None)
 
     def choose(self, destination: Destination) -> FilteredStore | None:
-        """Return the most specific entry that matches, or None."""
+        """Return the most specific entry that matches the destination, or None."""
         for entry in self.entries:
             pattern = entry.topic if destination.kind is DestinationKind.TOPIC else entry.queue
             if pattern is not None and matches(pattern, destination.name):
@@ -118,7 +119,7 @@ def _specificity(entry: FilteredStore) -> tuple[tuple[int, ...], str]:
     pattern = entry.queue if entry.queue is not None else entry.topic
     if pattern is None:
         return (3,), ""
-    # 2 at the end: a longer pattern is more specific than its beginning, except for ">"
+    # The final 2 makes a longer pattern more specific than its beginning, unless it continues with ">".
     return (*({"*": 1, ">": 3}.get(word, 0) for word in pattern.split(".")), 2), pattern
 
 
@@ -126,7 +127,7 @@ def _check(entries: Sequence[FilteredStore]) -> None:
     seen: dict[str, FilteredStore] = {}
     for entry in entries:
         if entry.queue is not None and entry.topic is not None:
-            raise FiltersClash(f"one entry has queue {entry.queue} and topic {entry.topic}: make it two")
+            raise FiltersClash(f"one entry has queue {entry.queue} and topic {entry.topic}: use two entries")
         if entry.is_per_destination and not entry.matches_all:
             raise FiltersClash(f"{entry}: a store for each destination is for the entry that matches all")
         name = entry.directory

@@ -1,16 +1,16 @@
-"""Operations that concern several stores: prepared in each, decided in txStore, ended in each (mKahaDB). Pure.
+"""Joint operations, on several stores: prepared in each store, decided in txStore, ended in each store (mKahaDB). Pure.
 
-    prepare     PrepareTransaction in every store               durable, nothing is visible
-    decide      the Prepare record in txStore                   final from here on, whatever crashes
-    end         EndTransaction in every store                   visible
-    complete    the Commit record in txStore no client waits for it
+    prepare     PrepareTransaction in each store                durable, not visible
+    decide      a Prepare record in txStore                     final from now on, also after a crash
+    end         EndTransaction in each store                    visible
+    complete    a Commit record in txStore                      no client waits for it
 
-A crash before the decision was durable leaves prepared transactions without a decision: the next promotion rolls them
-back. A crash after it leaves some of them prepared: they are committed. The decision is removed only after every store
-is free of the transaction (``stores`` and ``standbys`` ensure that).
+After a crash before the decision is durable, the next promotion rolls the prepared transactions back. After a crash
+later, it commits those that are still prepared. The decision is removed only when no store has the transaction any more
+(``stores`` and ``standbys`` ensure that).
 
-In the stores such a transaction is an XA transaction with its own format id, as in ActiveMQ: a local one's global
-id is its connection's, its branch the connection's number for it.
+In the stores such a transaction is an XA transaction with its own format id, as in ActiveMQ. For a local transaction,
+its global id is the connection id, and its branch is the number of the transaction in the connection.
 """
 
 from __future__ import annotations
@@ -39,48 +39,52 @@ Part = AddMessage | RemoveMessage
 
 
 def is_joint(transaction: TransactionId) -> bool:
-    """Return whether a transaction was made here for an operation on several stores: its outcome is in txStore."""
+    """Return whether a transaction belongs to a joint operation. Its outcome is in txStore."""
     return isinstance(transaction, XaTransactionId) and transaction.format_id == LOCAL_FORMAT_ID
 
 
 def joint_id(transaction: LocalTransactionId) -> XaTransactionId:
-    """Return the identity of a local transaction in several stores."""
+    """Return the id that a local transaction has in several stores."""
     return XaTransactionId(
         LOCAL_FORMAT_ID, transaction.connection_id.encode("utf-8", "surrogatepass"), str(transaction.value).encode()
     )
 
 
 class Completion:
-    """Context of a step that one of several stores does and the engine does not know: it decides what follows. In this
-    base class nothing follows."""
+    """Context of a step in one of several stores that is not an operation of the engine. Subclasses do the next step in
+    ``durable``; this base class does nothing."""
 
     __slots__ = ()
-    # True if it may continue while the store holds back its reports (``Member.gate``).
+    # Whether it may continue while the reports of its store wait (``Member.gate``).
     passes_gate: ClassVar[bool] = True
 
-    def durable(self, store: str, told: list[Operation]) -> None:
-        """Continue after the step is durable in ``store``. Operations to report to the engine are appended to
-        ``told``."""
+    def durable(self, store: str, reports: list[Operation]) -> None:
+        """Continue after the step is durable in ``store``. Append operations to ``reports`` to report them to the
+        engine."""
 
 
 class Carrier(Protocol):
-    """Carries a joint operation from step to step."""
+    """Interface that continues a joint operation after each step."""
 
-    def prepared_everywhere(self, joint: Joint, told: list[Operation]) -> None:
-        """Continue after every store has prepared it."""
+    def prepared_everywhere(self, joint: Joint, reports: list[Operation]) -> None:
+        """Continue after all stores have prepared it."""
 
     def decided(self, joint: Joint) -> None:
-        """Continue after its outcome is in txStore."""
+        """Continue after its decision is durable in txStore."""
 
-    def ended(self, joint: Joint, store: str, told: list[Operation]) -> None:
-        """Continue after it is visible in ``store``."""
+    def ended(self, joint: Joint, store: str, reports: list[Operation]) -> None:
+        """Continue after ``store`` has ended it."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Joint:
-    """Operation on several stores, by the caller's names for them, and its progress.
+    """Joint operation and its progress. ``parts``: name of a store -> the operations in it.
 
-    ``is_visible``: it makes something visible, so later operations in a store wait until it is ended there.
+    must_prepare  its stores must prepare it
+    must_decide   it needs a decision in txStore
+    is_visible    it makes changes visible, so later operations in a store wait until it is ended there
+    is_decided    its decision is durable, or not needed
+    ends          name of a store -> its EndTransaction
     """
 
     operation: Atomic | PrepareTransaction | EndTransaction
@@ -108,37 +112,37 @@ class Joint:
                 _enlist(part, self.transaction)
 
     def must_prepare_in(self, store: str) -> bool:
-        """Return whether ``store`` must still prepare it. Returns True only once for each store."""
+        """Return whether ``store`` must prepare it now. True only at the first call for each store."""
         if not self.must_prepare or store in self._begun:
             return False
         self._begun.add(store)
         return True
 
     @property
-    def may_go_on(self) -> bool:
-        """True if a store that got its prepare step may execute later operations."""
+    def may_continue(self) -> bool:
+        """Whether a store that has got its prepare step may execute later operations."""
         return self.is_decided or not self.is_visible
 
     def prepare(self, store: str) -> PrepareTransaction:
-        """Return the first step for ``store``."""
+        """Return the step for ``store`` that prepares it."""
         return PrepareTransaction(
             self.transaction, self.parts[store], encode_prepare(self.transaction), _Prepared(self)
         )
 
     def decide(self) -> PrepareTransaction:
-        """Return the step for txStore: the decision."""
+        """Return the step for txStore that decides it."""
         return decision(self.transaction, _Decided(self))
 
     def end(self, store: str) -> EndTransaction:
-        """Return the last step for ``store``."""
+        """Return the step for ``store`` that ends it."""
         operation, is_commit, payload = self.operation, True, encode_commit(self.transaction)
         if isinstance(operation, EndTransaction):
             is_commit, payload = operation.is_commit, operation.payload
         self.ends[store] = end = EndTransaction(self.transaction, is_commit, payload, _Ended(self))
         return end
 
-    def came_back(self) -> bool:
-        """Note that one store has done the current step; return whether it was the last."""
+    def step_done(self) -> bool:
+        """Note that one store has done the present step. Return whether it was the last store."""
         self._outstanding -= 1
         if self._outstanding:
             return False
@@ -146,7 +150,7 @@ class Joint:
         return True
 
     def finish(self) -> None:
-        """Write the reports of all stores into the operation, once all have ended it."""
+        """Set the results in the engine's operation, after all stores have ended it."""
         operation = self.operation
         if isinstance(operation, Atomic):
             added: dict[tuple[int, str], PagedMessage] = {
@@ -172,16 +176,16 @@ class Joint:
 class _Prepared(Completion):
     joint: Joint
 
-    def durable(self, store: str, told: list[Operation]) -> None:
-        if self.joint.came_back():
-            self.joint.carrier.prepared_everywhere(self.joint, told)
+    def durable(self, store: str, reports: list[Operation]) -> None:
+        if self.joint.step_done():
+            self.joint.carrier.prepared_everywhere(self.joint, reports)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Decided(Completion):
     joint: Joint
 
-    def durable(self, store: str, told: list[Operation]) -> None:
+    def durable(self, store: str, reports: list[Operation]) -> None:
         self.joint.carrier.decided(self.joint)
 
 
@@ -190,22 +194,22 @@ class _Ended(Completion):
     joint: Joint
     passes_gate = False
 
-    def durable(self, store: str, told: list[Operation]) -> None:
-        self.joint.carrier.ended(self.joint, store, told)
+    def durable(self, store: str, reports: list[Operation]) -> None:
+        self.joint.carrier.ended(self.joint, store, reports)
 
 
 def decision(transaction: TransactionId, completion: Completion) -> PrepareTransaction:
-    """Return the decision for txStore: once it is durable the transaction is final, whatever crashes."""
+    """Return the step for txStore that decides a transaction. When it is durable, the transaction is final."""
     return PrepareTransaction(transaction, (), encode_prepare(transaction), completion)
 
 
 def completed(transaction: TransactionId) -> EndTransaction:
-    """Return the step for txStore when no other store has the transaction any more; nothing follows from it."""
+    """Return the step for txStore that removes the decision, when no store has the transaction any more."""
     return EndTransaction(transaction, True, encode_commit(transaction), Completion())
 
 
 def transaction_of(atomic: Atomic) -> LocalTransactionId | None:
-    """Return the transaction whose Commit an atomic operation has, or None."""
+    """Return the local transaction that an atomic operation commits, or None."""
     if atomic.commit is None:
         return None
     command = decode(atomic.commit)

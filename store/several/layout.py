@@ -1,14 +1,14 @@
-"""Places of the stores of one broker.
+"""Directories of the stores of one broker.
 
-    DIRECTORY/lock                          one lock for all
+    DIRECTORY/lock                          one lock for all stores
     DIRECTORY/queue#3a#2f#2fORDERS.#3e/     a store: journal, and index/<broker>/
     DIRECTORY/#210/                         the store of destinations that no filter matches
-    DIRECTORY/txStore/                      outcomes of transactions that concern several stores
-    DIRECTORY/db-N.log                      a store from the time before there were several; it is one of them
+    DIRECTORY/txStore/                      the store of outcomes, for transactions in several stores
+    DIRECTORY/db-N.log                      a store from before the broker had several stores; it is one of them
 
-A store that has a journal is opened whether a filter names it or not: its contents are served from where they are
-(``stores`` describes how). So filters may change, and nothing is stranded. A store whose index exists, but not its
-journal, is opened too: then it refuses to start (``recovery.index_trust``).
+A store that has a journal is always opened, also if no filter names it, and its messages are delivered from there
+(``stores``). So filters can be changed without a loss of messages. A store that has an index but no journal is opened
+too, and fails to start, because its journal is lost (``recovery.index_trust``).
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ from tandemmq.store.several.filters import (
 from tandemmq.store.standby import Standby
 from tandemmq.store.threads import OS_THREADS, Threads
 
-# The name of the store that lies in the directory itself.
+# Name of the store in the directory itself.
 ROOT = "."
 LISTING_PREFIX = ".listing-"
 
-# An owner's id contains its store: number of the store << OWNER_BITS | the store's own number for it. The index has
-# 32 bits for the id.
+# An owner's id contains its store: number of the store << OWNER_BITS | number of the owner in the store. An id has 32
+# bits in the index.
 OWNER_BITS = 22
 STORES_MAX = (1 << 32 - OWNER_BITS) - 1
 
 
 class TooManyStores(StoresClash):
-    """Raised if the directory has more stores than owner ids can distinguish."""
+    """The directory has more stores than owner ids can distinguish."""
 
 
 @dataclass(eq=False, repr=False)
 class Layout:
-    """A broker's view of a directory of stores. ``_index_directory``: where indexes go, None: beside each journal."""
+    """Directory of several stores, for one broker. ``_index_directory``: directory of the indexes; None: each index is
+    in the directory of its journal."""
 
     directory: str
     _index_directory: str | None
@@ -60,19 +61,19 @@ class Layout:
     threads: Threads = OS_THREADS
     _numbers: dict[str, int] = field(default_factory=dict, init=False)
 
-    # ---- which there are
+    # ---- all stores
 
     @property
     def rest(self) -> str:
-        """Store of the destinations that no filter matches."""
+        """Name of the store of the destinations that no filter matches."""
         return MATCH_ALL_DIRECTORY if self.filters.entries else ROOT
 
     def wanted(self) -> set[str]:
-        """Return the stores that the settings require from the start."""
+        """Return the names of the stores that must exist from the start according to the settings."""
         return {self.rest, *self.filters.directories()}
 
     def found(self) -> set[str]:
-        """Return the stores that have a journal, or had one according to an index; without txStore."""
+        """Return the names of the stores that have a journal, or had one according to an index, without txStore."""
         there = {*stores_in(self.directory, self.disk)}
         missing = {
             name for name in self._named() - there if self._had_journal(name)
@@ -95,30 +96,32 @@ class Layout:
 
     @property
     def has_outcomes(self) -> bool:
-        """True if there is a store of outcomes, or was one according to an index."""
+        """Whether there is a store of outcomes, or was one according to an index."""
         return holds_journal(self.path(OUTCOMES_DIRECTORY), self.disk) or self._had_journal(OUTCOMES_DIRECTORY)
 
     def path(self, name: str) -> str:
         return path_of(self.directory, name)
 
     def make(self, name: str) -> None:
-        """Make the directory of a store, durable on return; only a master may."""
+        """Make the directory of a store; durable on return. Only a master may call this."""
         self.disk.makedirs(self.path(name), exist_ok=True)
         JournalFiles(self.directory, self.disk).sync_directory()
 
     def refresh(self) -> None:
-        """Ensure that the next listing is correct: NFS answers from a cache unless this host changed the directory."""
+        """Make and remove a file, so that the next listing is up to date: on NFS, a host reads its cache unless it has
+        changed the directory."""
         path = os.path.join(self.directory, LISTING_PREFIX + self.broker)
         try:
             self.disk.close(self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE))
         except FileExistsError:
-            pass  # left over by a crash, or made by another process: it is not opened
+            pass  # left by a crash, or made by another process; it is only removed
         self.disk.unlink(path)
 
-    # ---- one of them
+    # ---- one store
 
     def settings(self, name: str) -> StoreSettings:
-        """Return the settings of one store. Prepared transactions are decided for all stores together, not by one."""
+        """Return the settings of one store. The strategy for prepared transactions is "never", because their outcome is
+        decided for all stores together."""
         entry = self.filters.directories().get(name)
         if entry is None and name not in (ROOT, OUTCOMES_DIRECTORY):
             entry = self.filters.match_all
@@ -132,8 +135,8 @@ class Layout:
         return settings
 
     def open(self, name: str) -> Standby:
-        """Open a store to follow it. It gets the number in its index, if that is free, so that the index stays
-        usable."""
+        """Open a store as a standby. It gets the number that its index has, if that is free: otherwise the index could
+        not be used."""
 
         def number_owners(meta: bytes) -> int:
             return self._number(name, numbering_of(meta) >> OWNER_BITS) << OWNER_BITS
@@ -149,7 +152,8 @@ class Layout:
         )
 
     def number(self, name: str) -> int:
-        """Return the number of a store in its owners' ids, a new one if it has none yet. Raises TooManyStores."""
+        """Return the number of a store in its owners' ids. A store without a number gets a new one. Raises
+        TooManyStores."""
         return self._number(name, 0)
 
     def _number(self, name: str, preferred: int) -> int:
@@ -157,9 +161,10 @@ class Layout:
         if number is not None:
             return number
         if name == ROOT:
-            number = 0  # as when it stands alone
+            number = 0  # the same as for a single store
         else:
-            # Without an index, derive a number from the name: it rarely equals that of an index that is opened later.
+            # Without an index, the number is derived from the name, so it rarely equals the number in an index that is
+            # opened later.
             first = preferred or zlib.crc32(name.encode()) % STORES_MAX + 1
             taken = set(self._numbers.values())
             free = (n for n in (*range(first, STORES_MAX + 1), *range(1, first)) if n not in taken)
@@ -171,18 +176,18 @@ class Layout:
 
     @property
     def has_space(self) -> bool:
-        """True if there may be one store more."""
+        """Whether another store is possible."""
         return len(self._numbers) < STORES_MAX
 
 
 def path_of(directory: str, name: str) -> str:
-    """Return the path of a store below the directory of all."""
+    """Return the path of a store in ``directory``."""
     return directory if name == ROOT else os.path.join(directory, name)
 
 
 def stores_in(directory: str, disk: Disk = os) -> list[str]:
-    """Return the names of all stores below ``directory`` that have a journal, with txStore, in order; ROOT is the
-    directory itself. Raises FileNotFoundError if it is not there."""
+    """Return the names of all stores in ``directory`` that have a journal, txStore included, sorted. ROOT is the store
+    in the directory itself. Raises FileNotFoundError if the directory does not exist."""
     names = disk.listdir(directory)
     found = [ROOT] if any(file_id(name) is not None for name in names) else []
     below = (name for name in sorted(names) if is_store_name(name))
@@ -190,8 +195,8 @@ def stores_in(directory: str, disk: Disk = os) -> list[str]:
 
 
 def has_several(directory: str) -> bool:
-    """Return whether ``directory`` has stores below it: then it must be opened as several, whatever the settings
-    are."""
+    """Return whether ``directory`` has stores in subdirectories. Then it must be opened as several stores, with any
+    settings."""
     try:
         return any(name != ROOT for name in stores_in(directory))
     except FileNotFoundError:
@@ -199,8 +204,8 @@ def has_several(directory: str) -> bool:
 
 
 def is_store_name(name: str) -> bool:
-    """Return whether a directory of that name may be a store: an archive, for example, has journal files and is
-    none."""
+    """Return whether a directory with this name may be a store. An archive, for example, has journal files but is no
+    store."""
     return name in (MATCH_ALL_DIRECTORY, OUTCOMES_DIRECTORY) or (
         name.startswith(("queue#", "topic#")) or len(name) == DIRECTORY_NAME_MAX
     )

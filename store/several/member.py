@@ -1,4 +1,4 @@
-"""Member of several stores, and the operations that wait for it. All on the event loop."""
+"""Member: one of several stores, and the operations that wait for it. All on the event loop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from tandemmq.store.several.joint import Completion, Joint
 from tandemmq.store.store import Store
 from tandemmq.store.writer.space import StoreFull
 
-# Limits, over all stores, of what waits behind joint operations or for a new store; beyond them producers wait.
+# Limits, for all stores together, of operations that wait for joint operations or for a new store. Above them,
+# producers wait.
 WAITING_OPERATIONS_MAX = 20_000
 WAITING_BYTES_MAX = 32 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Backlog:
-    """Size of all that waits in the members of all stores; producers wait when it is too much."""
+    """Size of all waiting operations of all members. Producers wait while it ``is_too_much``."""
 
     operations: int = 0
     bytes: int = 0
@@ -35,11 +36,13 @@ class Backlog:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Member:
-    """Store of several. ``store`` is None while the store of a new destination is being made.
+    """Store of several, with its operations in flight. ``store`` is None while the store of a new destination is being made.
 
-    ``waiting``: operations that were handed over and cannot continue yet, in order: joint operations without a
-    decision, and all that came after them. ``unreported``: operations that came back and may not be reported yet,
-    because ``gate``, a joint operation that is already visible in this store, is not ended in all others.
+    waiting     submitted operations that cannot be executed yet, in order: joint operations without a decision, and all
+                operations after them
+    unreported  durable operations that may not be reported yet, because of ``gate``
+    gate        a joint operation that this store has ended, and that another store has not ended yet
+    steps       number of submitted operations whose context is a Completion
     """
 
     name: str
@@ -49,25 +52,25 @@ class Member:
     waiting: deque[Operation | Joint] = field(default_factory=deque, init=False)
     unreported: list[Operation] = field(default_factory=list, init=False)
     gate: Joint | None = field(default=None, init=False)
-    steps: int = field(default=0, init=False)  # how many of the operations under way have a Completion of ours
-    _unprepared: int = field(default=0, init=False)  # joint operations whose prepare step this store did not get yet
+    steps: int = field(default=0, init=False)
+    _unprepared: int = field(default=0, init=False)  # waiting joint operations that this store must still prepare
     _plain: int = field(default=0, init=False)  # waiting operations that are no joint operations
-    _new: list[_NewOwner] = field(default_factory=list, init=False)  # owners for a store that is not there yet
+    _new: list[_NewOwner] = field(default_factory=list, init=False)  # owners of a store that does not exist yet
 
     @property
     def is_busy(self) -> bool:
-        """True if an operation was handed over for it that was not reported yet."""
+        """Whether an operation was submitted to this store and not reported yet."""
         store = self.store
         return bool(self.waiting or self.gate) or (store is not None and store.has_pending)
 
     # ---- owners
 
     def queue(self, destination: Destination) -> int:
-        """Return the owner id of a queue, as ``Store.queue`` does."""
+        """Return the owner id of a queue. See ``Store.queue``."""
         return self._new_owner(destination, ("", "")) if self.store is None else self.store.queue(destination)
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
-        """Return the owner id of a subscription, as ``Store.subscription`` does."""
+        """Return the owner id of a durable subscription. See ``Store.subscription``."""
         if self.store is None:
             return self._new_owner(destination, (client_id, name))
         return self.store.subscription(client_id, name, destination)
@@ -81,7 +84,7 @@ class Member:
         return new.id
 
     def open(self, store: Store) -> None:
-        """Use ``store``, new and empty: create the owners that were numbered meanwhile."""
+        """Set the new, empty ``store``, and create in it the owners that have an id already."""
         for new in self._new:
             client_id, name = new.subscriber
             is_queue = not new.destination.is_topic
@@ -92,10 +95,10 @@ class Member:
         self._new = []
         self.store = store
 
-    # ---- in
+    # ---- submitting
 
     def take(self, operation: Operation) -> None:
-        """Hand over one operation of this store alone. Raises StoreFull as ``Store.append`` does."""
+        """Submit an operation that concerns only this store. Raises StoreFull like ``Store.append``."""
         store = self.store
         if not self.waiting and store is not None:
             store.append(operation)
@@ -112,25 +115,25 @@ class Member:
         self._backlog.add(item, 1)
 
     def _forget(self, owner: int) -> None:
-        """Free the name of an owner at once, as when nothing waits."""
+        """Free the name of an owner at once, although its RemoveOwner waits."""
         if self.store is not None:
             self.store.forget(owner)
         for new in self._new:
             new.is_removed = new.is_removed or new.id == owner
 
     def join(self, joint: Joint) -> None:
-        """Take part in a joint operation, after all operations that were handed over before."""
+        """Submit a joint operation, which is executed after all operations that were submitted before."""
         self._wait(joint)
         if self._plain or self.store is None:
             self._unprepared += joint.must_prepare
             return
         if joint.must_prepare_in(self.name):
-            self.ask(joint.prepare(self.name))
+            self.submit_step(joint.prepare(self.name))
         if self.waiting[0] is joint:
-            self.go_on()
+            self.submit_waiting()
 
-    def go_on(self) -> None:
-        """Hand over the waiting operations that may continue."""
+    def submit_waiting(self) -> None:
+        """Submit the waiting operations that can be executed now to the store."""
         store = self.store
         if store is None:
             return
@@ -140,32 +143,32 @@ class Member:
             if isinstance(item, Joint):
                 if self._unprepared:
                     self._prepare_joints()
-                if not item.may_go_on:
+                if not item.may_continue:
                     return
             waiting.popleft()
             self._backlog.add(item, -1)
             if isinstance(item, Joint):
                 if item.is_visible:
-                    self.ask(item.end(self.name))
+                    self.submit_step(item.end(self.name))
                 continue
             self._plain -= 1
             if type(item) is AddMessage:
                 self.steps += 1
-                store.append(Atomic((item,), None, _Late(item)))
+                store.append(Atomic((item,), None, _WaitingAdd(item)))
             else:
                 store.append(item)
 
     def _prepare_joints(self) -> None:
-        """Prepare joint operations that follow each other together."""
+        """Prepare all waiting joint operations up to the first other operation."""
         for item in self.waiting:
             if not isinstance(item, Joint):
                 return
             if item.must_prepare_in(self.name):
                 self._unprepared -= 1
-                self.ask(item.prepare(self.name))
+                self.submit_step(item.prepare(self.name))
 
-    def ask(self, step: PrepareTransaction | EndTransaction) -> None:
-        """Hand over a step of a joint operation: its context is a Completion."""
+    def submit_step(self, step: PrepareTransaction | EndTransaction) -> None:
+        """Submit a step of a joint operation. Its context is a Completion."""
         assert self.store is not None, "only an open store takes steps"
         self.steps += 1
         self.store.append(step)
@@ -173,7 +176,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class _NewOwner:
-    """A queue or durable subscription of a store that is not there yet."""
+    """Queue or durable subscription of a store that does not exist yet."""
 
     id: int
     destination: Destination
@@ -182,11 +185,12 @@ class _NewOwner:
 
 
 @dataclass(slots=True, eq=False)
-class _Late(Completion):
-    """Context of an envelope: its message was accepted, and waited; a full disk must not refuse it now."""
+class _WaitingAdd(Completion):
+    """Context of an Atomic with one message that was accepted and had to wait. In an Atomic, a full disk cannot refuse
+    it."""
 
     operation: AddMessage
     passes_gate = False
 
-    def durable(self, store: str, told: list[Operation]) -> None:
-        told.append(self.operation)
+    def durable(self, store: str, reports: list[Operation]) -> None:
+        reports.append(self.operation)

@@ -1,14 +1,14 @@
-"""Several stores of a broker that is not master, behind the interface of one (``store.standby.Standby``).
+"""Several stores of a standby, with the interface of one (``store.standby.Standby``).
 
-The stores are followed one after the other. At the promotion every journal is fenced before any is read; txStore is the
-first. Then each transaction that several stores prepared is ended in all of them, with the outcome in txStore.
+The stores are followed one after the other. At a promotion every journal is fenced before any is read. Then each
+transaction that several stores have prepared is ended in all of them, with the outcome in txStore.
 
-txStore is fenced first, and then the directories are listed, for two reasons:
+txStore is fenced first, then the directories are listed, for two reasons:
 
-- Before a master uses a new store, it creates the journal of the store, writes to txStore, and checks the fence. If
-  this check found no fence of ours, our listing was later, and found the new store.
-- A transaction is decided in txStore alone. A decision after our fence is not reported. A master that decided before
-  our fence had already prepared the transaction in all stores, so also before our other fences.
+- Before a master uses a new store, it makes the store's journal, writes to txStore, and checks the fence. If this check
+  found no fence of ours, our listing was later, and has found the new store.
+- A transaction is decided only in txStore. A decision after our fence does not count. If a master decided before our
+  fence, it had prepared the transaction in all stores before, and so before our other fences.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ T = TypeVar("T")
 
 
 class DestinationInTwoStores(StoresClash):
-    """Two stores hold messages or subscriptions of one destination: their order is unknown."""
+    """Two stores have messages or subscriptions of the same destination, so their order is unknown."""
 
 
 class SeveralStandbys:
-    """The standby of several stores: ``follow`` repeatedly, and end with ``promote`` or ``close``. Blocking; one thread
-    at a time, except for ``halt``.
+    """Standby of several stores: call ``follow`` repeatedly, and ``promote`` or ``close`` at the end. Methods block;
+    one thread at a time, unless stated otherwise.
 
-    ``settings`` apply to every store whose entry in ``filters`` has no settings. ``index_directory`` contains the
-    indexes, each in a directory with the name of its store; None: each index is beside its journal. Raises OSError, and
+    ``settings`` apply to stores without an entry in ``filters``. ``index_directory`` has the indexes, each in a
+    directory with the name of its store; None: each index is in the directory of its journal. Raises OSError,
     TooManyStores.
     """
 
@@ -82,7 +82,7 @@ class SeveralStandbys:
             raise
 
     def _open_found(self) -> None:
-        """Open the stores that are new in the directory."""
+        """Open the stores that were not found before."""
         found = self._layout.found()
         if self._layout.has_outcomes:
             found.add(OUTCOMES_DIRECTORY)
@@ -94,7 +94,8 @@ class SeveralStandbys:
     # ---- standing by
 
     def follow(self) -> None:
-        """Apply what the master has written since the last call, also in new stores. Returns soon after ``halt``."""
+        """Apply the records that the master has written since the last call, also in new stores. Returns soon after
+        ``halt``."""
         self._open_found()
         for standby in self._standbys.values():
             if self._is_halted:
@@ -103,26 +104,25 @@ class SeveralStandbys:
 
     @property
     def has_caught_up(self) -> bool:
-        """True if all that is settled in every journal has been read."""
+        """Whether all settled batches of all journals have recently been read."""
         return self.lag.has_caught_up
 
     @property
     def lag(self) -> Lag:
-        """Lag of all of them together behind their visible journals. Any thread."""
+        """Lag of all stores together behind their visible journals. Any thread."""
         return together_behind(standby.lag for standby in list(self._standbys.values()))
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """Return the prediction for all stores, as ``Standby.prediction`` does for one. The times add up, because one
-        interpreter does all the work."""
+        """Return the prediction of a promotion for all stores together."""
         return together([standby.prediction(lock_seconds) for standby in list(self._standbys.values())])
 
     @property
     def messages(self) -> int:
-        """Number of messages held, as far as the journals were read."""
+        """Number of stored messages, as far as the journals were read. Any thread."""
         return sum(standby.messages for standby in list(self._standbys.values()))
 
     def seen_busy(self) -> float:
-        """Return the monotonic time at which a thread that helps to promote was last found at work. Any thread."""
+        """Return the monotonic time at which a thread of the promotion was last seen working. Any thread."""
         return self._pulses.seen_busy()
 
     def halt(self) -> None:
@@ -132,7 +132,7 @@ class SeveralStandbys:
             standby.halt()
 
     def close(self) -> None:
-        """Close all indexes as they are."""
+        """Close all indexes without a checkpoint."""
         standbys, self._standbys = self._standbys, {}
         for standby in standbys.values():
             standby.close()
@@ -148,19 +148,18 @@ class SeveralStandbys:
         on_lost: Callable[[BaseException], None],
         on_step: OnStep = ignore_step,
     ) -> SeveralStores:
-        """Fence all stores, read the rest of their journals, and begin the same epoch in all. Needs the lock;
-        afterwards the SeveralStores owns everything.
+        """Fence all stores, read the rest of their journals, and begin the same epoch in all. The caller holds the
+        lock. The returned SeveralStores owns all files and indexes.
 
-        ``on_step`` is called at the steps, as by one store (``Standby.promote``). Raises the errors of
-        ``store.recovery.promotion.Promotion``, for any store, and DestinationInTwoStores; afterwards this object can
-        only be closed.
+        The arguments are those of ``Standby.promote``. Raises the errors of ``store.recovery.promotion.Promotion``, and
+        DestinationInTwoStores; after an error this object can only be closed.
         """
         started = self._threads.monotonic()
         stores: dict[str, Store] = {}
         is_reported = False
 
         def lost(error: BaseException) -> None:
-            """End all stores when the first is lost, and report that once."""
+            """End all stores if one is lost, and report the first error only."""
             nonlocal is_reported
             for store in list(stores.values()):
                 store.halt()
@@ -198,7 +197,7 @@ class SeveralStandbys:
         except BaseException:
             for name, store in stores.items():
                 store.drop()
-                del self._standbys[name]  # its index went with the store
+                del self._standbys[name]  # the store has closed its index
             raise
         self._standbys = {}
 
@@ -224,7 +223,7 @@ class SeveralStandbys:
         return SeveralStores(self._layout, term, make_store=make_store, call_soon=call_soon, on_lost=lost)
 
     def _fence_all(self, has_proof: Callable[[], bool]) -> Standby:
-        """Fence every journal; return the standby of outcomes."""
+        """Fence every journal. Return the standby of txStore."""
         layout = self._layout
         if OUTCOMES_DIRECTORY not in self._standbys:
             layout.make(OUTCOMES_DIRECTORY)
@@ -241,8 +240,8 @@ class SeveralStandbys:
         return outcomes
 
     def _each(self, step: Callable[[T], object], items: Iterable[T]) -> None:
-        """Do one step of the promotion for each store, on several threads, because it mostly waits for the disk. On
-        return all are complete, also after an error."""
+        """Do one step of the promotion for each store, in several threads, because a step mostly waits for the disk. On
+        return no thread works any more. Raises the first error."""
 
         def take(item: T) -> None:
             with self._pulses.beating():
@@ -255,8 +254,8 @@ class SeveralStandbys:
 
 
 def _outcomes(decided: State, otherwise: Outcome) -> Outcome:
-    """Return the function for the outcome of a prepared transaction: a commit if txStore says so; otherwise a rollback
-    if a broker made it for several stores; for all others, ``otherwise``."""
+    """Return the function that determines the outcome of a prepared transaction: commit, if txStore has a decision;
+    otherwise roll back, if it belongs to a joint operation; otherwise the result of ``otherwise``."""
     decisions = {key for key, transaction in decided.transactions.items() if transaction.is_prepared}
 
     def outcome(transaction: TransactionId) -> bool | None:
@@ -268,7 +267,8 @@ def _outcomes(decided: State, otherwise: Outcome) -> Outcome:
 
 
 def _homes(states: dict[str, State]) -> dict[Destination, str]:
-    """Return the store of each destination that has messages, subscriptions, or operations of prepared transactions."""
+    """Return destination -> its store, for destinations with messages, subscriptions, or operations of prepared
+    transactions. Raises DestinationInTwoStores."""
     homes: dict[Destination, str] = {}
     for name, state in states.items():
         held = {o.destination for o in state.owners.values() if o.count or o.subscription_name is not None}
@@ -285,10 +285,10 @@ def _homes(states: dict[str, State]) -> dict[Destination, str]:
 
 
 def _prepared(states: dict[str, State]) -> dict[str, tuple[str, ...]]:
-    """Return the stores in which each transaction is prepared."""
+    """Return key of a prepared transaction -> names of the stores that have it."""
     found: dict[str, tuple[str, ...]] = {}
     for name, state in states.items():
         for key in state.transactions:
-            assert not is_joint(transaction_of_key(key)), "transactions made here were ended"
+            assert not is_joint(transaction_of_key(key)), "all joint transactions were ended"
             found[key] = (*found.get(key, ()), name)
     return found

@@ -1,4 +1,4 @@
-"""New stores, made on a thread of their own while the others continue."""
+"""Maker of new stores, in a separate thread, while the other stores continue."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from tandemmq.store.writer.pulse import Pulses
 
 @dataclass(eq=False, repr=False)
 class StoreMaker:
-    """``make_store`` makes a store by name, blocking. ``made(member)`` is called on the loop when the store of
-    ``member`` is ready for ``take``; ``on_lost(error)`` when it could not be made. ``call_soon`` runs a function on the
-    loop, from any thread."""
+    """Maker of new stores.
+
+    make_store  makes the store with this name; blocks
+    call_soon   runs a function on the event loop; any thread
+    made        called on the event loop with a member when its store is ready for ``take``
+    on_lost     called on the event loop with the error if a store could not be made
+    """
 
     _make_store: Callable[[str], Store]
     _call_soon: Callable[[Callable[[], None]], object]
@@ -35,7 +39,7 @@ class StoreMaker:
         self._pulses = Pulses(self.threads)
 
     def begin(self, member: Member) -> None:
-        """Start to make the store of ``member``. On the loop; returns at once."""
+        """Begin to make the store of ``member``. On the event loop; does not block."""
         if not self._making:
             self._making_since = self.threads.monotonic()
         making = self._thread.submit(self._make, member.name)
@@ -47,12 +51,12 @@ class StoreMaker:
             return self._make_store(name)
 
     def seen_alive(self) -> float:
-        """Return the monotonic time at which the thread was last found at work; the current time if it has nothing to
-        do. Any thread."""
+        """Return the monotonic time at which the thread was last seen working, or the present time if it has no work.
+        Any thread."""
         return max(self._making_since, self._pulses.seen_busy()) if self._making else self.threads.monotonic()
 
     def _done(self, member: Member, making: Future[Store]) -> None:
-        """Report the store, or the error. On the thread."""
+        """Report the store, or the error, to the event loop. Runs in the thread of the maker."""
         self._making.discard(making)
         if making.cancelled():
             return
@@ -62,25 +66,25 @@ class StoreMaker:
         elif self._is_over:
             making.result().drop()
         else:
-            self._call_soon(partial(self._there, member, making.result()))
+            self._call_soon(partial(self._ready, member, making.result()))
 
-    def _there(self, member: Member, store: Store) -> None:
+    def _ready(self, member: Member, store: Store) -> None:
         if self._is_over:
-            self.threads.thread(store.drop, "tandemmq-dropping").start()  # the loop never waits
+            self.threads.thread(store.drop, "tandemmq-dropping").start()  # drop() blocks
             return
         self._unopened[member] = store
         self.made(member)
 
     def take(self, member: Member) -> Store | None:
-        """Return the store that was made for ``member``; the caller ends it. None: it was dropped with the others."""
+        """Return the store that was made for ``member``, which the caller must end. None: it was dropped by ``end``."""
         return self._unopened.pop(member, None)
 
     def halt(self) -> None:
-        """Drop stores that are being made once they are there. Any thread; returns at once."""
+        """Drop stores that are being made as soon as they are ready. Any thread; does not block."""
         self._is_over = True
 
     def end(self) -> None:
-        """Drop the stores that were not taken. Blocking, until nothing is being made."""
+        """Drop the stores that were not taken. Blocks until no store is being made."""
         self._is_over = True
         self._thread.shutdown(cancel_futures=True)
         unopened, self._unopened = self._unopened, {}

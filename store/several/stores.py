@@ -1,21 +1,22 @@
-"""Several stores behind the interface of one (``store.store.Store``): each operation goes to the store of its owner.
+"""Several stores with the interface of one (``store.store.Store``): each operation goes to the store of its owner.
 
 Guarantees to the engine:
 
-- **Order within an owner.** All of an owner is in one store, and a store keeps its order. A joint operation (one that
-  concerns several stores, ``joint``) is a barrier in each of them: later operations wait there until it is decided, and
-  their results are reported only when it is ended in all of them. So additions and Pages of a queue are reported in the
-  order in which they happened, also where a transaction is visible in one store before another.
-- **An empty Atomic** comes back when all operations that were handed over before it have come back, from any store.
-- Nothing else is ordered between stores: a receipt of one does not wait for the disk of another.
+- **Order of an owner.** All messages of an owner are in one store, and a store keeps the order of operations. A joint
+  operation (on several stores, ``joint``) is a barrier in each of its stores: later operations wait until it is
+  decided, and their results are reported only when it is ended in all its stores. So additions and Pages of a queue are
+  reported in the order in which they happened, also if a transaction is visible in one store before another.
+- **An empty Atomic** is reported after all operations that were submitted before it, to any store.
+- There is no other order between stores: a receipt of one store does not wait for the disk of another.
 
-**The store of a destination.** A store that holds something of it (messages, a durable subscription, an operation of a
-prepared transaction) keeps it, whatever the filters are now; else the filters choose. So filters may be changed at any
-restart, and a destination moves when its old store has no more of it.
+**The store of a destination.** If a store has messages, a durable subscription, or an operation of a prepared
+transaction of a destination, this is its store, with any filters. Otherwise the filters choose. So filters may be
+changed at a restart, and a destination moves when its old store is empty.
 
-**A new store** (of an entry with a store for each destination) is made while others continue; operations for it
-wait. It serves no client before a write to txStore, with its fence check, followed the creation of its journal: a
-successor lists the directories after it fenced txStore, so either it finds the new store, or the old master is deposed.
+**A new store** (of an entry with a store for each destination) is made while the others continue; operations for it
+wait. After its journal exists, and before it serves clients, a batch is written to txStore, with a fence check. A
+successor lists the directories after its fence in txStore. So either it finds the new store, or the fence check deposes
+this master.
 """
 
 from __future__ import annotations
@@ -53,29 +54,30 @@ from tandemmq.store.writer.figures import Figures
 
 log = logging.getLogger(__name__)
 
-# Stores that are closed, or dropped, at a time.
+# Number of stores that are closed or dropped at the same time.
 CLOSING_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Result of the promotion of several stores. ``homes``: the store that has something of a destination."""
+    """Result of the promotion of several stores. ``stores``: name -> store, without ``outcomes``, which is txStore.
+    ``homes``: destination -> name of the store that has messages, subscriptions or prepared operations of it."""
 
     epoch: int
     recovery_seconds: float
     stores: Mapping[str, Store]
     outcomes: Store
     homes: Mapping[Destination, str]
-    # For each transaction that is still prepared: the stores that it is prepared in.
+    # Key of a prepared transaction -> names of the stores that have it
     prepared: Mapping[str, tuple[str, ...]]
 
 
 class SeveralStores:
-    """Several stores behind the interface of one. All methods except ``close``, ``halt`` and ``drop`` are called on the
-    event loop, and never block.
+    """Several stores with the interface of one. All methods except ``close``, ``halt`` and ``drop`` are called on the
+    event loop, and do not block.
 
-    ``make_store`` makes a new store by name, blocking, on a thread of its own; ``call_soon`` runs a function on the
-    loop, from any thread.
+    ``make_store`` makes the store with this name; it blocks, and is called in a separate thread. ``call_soon`` runs a
+    function on the event loop; any thread.
     """
 
     def __init__(
@@ -99,45 +101,45 @@ class SeveralStores:
         self._members: dict[str, Member] = {}
         self._by_number: dict[int, Member] = {}
         for name, store in term.stores.items():
-            self._know(Member(name, layout.number(name) << OWNER_BITS, store, self._backlog))
+            self._add_member(Member(name, layout.number(name) << OWNER_BITS, store, self._backlog))
         self._homes = {destination: self._members[name] for destination, name in term.homes.items()}
         self._prepared_in = {key: [self._members[name] for name in names] for key, names in term.prepared.items()}
         self._active: set[Member] = set()
         self._was_congested = False
-        self.handed_over = 0  # operations so far
-        self._under_way = 0  # joint operations and markers that have not come back
+        self.handed_over = 0  # number of submitted operations
+        self._under_way = 0  # joint operations and markers that were not reported yet
         self._numbers = 0
         self._threads = layout.threads
         self._store_maker = StoreMaker(
             make_store, call_soon, made=self._check_before_opening, on_lost=on_lost, threads=self._threads
         )
 
-    def _know(self, member: Member) -> None:
+    def _add_member(self, member: Member) -> None:
         self._members[member.name] = member
         self._by_number[member.first_owner >> OWNER_BITS] = member
 
     # ---- the stores
 
     def members(self) -> dict[str, Store]:
-        """Return the stores that are there, by the name of their directory, without txStore."""
+        """Return name of its directory -> store, for all stores that exist, without txStore."""
         return {name: member.store for name, member in self._members.items() if member.store is not None}
 
     @property
     def outcomes(self) -> Store:
         """Store of outcomes, txStore."""
-        assert self._outcomes.store is not None, "it is there from the beginning"
+        assert self._outcomes.store is not None, "txStore exists from the beginning"
         return self._outcomes.store
 
     def start(self, engine: Engine, loop: Watching | None = None) -> None:
-        """Start all stores, as ``Store.start`` does."""
+        """Start all stores. See ``Store.start``."""
         self._engine = engine
         self._loop = loop
         for member in (*self._members.values(), self._outcomes):
-            assert member.store is not None, "new stores come later"
+            assert member.store is not None, "new stores are made later"
             member.store.start(_StoreListener(self, member), loop)
 
     def owners(self) -> list[Owner]:
-        """Return every queue and durable subscription with its messages at promotion; each is in one store."""
+        """Return all queues and durable subscriptions that have a state at the promotion. Each is in one store."""
         found: list[Owner] = []
         for member in self._members.values():
             assert member.store is not None, "called before the start"
@@ -149,30 +151,30 @@ class SeveralStores:
         return member is (home or self._members.get(self._chosen(owner.destination)))
 
     def connections(self) -> list[tuple[str, str]]:
-        """Return the connections of all stores, as ``Store.connections`` does. One of them may have been the only store
-        before."""
+        """Return the connection ids with their users, of all stores. See ``Store.connections``. txStore has them, or
+        another store if it was the only store before."""
         return [pair for store in (*self.members().values(), self.outcomes) for pair in store.connections()]
 
     def prepared(self) -> list[PreparedTransaction]:
-        """Return the transactions that were prepared at promotion: in doubt until EndTransaction."""
+        """Return the transactions that were prepared at the promotion. They are in doubt until EndTransaction."""
         return sums.prepared_in(self.members().values())
 
     @property
     def figures(self) -> Figures:
-        """Sums over all stores; ``last_seen_alive`` is that of the store that was silent longest."""
+        """Sums of the figures of all stores. ``last_seen_alive`` is the oldest one."""
         return sums.figures_of((*self.members().values(), self.outcomes))
 
     def measured(self) -> dict[str, Histogram]:
-        """Return the histograms of all stores together, as ``Store.measured`` does."""
+        """Return the histograms of all stores together. See ``Store.measured``."""
         return sums.measured_in((*self.members().values(), self.outcomes))
 
     def statistics(self) -> list[dict[str, Any]]:
-        """Return figures for ``status``: each store by the name of its directory, txStore last."""
+        """Return the figures of each store for ``status``, sorted by name, txStore last."""
         return sums.statistics_of({**dict(sorted(self.members().items())), OUTCOMES_DIRECTORY: self.outcomes})
 
     @property
     def is_full(self) -> bool:
-        """True if some store refuses producers because disk space is short; ``full_reason`` names the store."""
+        """Whether a store refuses producers because of a lack of disk space. See ``full_reason``."""
         return any(store.is_full for store in self.members().values())
 
     @property
@@ -181,15 +183,16 @@ class SeveralStores:
 
     @property
     def archive_problem(self) -> str | None:
-        """Reason why journal files of some store wait to be moved into their archive, or None."""
+        """Reason why journal files of a store could not be moved to the archive, with the name of the store, or
+        None."""
         return sums.archive_problem_of(self.members())
 
     def compact(self) -> Future[CompactionReport]:
-        """Compact now all files with more than a little dead content, in all stores; the report sums up."""
+        """Request a compaction of all stores. The result is the sum of their reports. See ``Store.compact``."""
         return sums.compact((*self.members().values(), self.outcomes), self._call_soon)
 
     def user_balance(self, user: str) -> int:
-        """Return the balance of a user over all stores, as ``Store.user_balance`` does."""
+        """Return the balance of a user in all stores together. See ``Store.user_balance``."""
         return sum(store.user_balance(user) for store in self.members().values())
 
     def take_reports(self) -> bool:
@@ -198,11 +201,11 @@ class SeveralStores:
         return any(taken)
 
     def may_speak(self) -> bool:
-        """Return the answer of ``Store.may_speak`` for any store."""
+        """Return whether ``Store.may_speak`` is True for any store."""
         return any(store.may_speak() for store in (*self.members().values(), self.outcomes))
 
     def check_fence_soon(self) -> None:
-        """Do what ``Store.check_fence_soon`` does."""
+        """Request a fence check. See ``Store.check_fence_soon``."""
         self.outcomes.check_fence_soon()
 
     def seen_alive(self) -> float:
@@ -211,11 +214,11 @@ class SeveralStores:
         return min(self._store_maker.seen_alive(), *(store.seen_alive() for store in stores))
 
     def checkpoint(self) -> Sequence[Future[None]]:
-        """Do what ``Store.checkpoint`` does, in all stores."""
+        """Request a checkpoint of each store. See ``Store.checkpoint``."""
         return [done for store in (*self.members().values(), self.outcomes) for done in store.checkpoint()]
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
-        """Return the prediction for all stores, as ``Store.prediction`` does."""
+        """Return the prediction of a take-over for all stores. See ``Store.prediction``."""
         return together([store.prediction(lock_seconds) for store in (*self.members().values(), self.outcomes)])
 
     # ---- the store of a destination
@@ -236,63 +239,62 @@ class SeveralStores:
             name = self._chosen(destination)
             member = self._members.get(name)
             if member is None and not self._layout.has_space:
-                log.warning("too many stores for one more: %s goes to %s", destination, self._layout.rest)
+                log.warning("the limit of stores is reached: %s goes to the store %s", destination, self._layout.rest)
                 member = self._members[self._layout.rest]
             home = self._homes[destination] = member or self._begin_store(name, destination)
         return home
 
     def queue(self, destination: Destination) -> int:
-        """Return the owner id of a queue, a new one if it is unknown."""
+        """Return the owner id of a queue. An unknown queue gets a new one."""
         return self._home(destination).queue(destination)
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
-        """Return the owner id of a durable subscription, a new one if there is none of that name (or it was
-        removed)."""
+        """Return the owner id of a durable subscription. An unknown or removed subscription gets a new one."""
         return self._home(destination).subscription(client_id, name, destination)
 
     # ---- new stores
 
     def _begin_store(self, name: str, destination: Destination) -> Member:
-        log.info("%s gets a store of its own: %s", destination, name)
+        log.info("%s gets its own store: %s", destination, name)
         member = Member(name, self._layout.number(name) << OWNER_BITS, None, self._backlog)
-        self._know(member)
+        self._add_member(member)
         self._store_maker.begin(member)
         return member
 
     def _check_before_opening(self, member: Member) -> None:
-        """Write an empty decision to txStore: only its fence check matters."""
+        """Write a decision without effect to txStore, for its fence check."""
         self._numbers += 1
         identity = joint_id(LocalTransactionId(f"ID:new-store-{self.epoch}", self._numbers))
-        self._outcomes.ask(decision(identity, _Checked(self, member, identity)))
+        self._outcomes.submit_step(decision(identity, _Checked(self, member, identity)))
 
     def open(self, member: Member, check: TransactionId) -> None:
-        """Serve the new store, whose decision ``check`` is in txStore, unless it was dropped meanwhile."""
+        """Begin to use the new store, whose decision ``check`` is in txStore, unless it was dropped meanwhile."""
         store = self._store_maker.take(member)
         if store is not None:
             member.open(store)
             store.start(_StoreListener(self, member), self._loop)
-            member.go_on()
-        self._outcomes.ask(completed(check))
+            member.submit_waiting()
+        self._outcomes.submit_step(completed(check))
 
     def is_of_former_term(self, owner: int, order_key: int) -> bool:
-        """Return whether a message was there when this broker became master."""
+        """Return whether a message was stored when this broker became master."""
         store = self._of(owner).store
         return store is not None and store.is_of_former_term(owner, order_key)
 
-    # ---- in
+    # ---- submitting
 
     def _of(self, owner: int) -> Member:
         return self._by_number[owner >> OWNER_BITS]
 
     def append(self, operation: Operation) -> None:
-        """Hand over one operation. It comes back through ``Engine.durable`` when it is durable; see the module for
-        order.
+        """Submit one operation. ``Engine.durable`` reports it when it is durable; for the order see the module
+        docstring.
 
-        Raises StoreFull for an AddMessage while its store's disk has no more than its reserve.
+        Raises StoreFull for an AddMessage if the disk of its store has no more than the reserve.
         """
         self.handed_over += 1
         if isinstance(operation, AddMessage):
-            self._hand_to(self._of(operation.owners[0]), operation)
+            self._submit(self._of(operation.owners[0]), operation)
         elif isinstance(operation, Atomic):
             self._append_atomic(operation)
         elif isinstance(operation, PrepareTransaction):
@@ -300,11 +302,11 @@ class SeveralStores:
         elif isinstance(operation, EndTransaction):
             self._append_end(operation)
         elif isinstance(operation, AddConnection):
-            self._hand_to(self._outcomes, operation)
+            self._submit(self._outcomes, operation)
         else:
-            self._hand_to(self._of(operation.owner), operation)
+            self._submit(self._of(operation.owner), operation)
 
-    def _hand_to(self, member: Member, operation: Operation) -> None:
+    def _submit(self, member: Member, operation: Operation) -> None:
         self._active.add(member)
         member.take(operation)
 
@@ -313,7 +315,7 @@ class SeveralStores:
         if not parts:
             self._append_everywhere(atomic)
         elif len(parts) == 1:
-            self._hand_to(self._members[next(iter(parts))], atomic)
+            self._submit(self._members[next(iter(parts))], atomic)
         else:
             transaction = transaction_of(atomic)
             if transaction is None:
@@ -324,19 +326,19 @@ class SeveralStores:
     def _append_prepare(self, prepare: PrepareTransaction) -> None:
         known = self._prepared_in.get(prepare.transaction.key)
         if known:
-            self._hand_to(known[0], prepare)  # where it is refused
+            self._submit(known[0], prepare)  # this store refuses it
             return
         parts = self._by_store(prepare.operations) or {self._layout.rest: []}
         self._prepared_in[prepare.transaction.key] = [self._members[name] for name in parts]
         if len(parts) == 1:
-            self._hand_to(self._members[next(iter(parts))], prepare)
+            self._submit(self._members[next(iter(parts))], prepare)
         else:
             self._join(Joint(prepare, prepare.transaction, parts, self))
 
     def _append_end(self, end: EndTransaction) -> None:
         members = self._prepared_in.pop(end.transaction.key, None) or [self._members[self._layout.rest]]
         if len(members) == 1:
-            self._hand_to(members[0], end)
+            self._submit(members[0], end)
         else:
             joint = Joint(end, end.transaction, {member.name: () for member in members}, self)
             self._join(joint)
@@ -354,14 +356,14 @@ class SeveralStores:
         return parts
 
     def _append_everywhere(self, atomic: Atomic) -> None:
-        # txStore, too: an earlier empty operation that found no store busy may be on its way there.
+        # txStore too: an earlier empty operation, submitted while no store was busy, may be in it.
         members = (*self._members.values(), self._outcomes)
         busy = [member for member in members if member.is_busy] or [self._outcomes]
         marker = _Marker(self, atomic, len(busy))
         self._under_way += 1
         for member in busy:
             member.steps += 1
-            self._hand_to(member, Atomic((), None, marker))
+            self._submit(member, Atomic((), None, marker))
 
     def _join(self, joint: Joint) -> None:
         self._under_way += 1
@@ -374,79 +376,81 @@ class SeveralStores:
 
     def _decide(self, joint: Joint) -> None:
         self._active.add(self._outcomes)
-        self._outcomes.ask(joint.decide())
+        self._outcomes.submit_step(joint.decide())
 
-    # ---- back from the stores
+    # ---- results of the stores
 
-    def came_back(self, member: Member, operations: list[Operation]) -> None:
-        """Take operations that are durable in one store, in its order (called by ``_StoreListener``)."""
+    def handle_durable(self, member: Member, operations: list[Operation]) -> None:
+        """Handle operations that are durable in one store, in its order. Called by ``_StoreListener``."""
         if self._engine is None:
             return
         if not member.steps and member.gate is None:
             self._engine.durable(operations)
         else:
-            told: list[Operation] = []
-            self._sort_out(member, operations, told)
-            if told:
-                self._engine.durable(told)
+            reports: list[Operation] = []
+            self._collect(member, operations, reports)
+            if reports:
+                self._engine.durable(reports)
         if not member.is_busy:
             self._active.discard(member)
         if self._was_congested:
             self._check_backlog()
 
-    def _sort_out(self, member: Member, operations: list[Operation], told: list[Operation]) -> None:
-        """Collect the operations that the engine may know of now; continue the steps that it does not know."""
+    def _collect(self, member: Member, operations: list[Operation], reports: list[Operation]) -> None:
+        """Append the operations that may be reported to the engine now to ``reports``. Continue joint operations whose
+        steps are done."""
         for operation in operations:
             completion = operation.context if isinstance(operation.context, Completion) else None
             if member.gate is not None and not (completion is not None and completion.passes_gate):
                 member.unreported.append(operation)
             elif completion is not None:
                 member.steps -= 1
-                completion.durable(member.name, told)
+                completion.durable(member.name, reports)
             else:
-                told.append(operation)
+                reports.append(operation)
 
-    def prepared_everywhere(self, joint: Joint, told: list[Operation]) -> None:
-        """Decide or finish an operation that every store has prepared."""
+    def prepared_everywhere(self, joint: Joint, reports: list[Operation]) -> None:
+        """Decide or finish a joint operation that all stores have prepared."""
         if joint.must_decide:
             self._decide(joint)
         else:
-            self._finish(joint, told)
+            self._finish(joint, reports)
 
     def decided(self, joint: Joint) -> None:
-        """Continue the operations that waited for its outcome, which is in txStore now."""
+        """Continue the operations that waited for the decision, which is durable in txStore."""
         joint.is_decided = True
         for member in self._taking_part(joint):
-            member.go_on()
+            member.submit_waiting()
 
-    def ended(self, joint: Joint, store: str, told: list[Operation]) -> None:
-        """Note that it is visible in one store; until it is in all, later operations there are not reported."""
-        if not joint.came_back():
+    def ended(self, joint: Joint, store: str, reports: list[Operation]) -> None:
+        """Note that one store has ended a joint operation. Until all its stores have, later operations of this store
+        are not reported."""
+        if not joint.step_done():
             self._members[store].gate = joint
             return
-        self._finish(joint, told)
+        self._finish(joint, reports)
         if joint.must_decide:
-            self._outcomes.ask(completed(joint.transaction))
+            self._outcomes.submit_step(completed(joint.transaction))
         gated = [each for each in self._members.values() if each.gate is joint]
         for each in gated:
             each.gate = None
             unreported, each.unreported = each.unreported, []
-            self._sort_out(each, unreported, told)
+            self._collect(each, unreported, reports)
 
-    def _finish(self, joint: Joint, told: list[Operation]) -> None:
+    def _finish(self, joint: Joint, reports: list[Operation]) -> None:
         joint.finish()
-        self.came_back_everywhere(joint.operation, told)
+        self.report_operation(joint.operation, reports)
 
-    def came_back_everywhere(self, operation: Operation, told: list[Operation]) -> None:
-        """Report an operation that came back from each of several stores."""
+    def report_operation(self, operation: Operation, reports: list[Operation]) -> None:
+        """Report an operation that all its stores have done."""
         self._under_way -= 1
-        told.append(operation)
+        reports.append(operation)
 
     # ---- congestion
 
     @property
     def is_congested(self) -> bool:
-        """True if producers must wait for ``Engine.drained``."""
+        """Whether producers must wait for ``Engine.drained``."""
         if self._backlog.is_too_much or any(
             member.store is not None and member.store.is_congested for member in self._active
         ):
@@ -455,7 +459,7 @@ class SeveralStores:
         return False
 
     def drained(self) -> None:
-        """Note that one of the stores is not congested any more (called by ``_StoreListener``)."""
+        """Handle the end of a congestion of one store. Called by ``_StoreListener``."""
         self._check_backlog()
 
     def _check_backlog(self) -> None:
@@ -465,16 +469,17 @@ class SeveralStores:
 
     @property
     def has_pending(self) -> bool:
-        """True if an operation was handed over that has not come back yet."""
+        """Whether an operation was submitted and not reported yet."""
         return self._under_way > 0 or any(member.is_busy for member in self._members.values())
 
     # ---- the end
 
     def close(self) -> None:
-        """Write what is waiting, make last checkpoints, close the files. Blocking; durable on return.
+        """Write the operations that the stores have, write last checkpoints, and close the files. Blocks; durable on
+        return.
 
-        A joint operation that is under way is left as it is: if it is decided, the next promotion carries it out.
-        Raises the error that stopped a store, if one did.
+        Joint operations in progress are not continued: if one is decided, the next promotion ends it. Raises the error
+        that stopped a store.
         """
         self._store_maker.end()
         with self._threads.executor(CLOSING_THREADS, "tandemmq-closing") as closing:
@@ -484,13 +489,13 @@ class SeveralStores:
             each.result()
 
     def halt(self) -> None:
-        """Report nothing as durable from now on, and begin nothing new. Any thread; returns at once."""
+        """Report no operation as durable from now on, and begin no new work. Any thread; does not block."""
         self._store_maker.halt()
         for store in (*self.members().values(), self.outcomes):
             store.halt()
 
     def drop(self) -> None:
-        """Do what ``Store.drop`` does, in all of them."""
+        """Drop all stores. See ``Store.drop``."""
         self.halt()
         stores = [*self.members().values(), self.outcomes]
         with self._threads.executor(max(CLOSING_THREADS, len(stores) + 1), "tandemmq-dropping") as dropping:
@@ -501,13 +506,13 @@ class SeveralStores:
 
 @dataclass(slots=True, eq=False)
 class _StoreListener:
-    """Listener of one of the stores."""
+    """Engine of one of the stores: it passes the results to SeveralStores."""
 
     _several: SeveralStores
     _member: Member
 
     def durable(self, operations: list[Operation]) -> None:
-        self._several.came_back(self._member, operations)
+        self._several.handle_durable(self._member, operations)
 
     def drained(self) -> None:
         self._several.drained()
@@ -515,26 +520,26 @@ class _StoreListener:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Checked(Completion):
-    """Context of an empty decision: txStore was written to and fence-checked, so a new store may serve."""
+    """Context of a decision without effect. When it is durable, the fence was checked, and a new store may be used."""
 
     several: SeveralStores
     member: Member
     transaction: TransactionId
 
-    def durable(self, store: str, told: list[Operation]) -> None:
+    def durable(self, store: str, reports: list[Operation]) -> None:
         self.several.open(self.member, self.transaction)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Marker(Completion):
-    """Context of the empty operations that stand for one: that one comes back when all of them have come back."""
+    """Context of empty operations in several stores. When all of them are done, ``operation`` is reported."""
 
     several: SeveralStores
     operation: Operation
     outstanding: int
     passes_gate = False
 
-    def durable(self, store: str, told: list[Operation]) -> None:
+    def durable(self, store: str, reports: list[Operation]) -> None:
         self.outstanding -= 1
         if not self.outstanding:
-            self.several.came_back_everywhere(self.operation, told)
+            self.several.report_operation(self.operation, reports)

@@ -1,4 +1,4 @@
-"""Figures and reports of several stores, summed up."""
+"""Sums of the figures and reports of several stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandemmq.store.writer.figures import Figures
 
 
 def figures_of(stores: Iterable[Store]) -> Figures:
-    """Return the sums of the counters; ``last_seen_alive`` is that of the store that was silent longest."""
+    """Return the sums of the counters. ``last_seen_alive`` is the oldest one."""
     total = Figures(float("inf"))
     for store in stores:
         figures = store.figures
@@ -38,7 +38,7 @@ def measured_in(stores: Iterable[Store]) -> dict[str, Histogram]:
 
 
 def statistics_of(stores: Mapping[str, Store]) -> list[dict[str, Any]]:
-    """Return figures for ``status``: each store by the name of its directory."""
+    """Return the figures of each store for ``status``. ``stores``: name of its directory -> store."""
     return [
         {
             "name": name,
@@ -68,33 +68,34 @@ def prepared_in(stores: Iterable[Store]) -> list[PreparedTransaction]:
 
 
 def full_reason_of(stores: Iterable[Store]) -> str:
-    """Return the reason why producers are refused, as a sentence; empty when no store refuses them."""
+    """Return the reason why a store refuses producers, or "" if no store does."""
     reasons = [store.full_reason for store in stores if store.is_full]
     return f"{reasons[0]} (so are {len(reasons) - 1} more stores)" if len(reasons) > 1 else "".join(reasons)
 
 
 def archive_problem_of(stores: Mapping[str, Store]) -> str | None:
-    """Return the first problem, with the name of its store."""
+    """Return the first problem with an archive, with the name of its store, or None."""
     problems = (f"{name}: {store.archive_problem}" for name, store in stores.items() if store.archive_problem)
     return next(problems, None)
 
 
 def compact(stores: Collection[Store], call_soon: Callable[[Callable[[], None]], object]) -> Future[CompactionReport]:
-    """Do ``Store.compact`` in each store. The report sums up; its ``files`` are empty, because each store has its own.
-    Cancelled when a store ends before. ``call_soon`` runs a function on the loop, from any thread."""
+    """Request a compaction of each store. The result is the sum of the reports, without ``files``, because file numbers
+    of different stores are not comparable. It is cancelled if a store ends before. ``call_soon`` runs a function on the
+    event loop; any thread."""
     total: Future[CompactionReport] = Future()
-    asked = [store.compact() for store in stores]
-    left = [len(asked)]
+    requested = [store.compact() for store in stores]
+    left = [len(requested)]
 
     def answered(one: Future[CompactionReport]) -> None:
         left[0] -= 1
         if one.cancelled():
             total.cancel()
         elif left[0] == 0 and total.set_running_or_notify_cancel():
-            reports = [each.result() for each in asked]
+            reports = [each.result() for each in requested]
             sums = [sum(column) for column in zip(*(report[1:] for report in reports), strict=True)]
             total.set_result(CompactionReport((), *sums))
 
-    for each in asked:
+    for each in requested:
         each.add_done_callback(lambda one: call_soon(partial(answered, one)))
     return total

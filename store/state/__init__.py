@@ -1,1 +1,1 @@
-"""State of the store: the last checkpoint, the changes since, and the effect of each journal record."""
+"""State of a store: the last checkpoint, the later changes, and the effect of each journal record."""

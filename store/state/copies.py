@@ -1,7 +1,8 @@
-"""Find duplicates among messages that are handed over together. Pure.
+"""Search for duplicates among messages that are submitted together. Pure.
 
-Copies of one message for several queues have one id. Once the first is known to be new, the audit is not used again: it
-compares ids alone and would take the second for a duplicate. Then a copy is a duplicate if its queue has it.
+Copies of one message for several queues have the same id. The caller searches the audit only for the first copy: the
+audit compares only ids, so it would find the second copy to be a duplicate. A later copy is a duplicate if its queue
+has the message.
 """
 
 from __future__ import annotations
@@ -15,22 +16,24 @@ from tandemmq.store.records.message import Destination
 
 @dataclass(slots=True, eq=False)
 class Copies:
-    """Distinguishes duplicates from copies of one message. ``came_before`` is called for the first message of each id,
-    ``is_held`` for all others: whether its queue or topic has it from an earlier time."""
+    """Distinguishes duplicates from copies of one message. The first function returns whether the first message with an
+    id is a duplicate. The second function is called for later messages with the same id, and returns whether their
+    queue or topic had the message before."""
 
-    _came_before: Callable[[AddMessage], bool]
+    _is_known: Callable[[AddMessage], bool]
     _is_held: Callable[[AddMessage], bool]
-    _takers: dict[str, set[Destination]] = field(default_factory=dict)
+    _destinations: dict[str, set[Destination]] = field(default_factory=dict)
 
     def is_duplicate(self, add: AddMessage) -> bool:
-        """Return whether ``add``, the next message, came before, and note it in ``add``. False if it is not audited."""
+        """Return whether ``add``, the next message, is a duplicate, and set ``add.is_duplicate``. False if it is not
+        audited."""
         if not add.is_audited:
             return False
-        taken = self._takers.get(add.message.message_id)
+        taken = self._destinations.get(add.message.message_id)
         if taken is None:
-            add.is_duplicate = self._came_before(add)
+            add.is_duplicate = self._is_known(add)
             if not add.is_duplicate:
-                self._takers[add.message.message_id] = {add.message.destination}
+                self._destinations[add.message.message_id] = {add.message.destination}
         else:
             destination = add.message.destination
             add.is_duplicate = destination in taken or self._is_held(add)  # prove: a-copy-is-there-once

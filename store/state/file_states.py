@@ -1,6 +1,6 @@
-"""Holders of each journal file, their entries in a checkpoint, and the files that nothing needs. Pure.
+"""Use of the journal files: owners with messages in each file, pins, and files that can be removed. Pure.
 
-safety.md 5, kahadb.md 4.7.
+KahaDB: kahadb.md 4.7.
 """
 
 # proofs: live-files
@@ -14,7 +14,7 @@ from tandemmq.store.state import keys
 
 
 class Snapshot(Protocol):
-    """The part of the index that the state reads: the last published root."""
+    """Interface of the index for the state: the last published root."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
@@ -22,7 +22,7 @@ class Snapshot(Protocol):
 
 
 class FileUse(Protocol):
-    """Facts that decide whether a file stays: its number of live messages, and the files that it pins."""
+    """Facts that determine whether a file is needed: the number of its live messages, and the files that it pins."""
 
     @property
     def live(self) -> int: ...
@@ -32,12 +32,14 @@ class FileUse(Protocol):
 
 
 class FileState:
-    """Holders of a journal file.
+    """Use of one journal file.
 
-    ``holders``: owner -> [number of live messages whose newest record is in this file, their bytes, 1 if changed since
-    the last checkpoint]; ``live`` is the sum of these messages. ``live_bytes`` counts each record once, even if several
-    subscriptions hold it. ``pins`` are the files whose messages, subscriptions and transactions the records of this
-    file ended.
+    holders     owner -> [number of live messages whose newest record is in this file, their bytes, whether this has
+                changed since the last checkpoint]
+    live        number of live messages of all owners
+    live_bytes  bytes of the live records; a record that several subscriptions have counts once
+    pins        files with messages, subscriptions and transactions that records of this file ended: this file is needed
+                as long as they exist
     """
 
     __slots__ = ("holders", "live", "live_bytes", "pins")
@@ -50,8 +52,8 @@ class FileState:
 
 
 def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the changes that a checkpoint makes in the index for one changed file; ``held`` None: the file is gone."""
-    # The scan finds the chunks of a file that is gone, or that has fewer pins than before.
+    """Yield the changes of the index for one changed file. ``held`` None: the file was removed."""
+    # The scan finds the chunks of a removed file, or of a file that has fewer pins than before.
     before = [key for key, _ in index.scan(*_range(keys.FILE, file))]
     if held is None:
         yield from ((key, None) for key in before)
@@ -60,7 +62,7 @@ def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator
     values = dict(keys.file_values(file, held.live_bytes, held.pins))
     yield from values.items()
     yield from ((key, None) for key in before if key not in values)
-    # If the state forgot a file and learned of it again, the index may still have its former holders.
+    # If the state has dropped a file and added it again, the index may still have its former holders.
     for key, _ in index.scan(*_range(keys.HOLDER, file)):
         if keys.holder_owner(key) not in held.holders:
             yield key, None
@@ -80,11 +82,11 @@ def reclaimable(
     before: int,
     emptied: Set[int] = frozenset(),
 ) -> tuple[int, ...]:
-    """Return the files below ``before`` that nothing needs, oldest first.
+    """Return the files below ``before`` that are not needed, oldest first.
 
-    A file stays while it holds a live message, the record of a subscription or an operation of an open transaction;
-    while its records end or replace records in a file that stays; and, if it is the fence of an epoch, while any file
-    before it stays. ``emptied``: files that are treated as empty.
+    A file is needed if it has a live message, the record of a subscription or an operation of an open transaction; if
+    it pins a file that is needed; or if it is the fence of an epoch and an earlier file is needed. ``emptied``: files
+    whose live messages and records do not count, because a compaction copies them.
     """
     going: list[int] = []
     gone: set[int] = set()

@@ -1,36 +1,36 @@
-"""Contents of the index, byte by byte. Pure: to the index itself keys and values are bytes.
+"""Codec of the keys and values in the index. Pure.
 
     | key                                             | value                                                   |
     | 'A' chunk u32                                   | a piece of the producer audit                           |
     | 'C' chunk u32                                   | a piece of the JSON list of connection ids' users       |
-    | 'E' owner u32                                   | as 'O', of an owner that ended: its remaining entries   |
+    | 'E' owner u32                                   | as 'O', for an ended owner that still has entries       |
     | 'F' file u32, chunk u16                         | live bytes u64, pinned file u32 ...                     |
-    | 'G' chunk u32                                   | a piece of the JSON of files that went: given up, passed |
+    | 'G' chunk u32                                   | a piece of the JSON of missing files: given up, passed  |
     | 'H' file u32, owner u32                         | live u64, bytes u64: the owner's messages in the file   |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
-    | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message is in that file, not in its key's      |
+    | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message is in this file, not in its key's file |
     | 'M' owner u32, order key (12 bytes)             | size u32, flags u8, [location u64 if not 0],            |
     |                                                 | [user u32 if bit 5 of the flags is set], message id     |
     | 'O' owner u32                                   | JSON: the owner, its number of messages and bytes       |
-    | 'P' owner u32, rank u8, order key (12 bytes)    | 01: this message has that rank                          |
-    | 'R' owner u32                                   | file u32: messages after its start have a rank          |
+    | 'P' owner u32, rank u8, order key (12 bytes)    | 01: this message has this rank                          |
+    | 'R' owner u32                                   | file u32: messages from its start on have a rank        |
     | 'S' owner u32, location u64                     | 01: a later record of a durable subscription            |
     | 'U' chunk u32                                   | a piece of the JSON list of users' stored bytes         |
     | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
 
 An order key is the place where a message took effect: file u32, offset u32, number of the operation in its commit u32.
-The highest bit of a size says that another owner counts the record's bytes (a topic's message is held by several
-subscriptions, and is on the disk once). Flags: bit 0, the location is given, because it is not that of the order key;
-bits 1 to 4, if the message has a rank, 1 + rank; bit 5, the number of the user charged for the record follows
-(store.state.user_bytes). With a rank or a user the location is always given.
+The highest bit of a size is set if another owner counts the record's bytes: several subscriptions of a topic share a
+record. Flags: bit 0: the location is stored, because it differs from the order key; bits 1 to 4: 1 + rank, if the
+message has a rank; bit 5: the number of the user that is charged for the record follows (store.state.user_bytes). With
+a rank or a user, the location is always stored.
 
 A rank is 9 - priority, so that the highest priority comes first. As long as all messages of an owner have the default
-priority, none has a rank. When a message with another priority comes, all messages after the end of that journal file
-have a rank, and before that all with another priority.
+priority, no message has a rank. After the first message with another priority, all messages in later journal files have
+a rank; in earlier files, only messages with another priority have one.
 
-A message id is split at its last ':' into producer and sequence, so that the ids of one producer are adjacent and
-in the order of their creation; an id without such a number, or with a producer of more than PRODUCER_BYTES_MAX
-bytes, is stored under its hash.
+A message id is split at its last ':' into producer and sequence, so that the ids of one producer are adjacent and in
+the order of their numbers. An id without such a number, or with a producer of more than PRODUCER_BYTES_MAX bytes, is
+stored by its hash.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tandemmq.store.records.commands import DEFAULT_PRIORITY
 from tandemmq.store.records.message import Destination, DestinationKind
 
 PRODUCER_BYTES_MAX: Final = 400
-# A value may fill a quarter of a page (index): 2,048 bytes of 8,192. Longer lists are cut into chunks of this size.
+# Lists are stored in chunks of this size. The limit of a value is a quarter of a page: 2,048 bytes of 8,192.
 CHUNK_BYTES: Final = 1600
 
 AUDIT: Final = b"A"
@@ -68,7 +68,7 @@ TRANSACTIONS: Final = b"X"
 # Set in a stored size: another owner of the same record counts its bytes.
 SHARED: Final = 1 << 31
 SIZE_MASK: Final = SHARED - 1
-# Above it, in memory: the number of the user charged for the record; 0: no user.
+# In memory, the bits of a size from here on are the number of the user that is charged for the record; 0: no user.
 MARK_SHIFT: Final = 32
 
 PRIORITY_MAX: Final = 9
@@ -93,9 +93,9 @@ _U32: Final = struct.Struct(">I")
 
 
 class Entry(NamedTuple):
-    """Place of a stored message: ``location`` of its newest record, ``size`` of that record in bytes.
+    """Stored message: ``location`` of its newest record, ``size`` of that record in bytes, message id.
 
-    Within the state the size has marks above its bits (``SHARED``, ``MARK_SHIFT``)."""
+    Inside the state the size also has marks in its upper bits (``SHARED``, ``MARK_SHIFT``)."""
 
     location: int
     size: int
@@ -103,34 +103,34 @@ class Entry(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Terms of a durable subscription: the contents of its journal record beside its name."""
+    """Terms of a durable subscription: the content of its journal record without its name."""
 
     selector: str | None
-    no_local: bool | None  # None: as SubscriptionInfo has it
-    # It is for every topic that matches, with a record for each. None: for one topic.
+    no_local: bool | None  # None: unknown, see SubscriptionInfo
+    # Pattern of the topics to which the client subscribed; there is a record for each topic. None: one topic.
     pattern: str | None = None
-    # Its user; None: no user yet.
+    # User of the subscription; None: no user is stored.
     user: str | None = None
 
 
 def terms_of(destination: Destination, info: SubscriptionInfo, user: str | None) -> Terms:
-    """Return the terms in a record of the topic ``destination`` and of ``user``."""
+    """Return the terms in the record ``info`` of a subscription of the topic ``destination`` and of ``user``."""
     subscribed = info.subscribed_destination or destination
     return Terms(info.selector, info.no_local, None if subscribed == destination else subscribed.name, user)
 
 
 class OwnerRecord(NamedTuple):
-    """A queue or durable subscription, as in the index."""
+    """Queue or durable subscription in the index."""
 
     destination: Destination
     client_id: str | None
     subscription_name: str | None
-    record_location: int  # of the oldest record of the subscription that is needed; 0 for a queue
+    record_location: int  # of the oldest needed record of the subscription; 0 for a queue
     messages: int
     bytes: int
-    latest_record: int = 0  # of its newest record; 0: the same
-    # None for a queue. For a subscription: its newest record must be read, because the terms are too long for the
-    # index, or a version wrote it that did not keep them.
+    latest_record: int = 0  # location of its newest record; 0: it is at ``record_location``
+    # None for a queue. For a subscription, None means that its newest record must be read: the terms are too long for
+    # the index, or an earlier version wrote the index.
     terms: Terms | None = None
 
 
@@ -142,12 +142,12 @@ def message_key(owner: int, order_key: int) -> bytes:
 
 
 def numbered(kind: bytes, number: int) -> bytes:
-    """Return, for an owner or a file, the key of its one entry of that kind, or the prefix of all its keys."""
+    """Return the key of an owner's or file's entry of this kind, or the prefix of the keys of its entries."""
     return _NUMBERED.pack(kind, number)
 
 
 def order_in(key: bytes) -> int:
-    """Return the order key at the end of the key of a message, a rank or a displaced message."""
+    """Return the order key in the key of a message, a rank or a displaced message."""
     return int.from_bytes(key[-12:], "big")
 
 
@@ -176,13 +176,13 @@ def entry_of(order_key: int, value: bytes) -> Entry:
 
 
 def rank_in(value: bytes) -> int | None:
-    """Return the rank in a message's value."""
+    """Return the rank in the value of a message, or None."""
     rank = value[4] >> _RANK_SHIFT & _RANK_BITS
     return rank - 1 if rank else None
 
 
 def rank_of(priority: int) -> int:
-    """Return the rank of a message: 0 comes first. Values outside JMS's priorities are clamped, as in ActiveMQ."""
+    """Return the rank of a priority; 0 is delivered first. As in ActiveMQ, priorities are limited to 0 to 9."""
     return PRIORITY_MAX - min(max(priority, 0), PRIORITY_MAX)
 
 
@@ -195,13 +195,13 @@ def ranked_value(file: int) -> bytes:
 
 
 def ranked_of(key: bytes, value: bytes) -> tuple[int, int]:
-    """Return (owner, file)."""
+    """Return (owner, file) of a RANKED entry."""
     return _NUMBERED.unpack(key)[1], _U32.unpack(value)[0]
 
 
 def producer_key(owner: int, message_id: str) -> tuple[bytes, int | None]:
-    """Return the prefix of the id's key that all ids of its producer share, and the sequence (None: hashed as a
-    whole)."""
+    """Return (prefix of the keys of all ids of the producer, sequence). If the sequence is None, the first value is the
+    whole key, with a hash of the id."""
     producer, colon, sequence = message_id.rpartition(":")
     if colon and sequence.isdecimal() and sequence.isascii() and (len(sequence) == 1 or sequence[0] != "0"):
         text = producer.encode()
@@ -213,7 +213,7 @@ def producer_key(owner: int, message_id: str) -> tuple[bytes, int | None]:
 
 
 def id_keys(owner: int, message_ids: Iterable[str]) -> Iterator[bytes]:
-    """Yield ``id_key`` of many ids, which usually come from few producers: a checkpoint's loop."""
+    """Yield ``id_key`` of many ids. It is fast for ids of few producers, as in a checkpoint."""
     prefixes: dict[str, bytes] = {}
     for message_id in message_ids:
         producer, _, sequence = message_id.rpartition(":")
@@ -224,7 +224,7 @@ def id_keys(owner: int, message_ids: Iterable[str]) -> Iterator[bytes]:
                 yield prefix + number.to_bytes(8, "big")
                 continue
         key = id_key(owner, message_id)
-        if key[5] != 0:  # not hashed: its prefix serves all ids of this producer
+        if key[5] != 0:  # not a hash: the prefix is the same for all ids of this producer
             prefixes[producer] = key[:-8]
         yield key
 
@@ -235,7 +235,7 @@ def id_key(owner: int, message_id: str) -> bytes:
 
 
 def file_values(file: int, live_bytes: int, pins: Iterable[int]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the entries of one journal file, in key order."""
+    """Yield (key, value) of the entries of one journal file, in key order."""
     packed = b"".join(_U32.pack(pin) for pin in sorted(pins))
     pieces = [packed[n : n + CHUNK_BYTES] for n in range(0, len(packed), CHUNK_BYTES)] or [b""]
     for chunk, piece in enumerate(pieces):
@@ -257,7 +257,7 @@ def holder_value(count: int, size: int) -> bytes:
 
 
 def holder_of(key: bytes, value: bytes) -> tuple[int, int, int, int]:
-    """Return (file, owner, count, bytes)."""
+    """Return (file, owner, count, bytes) of a HOLDER entry."""
     _, file, owner = _HOLDER.unpack(key)
     return file, owner, *_HELD.unpack(value)
 
@@ -281,13 +281,13 @@ def owner_value(record: OwnerRecord) -> bytes:
     return value
 
 
-# Made once: a checkpoint may have tens of thousands of them.
+# Made once, because a checkpoint may encode tens of thousands of records.
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _json(record: OwnerRecord) -> bytes:
     kind, name = record.destination
-    # Empty fields that older versions do not know are left out, so that these can read the rest.
+    # Empty fields that older versions do not have are omitted, so that these versions can read the record.
     fields: list[object] = list(record[1:-1])
     if record.terms is not None:
         fields.append(record.terms if record.terms.user is not None else record.terms[:-1])
@@ -306,7 +306,7 @@ def later_record_key(owner: int, location: int) -> bytes:
 
 
 def later_record_of(key: bytes) -> tuple[int, int]:
-    """Return (owner, location)."""
+    """Return (owner, location) of the key of a LATER_RECORD."""
     _, owner, location = _LATER_RECORD.unpack(key)
     return owner, location
 

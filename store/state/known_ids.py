@@ -1,5 +1,5 @@
-"""Ids of messages in the tails that the index does not have yet: ids made by clients, and ids that moved or that a
-replay met. Pure."""
+"""Message ids that are not in the index yet: ids that clients made, and ids of messages that were moved or replayed.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Place = tuple[int, str]
 
 @dataclass(slots=True, eq=False)
 class KnownIds:
-    """Sets of ids, for each tail: call ``freeze`` and ``thaw`` with those of the state."""
+    """Ids of the live and the frozen tail. ``freeze`` and ``thaw`` must be called together with those of the state."""
 
     _live: set[Place] = field(default_factory=set)
     _frozen: set[Place] = field(default_factory=set)
-    # The highest sequence that came, by owner and producer; for each tail. Kept from ``number`` on.
+    # (owner, producer) -> its highest sequence, for each tail. Maintained after ``number`` was called.
     _highest: dict[Place, int] = field(default_factory=dict)
     _highest_frozen: dict[Place, int] = field(default_factory=dict)
     _is_numbering: bool = False
@@ -28,14 +28,14 @@ class KnownIds:
             _note(self._highest, place)
 
     def number(self) -> None:
-        """Keep the highest sequences, so that ``is_newest`` has an answer."""
+        """Maintain the highest sequences from now on, which ``is_newest`` needs."""
         self._is_numbering = True
         for places, highest in ((self._live, self._highest), (self._frozen, self._highest_frozen)):
             for place in places:
                 _note(highest, place)
 
     def is_newest(self, owner: int, producer: str, sequence: int) -> bool:
-        """Return whether no higher sequence came from ``producer`` to ``owner``."""
+        """Return whether the tails have no higher sequence of ``producer`` for ``owner``."""
         assert self._is_numbering, "call ``number`` first"
         of = owner, producer
         return max(self._highest.get(of, -1), self._highest_frozen.get(of, -1)) <= sequence
@@ -53,7 +53,7 @@ class KnownIds:
         self._highest, self._highest_frozen = {}, self._highest
 
     def thaw(self) -> set[Place]:
-        """Drop the frozen set, and return it."""
+        """Remove the ids of the frozen tail, and return them."""
         frozen, self._frozen = self._frozen, set()
         self._highest_frozen = {}
         return frozen

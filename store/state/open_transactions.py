@@ -1,4 +1,4 @@
-"""Open transactions of the journal, the messages that they withhold, and their form in the index. Pure."""
+"""Open transactions of the journal, the messages that they withhold, and their encoding for the index. Pure."""
 
 # proofs: pins
 
@@ -17,25 +17,26 @@ from tandemmq.store.records.message_ids import numbered
 
 
 class PendingOperation(NamedTuple):
-    """Operation of an open transaction, in the order of the journal.
+    """Operation of an open transaction.
 
-    ``owner`` and ``order_key`` name the message that a prepared removal takes; 0: it takes none, or is not prepared.
+    ``owner`` and ``order_key`` identify the message that a prepared removal withholds; 0: it withholds none, or is not
+    prepared.
     """
 
     location: int
     size: int
-    kind: int  # the command's KahaEntryType: 1 add, 2 remove
+    kind: int  # number of the command: ADD or REMOVE
     destination: Destination
     message_id: str
     subscription_key: str | None
     owner: int = 0
     order_key: int = 0
     priority: int = DEFAULT_PRIORITY  # of an added message
-    sender: str | None = None  # the user charged for an added message
+    sender: str | None = None  # user that is charged for an added message
 
 
 def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMessage) -> PendingOperation:
-    """Return the operation of a record of an open transaction: ``command`` in ``payload`` at ``location``."""
+    """Return the operation for a record of an open transaction: its location, payload, and decoded command."""
     return PendingOperation(
         location,
         len(payload) + RECORD_HEADER_SIZE,
@@ -50,10 +51,10 @@ def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMess
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """An open transaction of the journal: Adds and Removes that wait for their Commit.
+    """Open transaction: Adds and Removes that wait for their Commit, in the order of the journal.
 
-    ``is_prepared``: XA, and its Prepare is at ``prepared_at``; ``counted``: bytes that are charged to each user
-    meanwhile.
+    ``is_prepared``: it is an XA transaction, whose Prepare is at ``prepared_at``. ``counted``: user -> bytes that are
+    charged for its messages while it is prepared.
     """
 
     operations: list[PendingOperation] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Transaction:
     counted: dict[str, int] = field(default_factory=dict)
 
     def senders(self) -> dict[str, int]:
-        """Return the bytes of the messages that it adds, for each user."""
+        """Return user -> bytes of the messages that the transaction adds."""
         found: dict[str, int] = {}
         for operation in self.operations:
             if operation.sender is not None:
@@ -70,7 +71,7 @@ class Transaction:
         return found
 
 
-# (destination, subscription key, message id): what a Remove names
+# (destination, subscription key, message id): identifies the message of a Remove
 Named = tuple[Destination, str | None, str]
 
 
@@ -80,14 +81,17 @@ def _name(operation: PendingOperation) -> Named:
 
 @dataclass(slots=True, eq=False)
 class OpenTransactions:
-    """All open transactions. ``pin(file, pinned)``: ``file`` must stay as long as ``pinned``. ``change(user, size)``:
-    charges ``size`` bytes more, or fewer, to ``user``.
+    """All open transactions. ``pin(file, pinned)`` notes that ``file`` is needed as long as ``pinned``. ``change(user,
+    size)`` charges ``size`` bytes to ``user``; it may be negative.
 
-    ``withheld``: owner -> order keys of messages whose removal is prepared; no consumer gets them until it is decided.
-    ``unresolved``: prepared removals whose message a replay has not met yet: its copy may follow the Prepare.
-    ``named``: destination and id of each message that prepared transactions add or remove, and their keys, even after
-    the end of its queue: in a replay their outcome would take any message of that id there. ``producers``: number of
-    these ids of each producer. ``is_touched``: there are changes since the index was written.
+    by_key      key -> transaction
+    withheld    owner -> order keys of messages whose removal is prepared; no consumer gets them
+    unresolved  prepared removals whose message the replay has not read yet, because a copy may follow the Prepare
+    named       (destination, message id) -> keys of the prepared transactions that add or remove this message. It
+                remains after the end of the queue, because in a replay the outcome would apply to any message with this
+                id at this destination
+    producers   producer -> number of its ids in ``named``
+    is_touched  there are changes that are not in the index
     """
 
     _pin: Callable[[int, int], None]
@@ -107,9 +111,10 @@ class OpenTransactions:
                 self._withhold(key, transaction)
 
     def enlist(self, key: str, operation: PendingOperation, replaces: int = 0) -> None:
-        """Add an operation to an open transaction; ``replaces`` is its place before it was copied.
+        """Add an operation to an open transaction. ``replaces``: its location before a compaction copied it.
 
-        It may be known by a still older place: the copies in between were removed before an old index read them.
+        The transaction may have the operation at a still older location, if the copies between were reclaimed before
+        they were read with an old index.
         """
         transaction = self.by_key.setdefault(key, Transaction())
         self.is_touched = True
@@ -126,16 +131,16 @@ class OpenTransactions:
         self._count_more(transaction, operation, 0)
 
     def _count_more(self, transaction: Transaction, operation: PendingOperation, replaced: int) -> None:
-        """Charge ``operation``, which replaces one of ``replaced`` charged bytes. It is charged at once: a checkpoint
-        may come before the Prepare that follows it."""
+        """Charge ``operation``, which replaces one of ``replaced`` charged bytes. It is charged now, because a
+        checkpoint may come before the Prepare that follows."""
         user = operation.sender
         if transaction.is_prepared and user is not None:
             self._change(user, operation.size - replaced)
             transaction.counted[user] = transaction.counted.get(user, 0) + operation.size - replaced
 
     def prepare(self, key: str, location: int, places: Iterable[tuple[int, int] | None]) -> None:
-        """Mark a transaction as prepared: its outcome is decided elsewhere from here on. ``places`` gives (owner, order
-        key) for each of its operations that removes an existing message."""
+        """Mark a transaction as prepared. ``location``: of its Prepare. ``places``: for each operation, (owner, order
+        key) of the message that it removes, or None."""
         transaction = self.by_key.setdefault(key, Transaction())
         if transaction.prepared_at and transaction.prepared_at != location:
             self._pin(location >> 32, transaction.prepared_at >> 32)  # prove: new-prepare-pins-the-old
@@ -150,7 +155,7 @@ class OpenTransactions:
         self._withhold(key, transaction)
 
     def _count(self, transaction: Transaction, counted: dict[str, int]) -> None:
-        """Charge ``counted`` for a transaction, instead of its previous charges."""
+        """Charge ``counted`` for a transaction instead of its former charges."""
         for user, size in counted.items():
             self._change(user, size)
         for user, size in transaction.counted.items():
@@ -175,12 +180,12 @@ class OpenTransactions:
             keys.add(key)
 
     def _unname_for(self, key: str, operation: PendingOperation) -> None:
-        """Drop a name; other transactions may have it too: each subscription of a topic may have its own prepared
-        removal."""
+        """Remove the key from ``named``. Other transactions may name the same message: each subscription of a topic may
+        have its own prepared removal."""
         place = operation.destination, operation.message_id
         keys = self.named.get(place)
         if keys is None or key not in keys:
-            return  # not prepared, or named twice
+            return  # not prepared, or removed already
         keys.remove(key)
         if keys:  # prove: named-by-another "keys" -> "False"
             return
@@ -191,8 +196,7 @@ class OpenTransactions:
             del self.producers[producer]
 
     def resolve(self, name: Named, owner: int, order_key: int) -> None:
-        """Note a message that a replay met: if a prepared transaction removes it, no consumer gets it until that is
-        decided."""
+        """Handle a message that a replay has read. If a prepared transaction removes the message, withhold it."""
         key = self.unresolved.pop(name, None)
         if key is None:
             return
@@ -207,7 +211,7 @@ class OpenTransactions:
         self.is_touched = True
 
     def rekey(self, owner: int, old_key: int, order_key: int) -> None:
-        """Note a message's new place in the order."""
+        """Note the new order key of a message."""
         held_back = self.withheld.get(owner)
         if held_back is None or old_key not in held_back:
             return
@@ -223,7 +227,8 @@ class OpenTransactions:
         self.is_touched = True
 
     def end(self, key: str, location: int) -> Transaction | None:
-        """End a transaction whose outcome is at ``location``, and free what it withheld. None: it was not open."""
+        """End a transaction whose outcome is at ``location``, and release the messages that it withheld. Return it, or
+        None if it was not open."""
         transaction = self.by_key.pop(key, None)
         if transaction is None:
             return None
@@ -231,7 +236,7 @@ class OpenTransactions:
         self._count(transaction, {})
         file = location >> 32
         for operation in transaction.operations:
-            # Without this record the operation would be in doubt again, or forgotten.
+            # If the outcome were missing in a replay, the transaction would be open again.
             self._pin(file, operation.location >> 32)  # prove: outcome-pins-its-operations
             self._unname_for(key, operation)  # prove: ended-is-not-prepared
             if operation.order_key:
@@ -243,21 +248,21 @@ class OpenTransactions:
         return transaction
 
     def forget(self, key: str, location: int) -> None:
-        """End a transaction whose outcome is gone; another one may withhold the same messages by now."""
+        """End a transaction whose outcome was reclaimed. Another transaction may withhold the same messages by now."""
         self.end(key, location)
         for other, transaction in self.by_key.items():
             if transaction.is_prepared:
                 self._withhold(other, transaction)  # prove: withheld-by-another
 
     def files(self, transaction: Transaction) -> set[int]:
-        """Return the files that contain a part of it."""
+        """Return the files with records of the transaction."""
         found = {operation.location >> 32 for operation in transaction.operations}
         if transaction.prepared_at:
             found.add(transaction.prepared_at >> 32)  # prove: prepare-holds-its-file
         return found
 
     def encode(self) -> bytes:
-        """Return the input of ``load``; empty if none is open."""
+        """Return the bytes for ``load``; b"" if no transaction is open."""
         return encode_transactions(self.by_key) if self.by_key else b""
 
 
@@ -277,7 +282,7 @@ def encode_transactions(transactions: dict[str, Transaction]) -> bytes:
 
 
 def _rest(operation: PendingOperation) -> tuple[object, ...]:
-    # Versions without senders, or priorities, can read it, too, unless there are some.
+    # Without a sender or another priority, earlier versions can read the result.
     if operation.sender is not None:
         return operation[4:]
     return operation[4:-1] if operation.priority != DEFAULT_PRIORITY else operation[4:-2]

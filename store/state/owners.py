@@ -1,4 +1,4 @@
-"""A queue or a durable subscription in the state. Pure."""
+"""Owner in the state: a queue or a durable subscription. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ _recorded = attrgetter(
 
 @dataclass(slots=True, eq=False, repr=False)
 class OwnerState:
-    """A queue or durable subscription, with its numbers of messages and bytes.
+    """Queue or durable subscription, with the numbers of its messages and bytes.
 
-    A subscription's record at ``record_location`` is older than all its messages, so it is needed; ``latest_record`` is
-    the newest record of the subscription, and ``terms`` its content; None: unknown, the record must be read.
-    ``later_records``: of its records in the files after that of ``record_location``, the first in each, in order. An
-    owner that has ended counts what must still be reclaimed, which is after ``reclaimed_to``, an order key.
+    record_location  location of the oldest needed record of a subscription, which is before all its messages
+    latest_record    location of its newest record
+    later_records    locations of the first record in each file after that of ``record_location``, ascending
+    terms            content of the newest record; None: unknown, the record must be read
+    reclaimed_to     for an ended owner: order key up to which its entries were removed; ``count`` and ``bytes`` are
+    those
+                     of the rest
     """
 
     id: int
@@ -53,7 +56,7 @@ class OwnerState:
         return None if self.subscription_name is None else self.key
 
     def __str__(self) -> str:
-        """Return the owner in words."""
+        """Return a text that describes the owner."""
         return str(self.destination) if self.subscription_name is None else f"{self.destination} for {self.key}"
 
     def record(self) -> keys.OwnerRecord:

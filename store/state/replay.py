@@ -1,7 +1,7 @@
-"""From journal records to state: the one `apply` that recovery and a following standby share. Pure except for look-ups.
+"""Replay: applies journal records to the state, for a promotion and for a standby. Pure except for reads of the index.
 
-It decides as KahaDB does on replay (MessageDatabase, reference kahadb.md 3.2 to 3.6), where KahaDB's rules lose no
-message; a record may occur twice. Records of transactions wait for their Commit, and take effect at its place.
+It follows the rules of KahaDB's replay (MessageDatabase, kahadb.md 3.2 to 3.6), except where these would lose a
+message. A record may be applied twice. Operations of a transaction wait for their Commit, and take effect at its place.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from tandemmq.store.state.state import State
 
 log = logging.getLogger(__name__)
 
-# Maximum of producers that are kept from one checkpoint to the next.
+# Limit of the producers that are kept from one checkpoint to the next.
 PRODUCERS_MAX = 100_000
-# Above every sequence: the index must be read for each id.
+# Larger than any sequence. As the highest sequence of a producer it means that the index must be read for each id.
 ALL = 1 << 65
 
 
 class Replay:
-    """Applies records, in the order of the journal, to a state.
+    """Applies records to a state, in the order of the journal.
 
-    The replay keeps the ids in the tails so that a Remove finds its message: call ``freeze_ids`` when a checkpoint
-    begins, ``forget_ids`` when the checkpoint has the ids in the index. ``duplicates``, ``unknown`` and ``records``
-    count records. Without ``honours_hints`` the journal is read as ActiveMQ does.
+    The replay keeps the message ids that are only in the tails, so that a Remove finds its message. Call ``freeze_ids``
+    when a checkpoint begins, and ``forget_ids`` when it is durable. ``records``: number of applied records, of which
+    ``duplicates`` added a message again, and ``unknown`` removed no message. Without ``honours_hints`` the journal is
+    read as ActiveMQ reads it.
 
-    ``missing``: files that the state knows and that are not there any more, of an index that is behind. Messages that
-    the state has in them died, or have a copy that is still to be read; the record of their death may be gone, too.
+    ``missing``: files that the state has, because the index is old, but that were reclaimed meanwhile. Messages of the
+    state in them were removed, or have a copy that will be read later. The records of their removal may be reclaimed
+    too.
     """
 
     def __init__(self, state: State, *, honours_hints: bool = True) -> None:
@@ -47,7 +49,7 @@ class Replay:
         self._honours_hints = honours_hints
         self._places: dict[tuple[int, str], int] = {}
         self._frozen_places: dict[tuple[int, str], int] = {}
-        # The highest sequence of each producer whose first message this replay met; ALL for older producers.
+        # (owner, producer) -> highest sequence, if this replay has read its first message; ALL for older producers
         self._highest: dict[tuple[int, str], int] = {}
         self._is_audited: dict[str, bool] = {}  # by producer
         self.missing: Set[int] = frozenset()
@@ -67,7 +69,7 @@ class Replay:
         }
 
     def apply(self, location: int, payload: bytes) -> None:
-        """Apply a record's payload, found at ``location``. Raises RecordDamaged if it cannot be read."""
+        """Apply the payload of the record at ``location``. Raises RecordDamaged if it is invalid."""
         self.records += 1
         if payload[0] == 0:
             self._trace(location, payload)
@@ -82,7 +84,7 @@ class Replay:
             return
         command = decode(payload)
         applier = self._appliers.get(type(command))
-        if applier is not None:  # ack maps, schedules and rewrite marks change nothing of ours
+        if applier is not None:  # ack maps, schedules and marks of files of copies do not change the state
             applier(location, payload, command)
 
     def _trace(self, location: int, payload: bytes) -> None:
@@ -97,7 +99,7 @@ class Replay:
         topic, key = settled
         for (destination, known), owner in list(self._state.subscriptions.items()):
             if known == key and topic in (None, destination.name):
-                # It may have ended and begun again by records that are gone.
+                # The subscription may have ended and begun again, by records that were reclaimed.
                 # prove: settled-holds-what-is-behind "in self.missing" -> "in ()"
                 if self._state.owners[owner].record_location >> 32 in self.missing:
                     self._state.begin_at_newest_record(owner, location >> 32)
@@ -105,19 +107,19 @@ class Replay:
                     self._state.settle_record(owner)
 
     def list_known_ids(self) -> None:
-        """Begin a term: from now on the state itself keeps the ids that are not in the index yet, those of brokers too
-        (Batch compares them with messages that move)."""
+        """Pass the ids that are not in the index to the state, which maintains them from now on, because this broker
+        becomes master. Ids that brokers made are included: Batch compares them with messages that are moved."""
         for owner, message_id in chain(self._frozen_places, self._places):
             if owner in self._state.owners:
                 self._state.know_id(owner, message_id)  # prove: ids-of-brokers-are-listed
 
     def freeze_ids(self) -> None:
-        """Note that a checkpoint begins, with all that was applied so far."""
+        """Note that a checkpoint of all applied records begins."""
         assert not self._frozen_places, "a checkpoint begins only when the one before has ended"
         self._frozen_places, self._places = self._places, {}
 
     def forget_ids(self) -> None:
-        """Note that the checkpoint is durable: the index has all its ids."""
+        """Note that the checkpoint is durable, so that the index has its ids."""
         self._frozen_places = {}
         if len(self._highest) > PRODUCERS_MAX:
             self._highest.clear()
@@ -132,7 +134,8 @@ class Replay:
 
     def _add(self, location: int, payload: bytes, command: commands.AddMessage) -> None:
         if command.transaction is not None:
-            self._owners(command.destination)  # a queue begins with its first Add, committed or not (AMQ-7308)
+            # A queue begins with its first Add, also if that Add is not committed (AMQ-7308).
+            self._owners(command.destination)
             self._enlist(command.transaction.key, location, payload, command)
             return
         self._note(command.message_id)
@@ -148,8 +151,8 @@ class Replay:
         self._state.enlist(key, operation_of(location, payload, command), old_location)
 
     def _add_plain(self, destination: Destination, location: int, size: int, message_id: str, priority: int) -> None:
-        """Apply an Add outside of transactions: nearly all records of a journal, and usually the next of its
-        producer."""
+        """Apply an Add outside of transactions. This is the most frequent record, and its sequence is usually the next
+        one of its producer, which is the fast path."""
         state = self._state
         owner = state.queues.get(destination)
         producer, _, digits = message_id.rpartition(":")
@@ -172,7 +175,7 @@ class Replay:
         self._add_to(self._owners(destination), location << 32, location, size, message_id, priority)
 
     def _note(self, message_id: str) -> None:
-        """Note a message that takes effect, so that it is known if its producer sends it again."""
+        """Note a message that takes effect in the producer audit."""
         audit = self._state.audit
         if audit is not None and not is_made_by_broker(message_id):
             audit.note(message_id)
@@ -198,11 +201,11 @@ class Replay:
             self._know(owner, message_id, order_key)
 
     def _is_duplicate(self, owner: int, order_key: int, message_id: str, file: int) -> bool:
-        """Return whether ``owner`` still holds the message of that id, which another record, in ``file``, adds.
+        """Return whether ``owner`` has the message with this id, which a record in ``file`` adds again.
 
-        In a missing file it does not count: it died, and came again by this record. Or its copy is still to be read,
-        which restores its order key. Nor do messages count that a subscription seems to hold from before it began
-        again.
+        A message in a missing file does not count, and is removed: either it was removed by a reclaimed record, and
+        this record adds it again; or a copy follows, which restores its order key. A message of a former subscription
+        with the same name does not count either.
         """
         entry = self._state.entry(owner, order_key)
         if entry is None:
@@ -214,8 +217,8 @@ class Replay:
         return False
 
     def _is_of_former(self, owner: int, order_key: int, entry: Entry) -> bool:
-        """Return whether a subscription whose oldest record is missing loses that message when the record is known to
-        be gone, because the message is before the next record (State.lose_file)."""
+        """Return whether the oldest record of a subscription is missing, and the message is before the next record.
+        Then it may belong to a former subscription, and ``State.lose_file`` would remove it."""
         known = self._state.owners[owner]
         if known.record_location >> 32 not in self.missing:  # prove: former-subscription-holds-nothing
             return False
@@ -231,7 +234,8 @@ class Replay:
     def _remove_from(
         self, destination: Destination, key: str | None, message_id: str, file: int, removal: int = 0
     ) -> None:
-        """Remove a message by a record in ``file``; ``removal``: place of a Remove that had to wait for its Commit."""
+        """Remove a message, because of a record in ``file``. ``removal``: location of a Remove that waited for its
+        Commit; 0: none."""
         state = self._state
         place = self._held(destination, key, message_id)
         if place is None:
@@ -246,7 +250,7 @@ class Replay:
             self._frozen_places.pop((owner, message_id), None)
 
     def _held(self, destination: Destination, key: str | None, message_id: str) -> tuple[int, int, Entry] | None:
-        """Return (owner, order key, entry) of the message that a Remove names; None if it is not held."""
+        """Return (owner, order key, entry) of the message of a Remove, or None if it does not exist."""
         state = self._state
         owner = state.owner_named(destination, key)
         if owner is None:
@@ -263,7 +267,8 @@ class Replay:
         is_shared = False
         owners = self._owners(add.destination)
         if hint is None:
-            # ActiveMQ's own: only present holders get the update; without a holder it is an Add (kahadb.md 3.5)
+            # An update by ActiveMQ applies only to owners that have the message; if no owner has it, it is an Add
+            # (kahadb.md 3.5).
             owners = tuple(owner for owner in owners if self._place(owner, add.message_id) is not None) or owners
         for owner in owners:
             order_key = self._place(owner, add.message_id)
@@ -286,19 +291,19 @@ class Replay:
             return
         try:
             state.audit.load(decode_audit(command.audit))
-        except RecordDamaged as reason:  # the remaining messages supply a part of it
-            log.warning("the producer audit at %d:%d is not read: %s", location >> 32, location & 0xFFFFFFFF, reason)
+        except RecordDamaged as reason:  # the audit is then built from the messages in the journal
+            log.warning("the producer audit at %d:%d is invalid: %s", location >> 32, location & 0xFFFFFFFF, reason)
             return
         state.audit_record = (location, state.audit.revision)
 
     def _place(self, owner: int, message_id: str) -> int | None:
-        """Return the order key of a message that ``owner`` holds, None if it holds none of that id."""
+        """Return the order key of the message of ``owner`` with this id, or None."""
         found = self._places.get((owner, message_id))
         if found is None and self._frozen_places:
             found = self._frozen_places.get((owner, message_id))
         if found is not None:
             return found
-        # Most ids are higher than all earlier ones of their producer: then the index need not be read.
+        # Most sequences are higher than all earlier ones of their producer. Then the index need not be read.
         producer, _, digits = message_id.rpartition(":")
         if digits.isdecimal():
             highest = self._highest.get((owner, producer))
@@ -322,7 +327,7 @@ class Replay:
                 self._highest[owner, producer] = sequence
 
     def _is_indexed(self, owner: int, message_id: str) -> bool:
-        """Return whether the index may have ids of the id's producer."""
+        """Return whether the index may have ids of the same producer."""
         prefix, sequence = producer_key(owner, message_id)
         if sequence is None:
             return True
@@ -358,9 +363,12 @@ class Replay:
                 )
 
     def _forget_former(self, key: str, location: int) -> None:
-        """Drop operations in a missing file: they are of a former transaction of that id, whose outcome is gone,
-        because each of this one's operations is before its end, or has a copy. But without other operations the
-        file may be lost, not given up: then its messages are reported, and it may be brought back."""
+        """Remove the operations of a transaction that are in a missing file.
+
+        They belong to a former transaction with the same id, whose outcome was reclaimed: the operations of an open
+        transaction are not reclaimed, or have a copy. If the transaction has no other operations, its Adds are kept,
+        because the file may be lost, not reclaimed: then the loss is reported, and the operator may restore the file.
+        """
         transaction = self._state.transactions.get(key)
         if transaction is None:
             return

@@ -1,11 +1,12 @@
-"""The state of a store: the last checkpoint, and in memory the changes since. Pure except for look-ups in the index.
+"""State of a store: the last checkpoint, in the index, and the later changes, in memory. Pure except for reads of the
+index.
 
-The B+tree has the state at the last checkpoint. Two tails have the changes since: the *frozen* one, which a
-checkpoint is writing into the tree at this moment, and the *live* one, which takes every change. A message that
-comes and goes between two checkpoints never touches a page.
+Two tails have the changes after the last checkpoint: the *frozen* tail, which a checkpoint is writing into the index at
+this moment, and the *live* tail, which gets all new changes. A message that is added and removed between two
+checkpoints is not written into the index.
 
-Recovery, a standby that follows the journal, and the running store all change this state through the same
-methods (``add``, ``remove``, ``move``, ...). One thread owns it; nothing in here locks.
+Recovery, a standby and the running store change the state with the same methods (``add``, ``remove``, ``move``, ...).
+One thread owns the state; there are no locks.
 """
 
 # proofs: pins
@@ -34,26 +35,26 @@ from tandemmq.store.state.owners import OwnerState
 from tandemmq.store.state.tail import Frozen, Position, Tail, keys_after, ranked_after, unranked_after
 from tandemmq.store.state.user_bytes import UserBytes
 
-# Maximum of entries of ended owners that are reclaimed before a checkpoint: until then they take memory.
+# Limit of the entries of ended owners that are removed between two checkpoints, because the removals need memory.
 RECLAIMED_MAX = 20_000
-# Maximum of producers of which it is noted that the index has no higher number.
+# Limit of the producers in ``State._beyond_index``.
 PRODUCERS_NOTED_MAX: Final = 10_000
 
 
-# Replaces the frozen tail while there is none; it always stays empty.
+# Stands for the frozen tail if there is none. It is always empty.
 _NO_TAIL: Final = Tail()
 _NO_NUMBER: Final = SEQUENCE_MAX + 1
 
 
 class OtherNumbering(Exception):
-    """Raised if the index numbers its owners like another store of this broker."""
+    """The index has the owner ids of another store of this broker."""
 
 
 class State:
-    """The content of one store. ``position`` is its journal position; only the caller moves it.
+    """State of one store. ``position``: up to where the journal was applied; set by the caller.
 
-    Owners are numbered from ``first_owner`` on, so that several stores of one broker have different owners. ``audit``
-    notes every message; None: no search for duplicates. Raises OtherNumbering.
+    Owner ids begin after ``first_owner``, so that several stores of one broker have different ids. ``audit``: the
+    producer audit; None: no search for duplicates. Raises OtherNumbering.
     """
 
     def __init__(
@@ -63,22 +64,23 @@ class State:
         self.first_owner = first_owner
         self.audit = audit
         self.audit_chunks = 0
-        self.audit_saved = 0  # the revision that the index has
-        # The newest audit record and its revision; it is lost with its file.
+        self.audit_saved = 0  # revision of the audit in the index
+        # (location, revision) of the newest audit record in the journal
         self.audit_record: tuple[int, int] = (0, 0)
         self.connections = ConnectionUsers()
         if audit is not None:
             audit.user_of = self.connections.user
         self._connection_chunks = 0
-        self._connections_saved = 0  # as for the audit
+        self._connections_saved = 0  # revision of the connections in the index
         self.connections_record: tuple[int, int] = (0, 0)
         self.tail = Tail()
         self.frozen: Tail | None = None
         self.owners: dict[int, OwnerState] = {}
-        self.ended: dict[int, OwnerState] = {}  # owners with entries left in the index or a tail (``reclaim``)
+        # Ended owners that still have entries in the index or a tail (``reclaim``)
+        self.ended: dict[int, OwnerState] = {}
         self.queues: dict[Destination, int] = {}
-        # Topic and KahaDB's subscription key -> owner: a subscription of a pattern has one owner for each topic that
-        # matches.
+        # (topic, KahaDB's subscription key) -> owner. A subscription with a pattern has an owner for each matching
+        # topic.
         self.subscriptions: dict[tuple[Destination, str], int] = {}
         self.topics: dict[Destination, tuple[int, ...]] = {}
         self.files: dict[int, FileState] = {}
@@ -87,27 +89,25 @@ class State:
         self.open = OpenTransactions(self.pin, self.users.change)
         self.transaction_chunks = 0
         self.next_owner = first_owner + 1
-        # Files from which records were moved: saved places in them must be looked up again.
+        # Files from which messages were moved: locations in them may be outdated.
         self.moved_from: set[int] = set()
-        # Owner -> file: the index has the ranks (keys) of all messages that are stored after the start of that file.
+        # Owner -> file: all messages that are stored from the start of this file on have a rank (see ``keys``).
         self.ranked: dict[int, int] = {}
         self._ranked_touched: set[int] = set()
-        self.knows_ranks = True  # the index was made by a version that keeps them
-        self.knows_later_records = True  # the same for later records, or there are none
+        self.knows_ranks = True  # False: the version that made the index did not keep ranks
+        self.knows_later_records = True  # False: that version did not keep later records, and there may be some
         self._ids = KnownIds()
-        # By owner and producer: the number from which on the index has no id. Until ``thaw``: the tails have the ids of
-        # the next index until then.
+        # (owner, producer) -> number from which on the index has no ids. It is cleared by ``thaw``, after which the
+        # index has new ids.
         self._beyond_index: dict[tuple[int, str], int] = {}
         self.position: Position | None = None
-        self.epoch = 0  # in which the file of ``position`` was written
-        # Files that a master declared as removed, before ``position``: their absence is no loss, whatever a host that
-        # saw them for longer has listed since.
+        self.epoch = 0  # epoch in which the file of ``position`` was written
+        # Files that a record before ``position`` gives up (TANDEMMQ-GONE): if they are missing, that is no loss.
         self.given_up: set[int] = set()
-        # Files that a header names and that were not there when the files after them were read. Their contents are
-        # unknown here.
-        self.passed: set[int] = set()
+        # Files that a header names, but that were missing when later files were read. Their contents were not applied.
+        self.missed: set[int] = set()
         self._gone_chunks = 0
-        self._gone_saved = b""  # the index's form of both
+        self._gone_saved = b""  # encoding of ``given_up`` and ``missed`` in the index
         self._load(meta)
 
     def _load(self, meta: bytes) -> None:
@@ -118,13 +118,13 @@ class State:
             raise OtherNumbering(f"its owners begin at {body['first_owner']}, not at {self.first_owner}")
         self.position = Position(*body["position"])
         self.epoch = body["epoch"]
-        gone = body  # older versions, which could not keep many of them, had them here
+        gone = body  # older versions stored these files in the meta
         self._gone_chunks = body.get("gone_chunks", 0)
         if blob := self._chunks(keys.GONE, self._gone_chunks):
             gone = json.loads(blob)
         self._gone_saved = blob
         self.given_up.update(gone.get("given_up", ()))
-        self.passed.update(gone.get("passed", ()))
+        self.missed.update(gone.get("passed", ()))
         self.knows_ranks = body.get("ranks", False)
         self.next_owner = body["next_owner"]
         self.transaction_chunks = body["transaction_chunks"]
@@ -132,9 +132,9 @@ class State:
         knows_users = body.get("users", False)
         for key, value in self.index.scan(keys.OWNER, b"P"):
             owner, record = keys.owner_of(key, value)
-            if not knows_users:  # the version that made it did not keep the user of a subscription: its record is read
+            if not knows_users:  # the version that made the index did not keep users, so the records must be read
                 record = record._replace(terms=None)
-            self._know(OwnerState(owner, *record))
+            self._add_owner(OwnerState(owner, *record))
         for key, value in self.index.scan(keys.ENDED, keys.FILE):
             owner, record = keys.owner_of(key, value)
             self.ended[owner] = OwnerState(owner, *record)
@@ -178,7 +178,7 @@ class State:
 
     # ---- owners
 
-    def _know(self, owner: OwnerState) -> None:
+    def _add_owner(self, owner: OwnerState) -> None:
         self.owners[owner.id] = owner
         if owner.subscription_name is None:
             self.queues[owner.destination] = owner.id
@@ -187,7 +187,7 @@ class State:
             self.topics[owner.destination] = (*self.topics.get(owner.destination, ()), owner.id)
 
     def queue(self, destination: Destination) -> int:
-        """Return the owner id of a queue; an unknown queue begins here."""
+        """Return the owner id of a queue. An unknown queue is created."""
         found = self.queues.get(destination)
         if found is None:
             found = self.new_owner()
@@ -195,13 +195,14 @@ class State:
         return found
 
     def owner_named(self, destination: Destination, subscription_key: str | None) -> int | None:
-        """Return the owner id of a durable subscription of a topic, or (None) of a queue; None: it is not known."""
+        """Return the owner id of a durable subscription or, if ``subscription_key`` is None, of a queue. None: it does
+        not exist."""
         if subscription_key is None:
             return self.queues.get(destination)
         return self.subscriptions.get((destination, subscription_key))
 
     def holders(self, destination: Destination) -> Sequence[int]:
-        """Return the owner ids of a topic's durable subscriptions, or of a queue if it is known."""
+        """Return the owner ids of a topic's durable subscriptions, or that of a queue, if it exists."""
         if destination.is_topic:
             return self.topics.get(destination, ())
         queue = self.queues.get(destination)
@@ -213,26 +214,26 @@ class State:
         return owner
 
     def know_queue(self, owner: int, destination: Destination) -> None:
-        self._know(OwnerState(owner, destination))
+        self._add_owner(OwnerState(owner, destination))
         self.next_owner = max(self.next_owner, owner + 1)
         self.tail.touched_owners.add(owner)
 
     def subscribe(
         self, owner: int, destination: Destination, info: SubscriptionInfo, location: int, user: str | None
     ) -> None:
-        """Begin a durable subscription, or (same owner again) note that its record was written again, with ``info`` and
-        ``user``.
+        """Create a durable subscription. If ``owner`` exists, note that its record was written again, with ``info`` and
+        ``user``, at ``location``.
 
-        Its messages must be after the record by which it began, so that record stays needed while it holds any.
-        ``settle_record`` is called when no message is before the newest record any more.
+        A replay needs the first record of a subscription before all its messages. So the first record is needed as long
+        as the subscription has messages from before its newest record. Then ``settle_record`` is called.
         """
         known = self.owners.get(owner)
         if known is None:
             known = OwnerState(owner, destination, info.client_id, info.name, location)
-            self._know(known)
+            self._add_owner(known)
             self.next_owner = max(self.next_owner, owner + 1)
         elif known.latest_record != location:
-            # Were the newer record gone and the older one left, the older would count again.
+            # If only the newer record were reclaimed, the older one would count again.
             self.pin(location >> 32, known.latest_record >> 32)  # prove: new-record-pins-the-old
             known.latest_record = location
             if known.count == 0:
@@ -242,13 +243,14 @@ class State:
         self.describe(owner, info, user)
 
     def describe(self, owner: int, info: SubscriptionInfo, user: str | None) -> None:
-        """Note ``info`` and ``user`` of the newest record of a durable subscription."""
+        """Set the terms of a durable subscription from ``info`` and ``user`` of its newest record."""
         known = self.owners[owner]
         known.terms = keys.terms_of(known.destination, info, user)
         self.tail.touched_owners.add(owner)
 
     def settle_record(self, owner: int) -> None:
-        """Drop the older records of a subscription: all its messages are after its newest record."""
+        """Note that the older records of a subscription are not needed, because all its messages are after its newest
+        record."""
         known = self.owners[owner]
         self.pin(known.latest_record >> 32, known.record_location >> 32)  # prove: settled-record-pins-the-first
         known.record_location = known.latest_record
@@ -261,10 +263,10 @@ class State:
             self.tail.touched_records.add(known.id)
 
     def drop_owner(self, owner: int, file: int) -> None:
-        """End a queue or subscription with all its messages; the record of this is in ``file``.
+        """End a queue or subscription and remove all its messages, because of a record in ``file``.
 
-        The cost does not depend on the messages: it holds none from now on, and ``reclaim`` removes them from the
-        index.
+        The cost does not depend on the number of messages: they do not count any more at once, and ``reclaim`` removes
+        them from the index later.
         """
         state = self.owners.pop(owner, None)
         if state is None:
@@ -292,19 +294,21 @@ class State:
                 continue
             held.live -= holder[0]
             if state.subscription_name is None:
-                held.live_bytes -= holder[1]  # for a topic's messages only the entries show the owner that counts them
+                # Of a topic's messages, only the entries show which owner counts the bytes.
+                held.live_bytes -= holder[1]
             holder[:] = 0, 0, True
             self.tail.touched_files.add(number)
             self.pin(file, number)  # prove: the-end-pins-its-messages
 
     @property
     def may_reclaim(self) -> bool:
-        """True if there are entries to reclaim, and space for them in the live tail: else a checkpoint comes first."""
+        """Whether there are entries to reclaim and the live tail has space for their removals. Otherwise a checkpoint
+        must come first."""
         return bool(self.ended) and self.tail.reclaimed < RECLAIMED_MAX
 
     def reclaim(self, count: int) -> None:
-        """Remove about ``count`` entries of ended owners from tail and index: the next checkpoint deletes them. No
-        result of the state's methods changes, except the live bytes of files (docs/formats/store.md)."""
+        """Remove about ``count`` entries of ended owners from the tail and, with the next checkpoint, from the index.
+        Results of other methods do not change, except the live bytes of files (docs/formats/store.md)."""
         while self.ended and count > 0:
             state = next(iter(self.ended.values()))
             found = list(islice(self._raw_entries(state.id, state.reclaimed_to), count))
@@ -322,7 +326,7 @@ class State:
         if state.subscription_name is not None and not size & SHARED:
             held = self.files.get(location >> 32)
             if held is not None:
-                # A file that was lost and is there again counts from zero.
+                # A file that was missing and exists again counts from zero.
                 held.live_bytes = max(0, held.live_bytes - (size & SIZE_MASK))
                 self.tail.touched_files.add(location >> 32)
                 self._count_by_another(state, order_key, location, size)
@@ -332,7 +336,7 @@ class State:
         self.tail.touched_ended.add(state.id)
 
     def _forget_ended(self, state: OwnerState) -> None:
-        """Drop an ended owner; the next checkpoint deletes the rest."""
+        """Drop an ended owner without entries. The next checkpoint deletes its record."""
         owner = state.id
         del self.ended[owner]
         self.tail.added.pop(owner, None)
@@ -341,10 +345,10 @@ class State:
         self.tail.touched_ended.add(owner)
 
     def know_connections(self, pairs: Sequence[tuple[str, str]], location: int) -> None:
-        """Note the users of connection ids that a record at ``location`` names."""
+        """Note the users of connection ids in a record at ``location``."""
         self.tail.operations += 1
         self.connections.know(pairs)
-        if len(pairs) == len(self.connections):  # it has all that are known
+        if len(pairs) == len(self.connections):  # the record has all known pairs
             self.connections_record = (location, self.connections.revision)
 
     # ---- messages
@@ -360,10 +364,10 @@ class State:
         is_shared: bool = False,
         user: str | None = None,
     ) -> None:
-        """Add a message to ``owner``; its record of ``size`` bytes stands at ``location``.
+        """Add a message to ``owner``. Its record of ``size`` bytes is at ``location``.
 
-        ``is_shared``: another owner holds the same record, and counts its bytes. ``user``: the user charged for
-        them.
+        ``is_shared``: another owner has the same record and counts its bytes. ``user``: the user that is charged for
+        the bytes.
         """
         tail = self.tail
         file = location >> 32
@@ -374,7 +378,7 @@ class State:
         tail.added[owner][order_key] = (location, marked, message_id)
         order = tail.order[owner]
         if order and order_key < order[-1]:
-            insort(order, order_key)  # a copy without its original
+            insort(order, order_key)  # a copy whose original was not read
         else:
             order.append(order_key)
         if order_key >> 64 != file:
@@ -386,7 +390,7 @@ class State:
         state = self.owners[owner]
         state.count += 1
         state.bytes += size
-        # As _hold_in_file does, inlined: every message comes here.
+        # The rest is ``_hold_in_file``, inlined for speed.
         held = self.files.get(file)
         holder = None if held is None else held.holders.get(owner)
         if held is None or holder is None:
@@ -401,9 +405,9 @@ class State:
         tail.touched_files.add(file)
 
     def remove(self, owner: int, order_key: int, location: int, size: int, message_id: str, file: int) -> None:
-        """Remove a message from ``owner``; the record of the removal is in ``file``.
+        """Remove a message from ``owner``, because of a record in ``file``.
 
-        ``location`` and ``size`` may be those from before the message was moved.
+        ``location`` and ``size`` may be outdated, if the message was moved.
         """
         tail = self.tail
         tail.operations += 1
@@ -412,28 +416,28 @@ class State:
         # prove: removal-finds-its-user " or self.users.is_counting"
         if state.subscription_name is not None or location >> 32 in self.moved_from or self.users.is_counting:
             raw = self._raw(owner, order_key)
-            assert raw is not None, "a removed message was there"
+            assert raw is not None, "a removed message exists"
             location, size, _ = raw
             if state.subscription_name is not None and not size & SHARED:
                 self._count_by_another(state, order_key, location, size)
         state.count -= 1
         state.bytes -= size & SIZE_MASK
-        self._forget_in_file(owner, location, size, file)
+        self._release_in_file(owner, location, size, file)
         is_new = tail.added[owner].pop(order_key, None) is not None and location == order_key >> 32
-        if not is_new or state.subscription_name is not None:  # a subscription's message may be a changed older one
+        if not is_new or state.subscription_name is not None:  # a subscription's message may be an older, changed one
             self._tombstone(owner, order_key, location, message_id)
         self._ids.discard((owner, message_id))
 
     def move(self, owner: int, order_key: int, location: int, size: int, *, is_shared: bool = False) -> None:
-        """Note the new place of a message that ``owner`` holds (an Update, a compacted copy)."""
+        """Set the new location of a message of ``owner``, because of an Update or a copy."""
         raw = self._raw(owner, order_key)
-        assert raw is not None, "a moved message is there"
+        assert raw is not None, "a moved message exists"
         old, old_size, message_id = raw
         tail = self.tail
         file = location >> 32
         if order_key not in tail.added[owner]:
             insort(tail.order[owner], order_key)
-            self._carry_rank(owner, order_key)
+            self._copy_rank(owner, order_key)
         marked = size | old_size >> MARK_SHIFT << MARK_SHIFT  # prove: moved-message-keeps-its-user "old_size" -> "0"
         tail.added[owner][order_key] = (location, marked | SHARED if is_shared else marked, message_id)
         if not is_shared:
@@ -441,8 +445,8 @@ class State:
         tail.operations += 1
         tail.touched_owners.add(owner)
         self.owners[owner].bytes += size - (old_size & SIZE_MASK)
-        # The new file pins the old one: a later removal of the message pins the new one, and so both.
-        self._forget_in_file(owner, old, old_size, file)
+        # The new file pins the old one. A later removal pins the new file, so it is needed as long as either exists.
+        self._release_in_file(owner, old, old_size, file)
         self._hold_in_file(owner, file, size, 0 if is_shared else size)
         if old >> 32 != order_key >> 64:
             tail.displaced[old >> 32, owner, order_key] = False
@@ -451,9 +455,9 @@ class State:
         self.moved_from.add(old >> 32)
 
     def rekey(self, owner: int, old_key: int, order_key: int) -> None:
-        """Give a message of ``owner`` another place in the order, as a take-over from ActiveMQ requires."""
+        """Give a message of ``owner`` another order key. A take-over from ActiveMQ needs this."""
         raw = self._raw(owner, old_key)
-        assert raw is not None, "a message with a new place is there"
+        assert raw is not None, "a message that gets a new order key exists"
         location, _, message_id = raw
         tail = self.tail
         if owner in self.ranked:
@@ -470,10 +474,10 @@ class State:
         self.open.rekey(owner, old_key, order_key)
 
     def _count_by_another(self, state: OwnerState, order_key: int, location: int, size: int) -> None:
-        """Pass the count of a topic's record to another subscription that has it.
+        """Let another subscription that has the same record of a topic count its bytes.
 
-        The search begins at the one after ``state``, and wraps. So however many subscriptions remove a message one
-        after the other, all together they are compared once.
+        The search begins after ``state`` in the list of subscriptions, and continues at its start. So if all
+        subscriptions remove a message one after the other, each is examined about once.
         """
         others = self.topics.get(state.destination, ())
         behind = bisect_right(others, state.id)
@@ -487,7 +491,7 @@ class State:
             tail = self.tail
             if order_key not in tail.added[other]:
                 insort(tail.order[other], order_key)
-                self._carry_rank(other, order_key)
+                self._copy_rank(other, order_key)
             tail.added[other][order_key] = (location, size, raw[2])
             self.files[location >> 32].live_bytes += size & SIZE_MASK
             self.users.hold(size)  # prove: another-counts-for-the-user
@@ -505,10 +509,10 @@ class State:
     # ---- ranks
 
     def _rank(self, owner: int, order_key: int, file: int, priority: int) -> None:
-        """Note the priority of a new message of ``owner``, by a record in ``file`` or by one before its order key."""
+        """Note the priority of a new message of ``owner``, whose record is in ``file``."""
         start = self.ranked.get(owner)
         if start is None:
-            # All its messages are stored by now, so none of their order keys is in a later file.
+            # The present messages have no order keys in later files, so all messages in later files get a rank.
             start = self.ranked[owner] = max(file, order_key >> 64) + 1
             self._ranked_touched.add(owner)
         if priority == DEFAULT_PRIORITY and order_key >> 64 < start:
@@ -522,7 +526,7 @@ class State:
             order.append(order_key)
 
     def _rank_of(self, owner: int, order_key: int) -> int | None:
-        """Return the rank of a message. None: it has none, and the default priority."""
+        """Return the rank of a message. None: it has no rank, and so the default priority."""
         for tail in (self.tail, self.frozen or _NO_TAIL):
             rank = tail.ranks.get(owner, {}).get(order_key)
             if rank is not None:
@@ -530,15 +534,15 @@ class State:
         value = self.index.get(keys.message_key(owner, order_key))
         return None if value is None else keys.rank_in(value)
 
-    def _carry_rank(self, owner: int, order_key: int) -> None:
-        """Copy the rank, if any, of a message of the frozen tail or the index into the live tail."""
+    def _copy_rank(self, owner: int, order_key: int) -> None:
+        """Copy the rank of a message, if it has one, from the frozen tail or the index into the live tail."""
         if owner in self.ranked:
             rank = self._rank_of(owner, order_key)
             if rank is not None:
                 self.tail.ranks[owner][order_key] = rank
 
     def _rerank(self, owner: int, old_key: int, order_key: int) -> None:
-        """Move the rank of a message that will get another order key."""
+        """Set the rank of a message for its new order key."""
         rank = self._rank_of(owner, old_key)
         if rank is None:
             if order_key >> 64 < self.ranked[owner]:
@@ -555,7 +559,7 @@ class State:
             self.tail.rank_order.pop((owner, rank), None)
 
     def of_priority(self, owner: int, priority: int, after: int) -> Iterator[tuple[int, Entry]]:
-        """Iterate over the ``entries`` of one priority. The cost depends on their number, not on that of all
+        """Yield the ``entries`` with one priority. The cost depends on their number, not on the number of all
         entries."""
         start = self.ranked.get(owner)
         if start is None:
@@ -603,7 +607,7 @@ class State:
         held.live_bytes += counted
         self.tail.touched_files.add(file)
 
-    def _forget_in_file(self, owner: int, location: int, size: int, by_file: int) -> None:
+    def _release_in_file(self, owner: int, location: int, size: int, by_file: int) -> None:
         file = location >> 32
         held = self.files[file]
         holder = held.holders[owner]
@@ -620,13 +624,14 @@ class State:
             self.pin(by_file, file)  # prove: removal-pins-its-message
 
     def pin_for_removal(self, removal: int, location: int) -> None:
-        """Pin the Remove at ``removal``, by which a Commit took the message at ``location``: if the Remove were gone
-        and the message's file left, the Commit would take nothing."""
-        if removal > location:  # else the Commit is followed by a separate Remove (store.writer.outcomes)
+        """Note that the file of the Remove at ``removal``, which a Commit applied, is needed as long as that of its
+        message at ``location``. Without the Remove, a replay of the Commit would not remove the message."""
+        if removal > location:  # otherwise a separate Remove follows the Commit (store.writer.outcomes)
             self.pin(removal >> 32, location >> 32)  # prove: committed-removal-pins-its-message
 
     def pin(self, file: int, pinned: int) -> None:
-        """Pin ``file``, a record of which ended a record in ``pinned``: it must stay as long as that can come back."""
+        """Note that a record in ``file`` ended a record in ``pinned``: ``file`` is needed as long as ``pinned``
+        exists."""
         if file == pinned:
             return
         held = self.files.get(file)
@@ -637,7 +642,8 @@ class State:
             self.tail.touched_files.add(file)
 
     def _raw(self, owner: int, order_key: int) -> tuple[int, int, str] | None:
-        """Return the ``entry``, with the mark of a shared record still in its size."""
+        """Return the message of ``owner`` under ``order_key`` as (location, size with its marks, message id), or
+        None."""
         if owner in self.ended:
             return None  # prove: who-ended-holds-nothing
         for tail in (self.tail, self.frozen):
@@ -658,8 +664,8 @@ class State:
         return None if raw is None else Entry(raw[0], raw[1] & SIZE_MASK, raw[2])
 
     def entries(self, owner: int, after: int) -> Iterator[tuple[int, Entry]]:
-        """Iterate over the messages of ``owner`` after ``after``, in order. Must not continue after a change of the
-        state."""
+        """Yield (order key, entry) of the messages of ``owner`` after ``after``, in order. The iterator must not be
+        used after a change of the state."""
         if owner in self.ended:  # prove: who-ended-has-no-entries
             return
         for order_key, (location, size, message_id) in self._raw_entries(owner, after):
@@ -671,7 +677,7 @@ class State:
         frozen = self.frozen or _NO_TAIL
         frozen_added = frozen.added.get(owner, {})
         frozen_removed = frozen.removed.get(owner, {})
-        # Most messages in a tail are behind those in the tree; a moved message may be anywhere.
+        # Most messages in a tail are after those in the index; a moved message may be anywhere.
         changed = _in_tails(frozen, self.tail, owner, after)
         waiting = next(changed, None)
         start = keys.message_key(owner, after + 1)
@@ -681,7 +687,7 @@ class State:
                 yield waiting
                 waiting = next(changed, None)
             if order_key in live_added or order_key in frozen_added:
-                continue  # moved: the tail yields it, with its new place
+                continue  # moved: the tail yields it, with its new location
             if order_key in live_removed or order_key in frozen_removed:
                 continue
             yield order_key, keys.entry_of(order_key, value)
@@ -690,8 +696,8 @@ class State:
             yield from changed
 
     def as_checkpointed(self, owner: int) -> Iterator[tuple[bytes, bytes]] | None:
-        """Iterate over the entries of ``owner`` in the last checkpoint, in order: (order key, value as written). None
-        if they changed since: then use ``entries``."""
+        """Yield (order key, encoded value) of the entries of ``owner`` in the last checkpoint, in order. Return None if
+        they have changed since: then use ``entries``."""
         for tail in (self.tail, self.frozen or _NO_TAIL):
             if tail.added.get(owner) or tail.removed.get(owner):
                 return None
@@ -699,22 +705,24 @@ class State:
         return ((key[5:], value) for key, value in self.index.scan(start, stop))
 
     def held_in(self, owner: int, file: int, after: int = 0) -> Iterator[tuple[int, Entry]]:
-        """Iterate over the live messages of ``owner`` after ``after`` whose newest record is in ``file``, in order.
+        """Yield (order key, entry) of the live messages of ``owner`` after ``after`` whose newest record is in
+        ``file``, in order.
 
-        Most are there under their order key. The cost depends on their number, not on the size of the file.
+        The order keys of most of them are in the same file. The cost depends on the number of the messages, not on the
+        size of the file.
         """
         places = sorted({place for place in self._displaced_into(owner, file) if place > after})
         start, limit = file << 64, (file + 1) << 64
-        yield from self._standing_in(owner, file, (place for place in places if place < start))
+        yield from self._still_in(owner, file, (place for place in places if place < start))
         for order_key, entry in self.entries(owner, max(after, start - 1)):
             if order_key >= limit:
                 break
             if entry.location >> 32 == file:
                 yield order_key, entry
-        yield from self._standing_in(owner, file, (place for place in places if place >= limit))
+        yield from self._still_in(owner, file, (place for place in places if place >= limit))
 
-    def _standing_in(self, owner: int, file: int, places: Iterable[int]) -> Iterator[tuple[int, Entry]]:
-        """Iterate over those of ``places`` whose record is still in ``file``."""
+    def _still_in(self, owner: int, file: int, places: Iterable[int]) -> Iterator[tuple[int, Entry]]:
+        """Yield those of ``places`` (order keys) whose newest record is still in ``file``, with their entries."""
         for order_key in places:
             entry = self.entry(owner, order_key)
             if entry is not None and entry.location >> 32 == file:
@@ -728,7 +736,7 @@ class State:
             yield from (place[2] for place in tail.displaced if place[0] == file and place[1] == owner)
 
     def place_of(self, owner: int, message_id: str) -> int | None:
-        """Return the order key of a message that the last checkpoint has under ``message_id``; tails are not
+        """Return the order key of the message with this id in the last checkpoint, or None. The tails are not
         searched."""
         value = self.index.get(keys.id_key(owner, message_id))
         return None if value is None else int.from_bytes(value, "big")
@@ -736,31 +744,31 @@ class State:
     # ---- ids of messages
 
     def know_id(self, owner: int, message_id: str) -> None:
-        """Note a new message of ``owner`` whose id a client made, or that the broker moved."""
+        """Note the id of a new message of ``owner``: a client made the id, or the message was moved."""
         self._ids.add((owner, message_id))
 
     def number_ids(self) -> None:
-        """Keep the numbers that ``is_newest`` needs, from now on."""
+        """Maintain from now on the numbers that ``is_newest`` needs."""
         self._ids.number()
 
     def note_id(self, owners: Iterable[int], message_id: str) -> None:
-        """Note a message with a client-made id that takes effect without a check, or that was prepared: if it is sent
-        again, it is a duplicate."""
+        """Note the client-made id of a message that takes effect without a check, or that was prepared. If the client
+        sends it again, it is a duplicate."""
         if self.audit is not None:
             self.audit.note(message_id)
         for owner in owners:
             self._ids.add((owner, message_id))
 
     def forget_id(self, owners: Iterable[int], message_id: str) -> None:
-        """Forget a prepared message with a client-made id that was rolled back: it may come again."""
+        """Remove the client-made id of a prepared message that was rolled back: the client may send it again."""
         if self.audit is not None:
             self.audit.forget(message_id)
         for owner in owners:
             self._ids.discard((owner, message_id))
 
     def has_id(self, owner: int, message_id: str) -> bool:
-        """Return whether ``owner`` holds a message of that id. Reliable for ids of clients, at any age; for ids of
-        brokers except messages that came in this term and are not in the index yet."""
+        """Return whether ``owner`` has a message with this id. The result is right for ids that clients made. For ids
+        that brokers made, messages of this epoch that are not in the index yet are not found."""
         if (owner, message_id) in self._ids:
             return True
         known = self.owners.get(owner)
@@ -769,12 +777,12 @@ class State:
         producer, sequence = numbered(message_id)
         if sequence >= self._beyond_index.get((owner, producer), _NO_NUMBER):
             return False
-        value = self._indexed_id(owner, message_id, producer)  # as place_of
+        value = self._indexed_id(owner, message_id, producer)  # like ``place_of``
         return value is not None and self._raw(owner, int.from_bytes(value, "big")) is not None
 
     def _indexed_id(self, owner: int, message_id: str, producer: str) -> bytes | None:
-        """Return the value of an id in the index; None: it is not there. If no higher number of its producer is there
-        either, that is noted for the ids to come."""
+        """Return the value of an id in the index, or None. If the index has no higher number of its producer either,
+        note that for later ids."""
         prefix, sequence = keys.producer_key(owner, message_id)
         if sequence is None:
             return self.index.get(prefix)
@@ -787,8 +795,8 @@ class State:
         return None
 
     def is_newest(self, owner: int, message_id: str) -> bool:
-        """Return whether no higher number than this id's is known of its producer, neither for ``owner`` nor in the
-        audit, and none of its messages is in a prepared transaction: then a higher number is new. False if unknown."""
+        """Return whether no higher number of the id's producer was stored for ``owner`` or is in the audit, and no
+        prepared transaction has a message of this producer. Then a higher number is certainly new. False: unknown."""
         producer, sequence = numbered(message_id)
         prefix, indexed = keys.producer_key(owner, message_id)
         if indexed is None:  # prove: newest-is-sorted
@@ -809,8 +817,7 @@ class State:
         return True
 
     def _note_beyond(self, owner: int, producer: str, sequence: int) -> None:
-        """Note that the index has no id of ``producer`` with this number or a higher one: a scan reads and checks a
-        page."""
+        """Note that the index has no id of ``producer`` with this number or a higher one, to avoid further scans."""
         if len(self._beyond_index) >= PRODUCERS_NOTED_MAX:
             self._beyond_index.clear()
         self._beyond_index[owner, producer] = sequence
@@ -844,7 +851,8 @@ class State:
     # ---- checkpoint
 
     def freeze(self, first_of_epoch: Callable[[int], bool], current_file: int) -> Frozen:
-        """Begin a checkpoint of the present state; a new live tail takes all later changes. ``thaw`` ends it."""
+        """Begin a checkpoint of the present state, and return its content. Later changes go to a new live tail.
+        ``thaw`` ends the checkpoint."""
         assert self.frozen is None, "a checkpoint begins only when the one before has ended"
         assert self.position is not None, "a checkpoint names its position"
         tail, self.tail = self.tail, Tail()
@@ -901,9 +909,9 @@ class State:
         return Frozen(tail, small, owners, ended, meta, self.position, reclaimable)
 
     def _encode_gone(self) -> bytes:
-        if not self.given_up and not self.passed:
+        if not self.given_up and not self.missed:
             return b""
-        gone = {"given_up": sorted(self.given_up), "passed": sorted(self.passed)}
+        gone = {"given_up": sorted(self.given_up), "passed": sorted(self.missed)}
         return json.dumps(gone, separators=(",", ":")).encode()
 
     def _later_record_changes(self, owner: int) -> Iterator[tuple[bytes, bytes | None]]:
@@ -917,7 +925,7 @@ class State:
     def _ranked_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         for owner in list(self.ranked):
             if owner not in self.ended and self.owners[owner].count == 0:
-                del self.ranked[owner]  # with this checkpoint it has no ranked message any more
+                del self.ranked[owner]  # after this checkpoint it has no message with a rank
                 self._ranked_touched.add(owner)
         for owner in self._ranked_touched:
             file = self.ranked.get(owner)
@@ -925,8 +933,8 @@ class State:
         self._ranked_touched.clear()
 
     def thaw(self) -> Callable[[], None]:
-        """End a durable checkpoint: the index contains the frozen tail. Returns a function that frees its memory, on
-        any thread."""
+        """End a durable checkpoint: the index includes the frozen tail. Return a function that frees the memory of the
+        tail; any thread may call it."""
         tail, self.frozen = self.frozen, None
         ids = self._ids.thaw()
         self._beyond_index.clear()  # prove: a-new-index-has-new-ids
@@ -942,7 +950,7 @@ class State:
     # ---- reclaiming
 
     def held_by_records(self) -> set[int]:
-        """Return the files that hold a subscription's record or a part of an open transaction."""
+        """Return the files with a needed record of a subscription or a record of an open transaction."""
         held: set[int] = set()
         for state in self.owners.values():
             if state.record_location:
@@ -956,26 +964,30 @@ class State:
     def reclaimable(
         self, first_of_epoch: Callable[[int], bool], before: int, emptied: Set[int] = frozenset()
     ) -> tuple[int, ...]:
-        """Return the files below ``before`` that nothing needs, oldest first: see
+        """Return the files below ``before`` that are not needed, oldest first. See
         ``store.state.file_states.reclaimable``."""
         return reclaimable(self.files, self.held_by_records(), first_of_epoch, before, emptied)
 
     def know_file(self, file: int) -> None:
-        """Note that a journal file exists; otherwise an empty one would never be reclaimed."""
+        """Note that a journal file exists. Otherwise a file without messages would never be reclaimed."""
         if file not in self.files:
             self.files[file] = FileState()
             self.tail.touched_files.add(file)
 
     def named_files(self) -> set[int]:
-        """Return the files that a header written now names: not those given up, even if they are not unlinked yet."""
+        """Return the files that a new header must name: without files that were given up, also if these are not removed
+        yet."""
         return self.files.keys() - self.given_up  # prove: headers-name-no-holes " - self.given_up" -> " - set()"
 
     def lose_file(self, file: int, *, is_damage: bool = False) -> list[tuple[int, int, Entry]]:
-        """Drop a file that is not there any more. Messages that the state still has in it are dropped, and returned as
-        (owner, order key, entry), subscriptions and transactions too: a master gave the file up after all of these had
-        ended, or had been written elsewhere and read there. Unless ``is_damage``, a subscription whose oldest record
-        went loses all messages from before its first remaining record: it was moved after them, or had ended and began
-        again there. Which of these records applies may be unknown, so no more can be derived."""
+        """Drop a file that does not exist any more. Return the messages that were dropped, as (owner, order key,
+        entry).
+
+        Messages, subscriptions and transactions that the state still has in the file are dropped: a master gave the
+        file up after they had ended, or had been copied to later files. If the oldest record of a subscription was in
+        the file, the subscription also loses all messages from before its next record, unless ``is_damage``: either it
+        was copied after them, or it had ended and begun again with that record.
+        """
         held = self.files.get(file)
         if held is None:
             return []
@@ -999,25 +1011,25 @@ class State:
         return dropped
 
     def _begin_at_next_record(self, known: OwnerState, file: int) -> list[tuple[int, int, Entry]]:
-        """Begin a subscription, whose first record went with ``file``, at its next one; return its losses like
-        ``lose_file``."""
+        """Let a subscription, whose first record was in the missing ``file``, begin with its next record. Return the
+        dropped messages, as ``lose_file`` does."""
         known.record_location = known.later_records[0]  # prove: begins-at-its-next-record "[0]" -> "[-1]"
         self._set_later_records(known, known.later_records[1:])
         self.tail.touched_owners.add(known.id)
-        return self._let_go_before_record(known, file)
+        return self._remove_before_record(known, file)
 
     def begin_at_newest_record(self, owner: int, file: int) -> None:
-        """Do what ``settle_record`` does if the first record of a subscription is gone: its messages from before its
-        newest record were those of a former subscription of that name. The record that proves this stands in
-        ``file``."""
+        """Do the same as ``settle_record``, for a subscription whose first record is missing. Its messages from before
+        its newest record are dropped, because they belong to a former subscription with the same name. The record that
+        proves this is in ``file``."""
         self.settle_record(owner)
-        self._let_go_before_record(self.owners[owner], file)
+        self._remove_before_record(self.owners[owner], file)
 
-    def _let_go_before_record(self, known: OwnerState, file: int) -> list[tuple[int, int, Entry]]:
-        """Drop messages that stand, and took effect, before ``known.record_location``; return them like
-        ``lose_file``."""
+    def _remove_before_record(self, known: OwnerState, file: int) -> list[tuple[int, int, Entry]]:
+        """Drop the messages whose location and order key are before ``known.record_location``. Return them, as
+        ``lose_file`` does."""
         record = known.record_location
-        # A transaction's message may be before the record, and its Commit after it.
+        # A message of a transaction may be stored before the record, and committed after it.
         # prove: committed-behind-its-record "item[0] >> 32 < record" -> "True"
         before = takewhile(lambda item: item[0] >> 32 < record, self.entries(known.id, 0))
         dropped = [(known.id, order_key, entry) for order_key, entry in before if entry.location < record]
@@ -1026,7 +1038,8 @@ class State:
         return dropped
 
     def drop_range(self, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
-        """Drop the live messages whose newest record is in ``file`` from ``start`` to before ``stop``; return them."""
+        """Drop the live messages whose newest record is in ``file``, from offset ``start`` to before ``stop``. Return
+        them as (owner, order key, entry)."""
         held = self.files.get(file)
         dropped: list[tuple[int, int, Entry]] = []
         if held is None or held.live == 0:
@@ -1039,14 +1052,14 @@ class State:
         return dropped
 
     def forget_files(self, files: Iterable[int]) -> None:
-        """Forget files that are gone from the disk."""
+        """Drop files that were removed from the disk."""
         for file in files:
             if self.files.pop(file, None) is not None:
                 self.tail.touched_files.add(file)
 
 
 def _in_tails(frozen: Tail, tail: Tail, owner: int, after: int) -> Iterator[tuple[int, tuple[int, int, str]]]:
-    """Iterate over the live messages of ``owner`` behind ``after`` that only the tails have, in order."""
+    """Yield the live messages of ``owner`` after ``after`` that are in the tails, in order."""
     added, removed = tail.added.get(owner, {}), tail.removed.get(owner, {})
     frozen_added = frozen.added.get(owner, {})
     last = -1
@@ -1060,12 +1073,13 @@ def _in_tails(frozen: Tail, tail: Tail, owner: int, after: int) -> Iterator[tupl
 
 
 def _record(owner: OwnerState | None) -> keys.OwnerRecord | None:
-    """Return an unchanging copy of an owner."""
+    """Return the record of an owner, which does not change later, or None."""
     return None if owner is None else owner.record()
 
 
 def _put_chunks(changes: list[tuple[bytes, bytes | None]], kind: bytes, blob: bytes, before: int) -> int:
-    """Add the changes that store ``blob`` in pieces where there were ``before``; return their present number."""
+    """Append the changes that store ``blob`` in chunks to ``changes``. ``before``: former number of chunks. Return the
+    new number."""
     pieces = [blob[n : n + keys.CHUNK_BYTES] for n in range(0, len(blob), keys.CHUNK_BYTES)]
     changes += ((keys.chunk_key(kind, n), piece) for n, piece in enumerate(pieces))
     changes += ((keys.chunk_key(kind, n), None) for n in range(len(pieces), before))

@@ -1,4 +1,4 @@
-"""Changes since a checkpoint, and their form in the next checkpoint. Pure."""
+"""Tail: the changes after a checkpoint, and their encoding for the next checkpoint. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tandemmq.store.state import keys
 
 T = TypeVar("T", int, bytes, tuple[int, int, int], tuple[bytes, bytes | None])
 
-# Number of items that are sorted at once. A sort blocks all other threads: with this number for a millisecond or two.
+# Limit of the items of one sort. A sort blocks all other threads; with this number it takes one or two milliseconds.
 SORTED_AT_ONCE = 5_000
 
 
 class Position(NamedTuple):
-    """A place between two batches of the journal, up to which the state is valid.
+    """Place between two batches of the journal, up to which the state includes it.
 
-    ``batch`` and ``checksum`` are offset and checksum of the batch that ends at ``offset``: a checkpoint whose
-    batch is not there any more, or differs, is not used. ``offset`` 0: nothing of ``file`` was read.
+    ``batch`` and ``checksum``: offset and checksum of the batch that ends at ``offset``. If the journal does not have
+    this batch any more, the index is not used. ``offset`` 0: nothing of ``file`` was read.
     """
 
     file: int
@@ -33,32 +33,35 @@ class Position(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Tail:
-    """Changes since a checkpoint.
+    """Changes after a checkpoint.
 
-    - ``added``: new and moved messages. ``order``: their order keys, sorted, also those of messages that were removed
-      again.
-    - ``removed``: removed messages that the checkpoint, or the frozen tail, still has.
-    - ``displaced``: whether the record of a message is in another file than its order key; False: not any more.
-    - ``ranks``: the ranks of messages in ``added``, also of messages that were removed again. ``rank_order``: order
-      keys of new messages by owner and rank, sorted. ``unranked``: (owner, rank, order key) of removed messages.
+    added       owner -> order key -> (location, size with marks, message id), for new and moved messages
+    order       owner -> order keys of these messages, sorted; also those of messages that were removed again
+    removed     owner -> order key -> message id, for removed messages that the checkpoint or the frozen tail has
+    displaced   (file, owner, order key) -> whether the message's record is in this file, which is not that of its order
+                key; False: not any more
+    ranks       owner -> order key -> rank, for messages in ``added``; also for messages that were removed again
+    rank_order  (owner, rank) -> order keys of new messages, sorted
+    unranked    (owner, rank, order key) of removed messages
+    operations  number of changes
     """
 
     added: defaultdict[int, dict[int, tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(dict))
     order: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     removed: defaultdict[int, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    displaced: dict[tuple[int, int, int], bool] = field(default_factory=dict)  # (file, owner, order key)
+    displaced: dict[tuple[int, int, int], bool] = field(default_factory=dict)
     ranks: defaultdict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     rank_order: defaultdict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     unranked: list[tuple[int, int, int]] = field(default_factory=list)
     touched_owners: set[int] = field(default_factory=set)
-    touched_records: set[int] = field(default_factory=set)  # subscriptions whose later records changed
+    touched_records: set[int] = field(default_factory=set)  # subscriptions whose ``later_records`` changed
     touched_files: set[int] = field(default_factory=set)
     touched_ended: set[int] = field(default_factory=set)  # owners that ended, or that lost entries to ``reclaim``
     operations: int = 0
-    reclaimed: int = 0  # removed entries of owners that ended. They do not count as operations: no replay repeats them
+    reclaimed: int = 0  # removed entries of ended owners; they are no operations, because a replay does not repeat them
 
     def free(self) -> None:
-        """Free the tail entry by entry: all at once would block other threads for long."""
+        """Free the memory of the tail entry by entry, so that other threads are not blocked for long."""
         tables: list[dict[Any, Any]] = [self.displaced]
         for by_owner in (self.added, self.removed, self.ranks):
             tables += by_owner.values()
@@ -68,15 +71,20 @@ class Tail:
 
     @property
     def has_changes(self) -> bool:
-        """True if a checkpoint has changes to write."""
+        """Whether a checkpoint would have changes to write."""
         return self.operations > 0 or self.reclaimed > 0
 
 
 class Frozen(NamedTuple):
-    """Contents of one checkpoint: a tail that no longer changes, and the small tables at that moment, unsorted.
+    """Content of one checkpoint.
 
-    ``owners`` and ``ended``: changed records; None: the record is removed. The thread that writes the checkpoint
-    encodes them: this takes too long for the storage thread, for which other threads wait.
+    tail           the frozen tail, which does not change any more
+    small          changes of small tables, (key, value), unsorted
+    owners, ended  (owner, changed record); None: the record is deleted. The thread that writes the checkpoint encodes
+                   them, because this takes too long for the storage thread
+    meta           meta of the index
+    position       position of the state
+    reclaimable    files that can be removed when the checkpoint is durable
     """
 
     tail: Tail
@@ -89,30 +97,28 @@ class Frozen(NamedTuple):
 
 
 def keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys after ``after`` that ``owner`` got in this tail, in order. The messages of some may
-    have been removed again."""
+    """Yield the order keys after ``after`` that ``owner`` got in this tail, in order, also those of messages that were
+    removed again."""
     order = tail.order.get(owner)
-    return iter(()) if not order else _behind(order, after)
+    return iter(()) if not order else _after(order, after)
 
 
 def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys after ``after`` of messages that ``owner`` got in this tail with that rank, in
-    order."""
+    """Yield the order keys after ``after`` of messages that ``owner`` got in this tail with this rank, in order."""
     order = tail.rank_order.get((owner, rank))
     if not order:
         return iter(())
-    return filter(tail.added[owner].__contains__, _behind(order, after))
+    return filter(tail.added[owner].__contains__, _after(order, after))
 
 
 def unranked_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    """Iterate over the order keys after ``after`` of messages that ``owner`` got in this tail without a rank, in
-    order."""
+    """Yield the order keys after ``after`` of messages that ``owner`` got in this tail without a rank, in order."""
     added = tail.added[owner]
     ranks = tail.ranks.get(owner, {})
     return (order_key for order_key in keys_after(tail, owner, after) if order_key in added and order_key not in ranks)
 
 
-def _behind(order: Sequence[int], after: int) -> Iterator[int]:
+def _after(order: Sequence[int], after: int) -> Iterator[int]:
     for number in range(bisect_right(order, after), len(order)):
         yield order[number]
 
@@ -162,9 +168,8 @@ def _owner_value(record: keys.OwnerRecord | None) -> bytes | None:
 
 
 def in_order(items: Iterable[T]) -> Iterator[T]:
-    """Iterate over ``items``, each once, from the least to the greatest. They are sorted in pieces and merged, because
-    a sort of very many blocks all other threads. Usually each piece follows the one before it, and there is nothing to
-    merge."""
+    """Yield ``items`` in ascending order. They are sorted in pieces, because a long sort would block all other threads.
+    Usually the pieces follow each other; otherwise they are merged."""
     rest = iter(items)
     runs: list[list[T]] = []
     while run := list(islice(rest, SORTED_AT_ONCE)):

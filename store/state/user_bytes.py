@@ -1,9 +1,9 @@
-"""Bytes of the store that are charged to each user: those of stored messages, and of the additions of prepared
-transactions. Pure.
+"""Bytes of the store that are charged to each user: bytes of stored messages, and of messages that prepared
+transactions will add. Pure.
 
-The size of an entry carries a *mark* above its 32 bits: this index's number of the user charged for the record, 0 for
-no user. A record that several owners hold is charged once: the mark counts where the bit ``SHARED`` is not set, as the
-live bytes of a file do.
+The size in an entry has 32 bits. The bits above are the *mark*: the number that this index gave to the user who is
+charged for the record; 0 for no user. A record that several owners hold is charged once: only the entry in which the
+bit ``SHARED`` is not set is counted, as for the live bytes of a file.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tandemmq.store.state.keys import MARK_SHIFT, SHARED, SIZE_MASK
 
 
 class UserBytes:
-    """The charged bytes of each user. The owner of the state changes them.
+    """The charged bytes of each user. Only the thread that owns the state changes them.
 
-    ``is_counting``: some bytes are charged to a user. ``balances``, for any thread: by user, the stored bytes less
-    those passed to ``taken`` since the state was loaded. Together with the bytes that the event loop handed over since
-    then, this is the sum of stored bytes and bytes on their way.
+    ``is_counting``: some bytes are charged to a user. ``balances``, which any thread may read: name of the user -> the
+    stored bytes minus the bytes that were passed to ``taken`` since the state was loaded. If the event loop adds the
+    bytes that it handed over since then, the sum has the stored bytes and the bytes that wait to be stored.
     """
 
     __slots__ = ("_bytes", "_names", "_next", "_numbers", "balances", "is_counting", "is_touched")
@@ -33,7 +33,7 @@ class UserBytes:
         self._next = 1
 
     def mark(self, user: str) -> int:
-        """Return the summand to the size of a record that is charged to ``user``."""
+        """Return the mark of ``user``: the caller adds it to the size of a record that is charged to this user."""
         number = self._numbers.get(user)
         if number is None:
             number = self._numbers[user] = self._next
@@ -44,26 +44,26 @@ class UserBytes:
         return number << MARK_SHIFT
 
     def hold(self, size: int) -> None:
-        """Charge a record of that marked size, unless another owner counts it, or it has no user."""
+        """Charge the user of a record. ``size`` has the mark. Does nothing if another owner counts the record."""
         if size >> MARK_SHIFT and not size & SHARED:
             self._change(size >> MARK_SHIFT, size & SIZE_MASK)
 
     def release(self, size: int) -> None:
-        """End the charge of a record of that marked size."""
+        """End the charge of a record. ``size`` has the mark."""
         if size >> MARK_SHIFT and not size & SHARED:
             self._change(size >> MARK_SHIFT, -(size & SIZE_MASK))
 
     def change(self, user: str, size: int) -> None:
-        """Charge ``size`` bytes more, or fewer, to ``user``: additions of prepared transactions."""
+        """Add ``size`` bytes to the charge of ``user``; a negative ``size`` reduces it. For prepared transactions."""
         self._change(self.mark(user) >> MARK_SHIFT, size)
 
     def taken(self, user: str, size: int) -> None:
-        """Note that the store has handled ``size`` bytes of ``user`` that the event loop handed over: stored or not."""
+        """Note that the store has handled ``size`` bytes of ``user`` that the event loop handed over, stored or not."""
         self.balances[user] = self.balances.get(user, 0) - size
 
     def _change(self, number: int, size: int) -> None:
         user = self._names.get(number)
-        if user is None:  # an older version has written this index since: it keeps the entry, not the user
+        if user is None:  # an older version has written this index meanwhile: it keeps the entries, not the users
             return
         self._bytes[number] += size
         self.balances[user] = self.balances.get(user, 0) + size
@@ -78,7 +78,7 @@ class UserBytes:
         return {user: size for user, number in self._numbers.items() if (size := self._bytes[number])}
 
     def encode(self) -> bytes:
-        """Return the input of ``load``; empty if nothing is charged. Users without bytes are forgotten."""
+        """Return the input of ``load``; empty if nothing is charged. Removes users without bytes."""
         for number in [number for number, size in self._bytes.items() if not size]:
             del self._bytes[number]
             del self._numbers[self._names.pop(number)]

@@ -1,9 +1,9 @@
 """The messages that ActiveMQ would deliver from its directory, according to its index and the journal after it.
 
-ActiveMQ starts in the same way (kahadb.md 4.8): db.data has the state up to its last update, and the journal is applied
-from there on. Facts of db.data about later records are ignored; operations of transactions that were open at that point
-are collected from the start of the first one. The result is a state in a temporary index, in which messages have keys
-of their own: only the order of these keys is meaningful.
+ActiveMQ starts in the same way (kahadb.md 4.8): db.data has the state up to its *last update*, the place of a record,
+and the later records of the journal are applied to it. Entries of db.data for later records are ignored. Operations of
+transactions that were open at the last update are collected from the journal, from the start of the oldest transaction.
+The result is a state in a temporary index. Its order keys are not those of the journal: only their order has a meaning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tandemmq.store.records import commands
 from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.records.message import Destination
 from tandemmq.store.recovery.index_directory import remove
-from tandemmq.store.recovery.standing_checkpoint import StandingCheckpoint
+from tandemmq.store.recovery.stepwise_checkpoint import StepwiseCheckpoint
 from tandemmq.store.state.keys import Entry
 from tandemmq.store.state.open_transactions import PendingOperation, operation_of
 from tandemmq.store.state.replay import Replay
@@ -34,26 +34,27 @@ from tandemmq.store.state.tail import Position
 from tandemmq.store.takeover.marks import BEGIN, END, is_mark
 
 HIGH, DEFAULT, LOW = range(3)
-# Maximum of operations that the temporary index holds in memory before it writes them to the disk.
+# Maximum number of operations in memory before a checkpoint of the temporary index.
 OPERATIONS_MAX = 100_000
-# End of an Add or Update whose destination is prioritized: field 6, true. Fields are in order.
+# Last bytes of an Add whose destination is prioritized: field 6, true. Fields are in ascending order.
 _PRIORITIZED = b"\x30\x01"
 
 OnCorrupt = Callable[[JournalCorrupt], None]
 
 
 class Ranks:
-    """The priority classes in which messages are delivered; messages that are not noted are DEFAULT."""
+    """Priority classes of messages: HIGH, DEFAULT or LOW. A message that was not noted has DEFAULT."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[Destination, str], int] = {}
+        self._ranks: dict[tuple[Destination, str], int] = {}
         self._ordered: set[Destination] = set()
-        # The original places of messages that an incomplete take-over has moved
+        # The original order keys of messages that an incomplete take-over has moved
         self._origins: dict[tuple[Destination, str], int] = {}
+        # Key of an open transaction -> its operations; None stands for a Remove
         self._pending: dict[str, list[tuple[Destination, str] | None]] = {}
 
     def note_origin(self, location: int, payload: bytes, moved: Set[tuple[Destination, str]]) -> None:
-        """Note the place of a record of ActiveMQ at ``location`` if it stores one of the messages ``moved``."""
+        """Note the order key that a record of ActiveMQ at ``location`` gives to a message, if ``moved`` has it."""
         command = commands.decode(payload)
         if isinstance(command, commands.AddMessage | commands.RemoveMessage):
             place = command.destination, command.message_id
@@ -70,37 +71,39 @@ class Ranks:
                     self._origins.setdefault(known, location << 32 | number)
 
     def origin(self, destination: Destination, message_id: str, key: int) -> int:
-        """Return the order key that the message had before an incomplete take-over moved it; ``key`` for all others."""
+        """Return the order key that the message had before an incomplete take-over moved it; ``key`` if it was not
+        moved."""
         return self._origins.get((destination, message_id), key)
 
-    def tell(self, destination: Destination, message_id: str, rank: int) -> None:
+    def set_rank(self, destination: Destination, message_id: str, rank: int) -> None:
         place = destination, message_id
-        if rank != DEFAULT or place in self._told:
-            self._told[place] = rank
+        if rank != DEFAULT or place in self._ranks:
+            self._ranks[place] = rank
             self._ordered.add(destination)
 
     def note(self, payload: bytes) -> None:
-        """Note the class in an Add or Update, if its destination is prioritized."""
+        """Note the class that an Add or Update gives to its message, if its destination is prioritized."""
         kind = payload[0]
         if kind == commands.UPDATE or (kind == commands.ADD and payload.endswith(_PRIORITIZED)):
             add = commands.added(commands.decode(payload))
-            assert add is not None, "its number says so"
+            assert add is not None, "an Add or Update stores a message"
             above = add.priority - commands.DEFAULT_PRIORITY if add.priority_supported else 0
             rank = HIGH if above > 0 else LOW if above < 0 else DEFAULT
-            self.tell(add.destination, add.message_id, rank)
+            self.set_rank(add.destination, add.message_id, rank)
 
     def has_classes(self, destination: Destination) -> bool:
-        """Return whether the order of delivery needs more than the keys."""
+        """Return whether the order of delivery depends on classes, not only on the order keys."""
         return destination in self._ordered
 
     def rank(self, destination: Destination, message_id: str) -> int:
-        return self._told.get((destination, message_id), DEFAULT)
+        return self._ranks.get((destination, message_id), DEFAULT)
 
 
 class ActiveMQView:
-    """The correct state, in the directory ``scratch``; ``close`` removes it. One thread at a time.
+    """State of the messages that ActiveMQ would deliver. Its index is in the directory ``scratch``, which ``close``
+    removes. One thread at a time.
 
-    ``is_journal_complete``: a former take-over has written all facts of db.data into the journal; this view is not
+    ``is_journal_complete``: a former take-over has written all facts of db.data into the journal, so this view is not
     needed.
     """
 
@@ -109,14 +112,14 @@ class ActiveMQView:
         self._epoch_history = epoch_history
         self._scratch = scratch
         self._disk = disk
-        remove(disk, scratch)  # of a take-over that crashed
+        remove(disk, scratch)  # a take-over that crashed may have left it
         self._index = Index.open(scratch, disk)
         self.state = State(self._index, self._index.meta)
         self._replay = Replay(self.state)
-        self._standing = StandingCheckpoint(self._index, self.state, self._replay, time.monotonic)
-        self.state.position = Position(1, 0)  # a checkpoint wants one
+        self._stepwise = StepwiseCheckpoint(self._index, self.state, self._replay, time.monotonic)
+        self.state.position = Position(1, 0)  # a checkpoint needs a position
         self.ranks = Ranks()
-        self.subscriptions: dict[tuple[Destination, str], commands.Subscription] = {}  # as db.data has them
+        self.subscriptions: dict[tuple[Destination, str], commands.Subscription] = {}  # the records in db.data
         self.is_journal_complete = False
 
     def close(self) -> None:
@@ -130,15 +133,17 @@ class ActiveMQView:
         record_of: Callable[[Destination, str], Location],
         on_corrupt: OnCorrupt | None = None,
     ) -> None:
-        """Read all. ``size_of`` measures a record, ``record_of`` finds that of a subscription: old indexes lack both.
+        """Read db.data, and the journal after its last update.
 
-        Raises KahaIndexDamaged, JournalCorrupt (unless ``on_corrupt`` takes it), JournalMissing.
+        Old versions of db.data lack the sizes of records and the places of subscriptions' records: ``size_of`` and
+        ``record_of`` return them. Raises KahaIndexDamaged, JournalMissing, and JournalCorrupt, unless ``on_corrupt`` is
+        given: it is called with the JournalCorrupt, and reading continues.
         """
-        assert kaha.last_update is not None, "an index without a last update knows nothing"
+        assert kaha.last_update is not None, "an index without a last update has no messages"
         self._size_of, self._record_of = size_of, record_of
         for destination in kaha.destinations():
             self._load(destination, kaha.last_update)
-        self._checkpoint()  # a replay looks for messages in the index, and among those that it added itself
+        self._checkpoint()  # a replay finds messages only in the index, and among those that it added itself
         first = kaha.last_update if kaha.first_in_progress is None else min(kaha.first_in_progress, kaha.last_update)
         self._follow(first, kaha.last_update, on_corrupt)
         self._checkpoint()
@@ -157,17 +162,17 @@ class ActiveMQView:
             if entry.location > last_update:
                 continue
             owners = queue or tuple(owner for owner, kept in held_by if entry.sequence in kept.pending)
-            # Usually the key that the journal gives it; always after the one before.
+            # Usually the order key that the journal gives to it; always after the key of the previous message.
             key = max(key + 1, entry.location << 32)
             self._add(owners, key, entry)
-            self.ranks.tell(destination, entry.message_id, rank)
+            self.ranks.set_rank(destination, entry.message_id, rank)
 
     def _subscribe(self, kaha: KahaDestination, last_update: Location) -> list[tuple[int, KahaSubscription]]:
         found = []
         for kept in kaha.subscriptions:
             if kept.location is not None and kept.location > last_update:
                 continue
-            assert kept.command.info is not None, "the index holds no subscription without"
+            assert kept.command.info is not None, "every subscription in the index has its description"
             owner = self.state.new_owner()
             place = self._record_of(kaha.destination, kept.key) if kept.location is None else kept.location
             self.subscriptions[kaha.destination, kept.key] = kept.command
@@ -185,29 +190,29 @@ class ActiveMQView:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        self._standing.begin(self._epoch_history.first_of_epoch)
-        self._standing.finish()
+        self._stepwise.begin(self._epoch_history.first_of_epoch)
+        self._stepwise.finish()
 
-    # ---- the journal after it
+    # ---- the journal after the last update
 
     def _follow(self, first: Location, last_update: Location, on_corrupt: OnCorrupt | None) -> None:
-        is_skipping = False  # the records of an incomplete take-over
-        is_behind = False
+        is_skipping = False  # within the records of an incomplete take-over
+        is_after_update = False
         for file in self._files.list():
             if file < file_of(first):
                 continue
             header = self._epoch_history.headers.get(file)
             if header is None or header.reason == "promotion":
-                is_skipping = False  # a crash ended it
+                is_skipping = False  # a crash ended the take-over
             for place, payload in self._records(file, on_corrupt):
                 if place < first:
                     continue
                 if place <= last_update:
                     self._collect(place, payload)
                     continue
-                if not is_behind:
-                    is_behind = True
-                    self._end_what_was_committed()
+                if not is_after_update:
+                    is_after_update = True
+                    self._end_committed()
                 if payload[0] == 0 and is_mark(payload):
                     is_skipping = payload == BEGIN
                     self.is_journal_complete = self.is_journal_complete or payload == END
@@ -216,8 +221,8 @@ class ActiveMQView:
                     self._apply(place, payload)
             if self.state.tail.operations >= OPERATIONS_MAX:
                 self._checkpoint()
-        if not is_behind:
-            self._end_what_was_committed()
+        if not is_after_update:
+            self._end_committed()
 
     def _records(self, file: int, on_corrupt: OnCorrupt | None) -> Iterator[tuple[Location, bytes]]:
         end = self._epoch_history.ends.get(file)
@@ -229,22 +234,23 @@ class ActiveMQView:
                 for offset, payload in batch.records:
                     yield base + offset, payload
         except JournalCorrupt:
-            # No receipt was sent for bytes that were never synced; the previous read has reported them.
+            # The unreadable bytes were never synced, so no receipt was sent for them. An earlier read has reported
+            # them.
             if end is not None or not self._epoch_history.may_have_holes(file):
                 raise
 
     def _collect(self, place: Location, payload: bytes) -> None:
-        """Of a record that db.data already contains, keep only the part that belongs to open transactions."""
+        """Apply only the transaction of a record that db.data already contains: open transactions are not in it."""
         kind = payload[0]
         if kind in (commands.ADD, commands.REMOVE):
             command = commands.decode(payload)
-            assert isinstance(command, commands.AddMessage | commands.RemoveMessage), "its number says so"
+            assert isinstance(command, commands.AddMessage | commands.RemoveMessage), "``kind`` is its type"
             if command.transaction is not None:
                 self.state.enlist(command.transaction.key, operation_of(place, payload, command))
                 self.ranks.note(payload)
         elif kind in (commands.COMMIT, commands.ROLLBACK):
             command = commands.decode(payload)
-            assert isinstance(command, commands.Commit | commands.Rollback), "its number says so"
+            assert isinstance(command, commands.Commit | commands.Rollback), "``kind`` is its type"
             self.state.end_transaction(command.transaction.key, place)
         elif kind == commands.PREPARE:
             self._apply(place, payload)
@@ -252,14 +258,14 @@ class ActiveMQView:
     def _apply(self, place: Location, payload: bytes) -> None:
         if payload[0] == commands.PREPARE:
             command = commands.decode(payload)
-            assert isinstance(command, commands.Prepare), "its number says so"
+            assert isinstance(command, commands.Prepare), "the first byte is its type"
             if command.transaction.key not in self.state.transactions:
-                return  # all of it was collected: it is over
+                return  # ActiveMQ has removed the files of its operations, so it has ended
         self._replay.apply(place, payload)
 
-    def _end_what_was_committed(self) -> None:
-        """End transactions whose messages are in db.data: they were committed, even if the Commit was collected
-        since."""
+    def _end_committed(self) -> None:
+        """End transactions whose messages are in db.data: they were committed, even if ActiveMQ has removed the file
+        with the Commit."""
         state = self.state
         for key, transaction in list(state.transactions.items()):
             if any(operation.kind == commands.ADD and self._is_held(operation) for operation in transaction.operations):
@@ -274,10 +280,10 @@ class ActiveMQView:
                 return True
         return False
 
-    # ---- asking
+    # ---- queries
 
     def place_of(self, owner: int, message_id: str) -> int | None:
-        """Return the order key of a message that ``owner`` holds, None if it holds none of that id."""
+        """Return the order key of the message with that id; None if ``owner`` does not hold it."""
         order_key = self.state.place_of(owner, message_id)
         return None if order_key is None or self.state.entry(owner, order_key) is None else order_key
 
@@ -285,8 +291,8 @@ class ActiveMQView:
 def in_order_of_delivery(
     state: State, ranks: Ranks, destination: Destination, owner: int
 ) -> Iterator[tuple[int, Entry]]:
-    """Iterate over the messages of ``owner`` of ``destination``: high, default, low, and in each class by key. If keys
-    do not show the classes, all messages are in memory."""
+    """Iterate over the messages of ``owner`` of ``destination`` in ActiveMQ's order of delivery: first HIGH, then
+    DEFAULT, then LOW; within a class by order key. If there are classes, all messages are in memory at once."""
     if not ranks.has_classes(destination):
         return state.entries(owner, 0)
     classes: tuple[list[tuple[int, Entry]], ...] = ([], [], [])

@@ -1,7 +1,8 @@
-"""The difference between the state that the journal alone gives and ActiveMQ's view, and the records that remove it.
+"""The difference between the state from the journal alone and ActiveMQ's view, and the records that remove it.
 
-Both are states over an index. Where they agree, they are walked side by side, and nothing is kept. All messages of a
-destination are in memory once if its order differs, or if it lacks a message. The plan itself holds only differences.
+Both are states over an index. Equal parts are compared entry by entry, without a copy in memory. If the order of a
+destination differs, or if the journal lacks a message, all messages of the destination are in memory at once. The plan
+has only differences.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tandemmq.store.takeover.order import ordered_keys
 
 
 class Removal(NamedTuple):
-    """A message that ActiveMQ's view does not hold. With ``subscription_key``: that subscription alone does not hold
-    it."""
+    """A message that ActiveMQ's view does not hold. With ``subscription_key``: only that subscription does not hold
+    it there."""
 
     destination: Destination
     message_id: str
@@ -29,10 +30,11 @@ class Removal(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A message whose record must be written once more, with its place in the order.
+    """A message whose record must be written once more, with its order key.
 
-    ``without`` are the durable subscriptions of its topic that do not have it pending. ``is_restored``: the journal
-    alone lost it, for one of its owners at least; else the message only has another place there.
+    ``without``: keys of the durable subscriptions of its topic for which it is not pending. ``is_restored``: the state
+    from the journal alone lacks it, for at least one of its owners; otherwise it only has another place in the order
+    there.
     """
 
     location: Location
@@ -44,12 +46,12 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """Records to write. The lists are in the order of their records."""
+    """Differences, from which the records are made. The fields are in the order of the records."""
 
     rolled_back: list[str] = field(default_factory=list)  # keys of transactions
     unsubscribed: list[OwnerState] = field(default_factory=list)
     removed_destinations: list[Destination] = field(default_factory=list)
-    subscribed: list[OwnerState] = field(default_factory=list)  # as in ActiveMQ's view
+    subscribed: list[OwnerState] = field(default_factory=list)  # owners of ActiveMQ's view
     repeated: list[bytes] = field(default_factory=list)  # payloads that ActiveMQ would not read (store.takeover.strays)
     removals: list[Removal] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
@@ -61,18 +63,19 @@ class Plan:
 
 @dataclass(slots=True, eq=False)
 class _Message:
-    """A message of a destination that is compared as a whole: its key in the journal, its entry and its holders."""
+    """A message of a destination that is in memory: its order key, its entry and the keys of its owners
+    (``_owners``)."""
 
     key: int
     entry: Entry
     owners: frozenset[str] = frozenset()
 
 
-QUEUE = ""  # the holder of a queue's messages, where a topic's have the key of their subscription
+QUEUE = ""  # key of a queue as an owner; a durable subscription has its subscription key
 
 
 def difference(journal: State, activemq_view: ActiveMQView) -> Plan:
-    """Return the records that make the state from the journal equal to ActiveMQ's view."""
+    """Return the plan whose records make the state from the journal equal to ActiveMQ's view."""
     plan = Plan()
     for key, transaction in journal.transactions.items():
         known = activemq_view.state.transactions.get(key)
@@ -93,8 +96,8 @@ def difference(journal: State, activemq_view: ActiveMQView) -> Plan:
 
 
 def reordered(journal: State, ranks: Ranks) -> Plan:
-    """Return the records that put the messages of prioritized destinations into ActiveMQ's order of delivery, where the
-    journal alone is the source."""
+    """Return the plan whose records put the messages of prioritized destinations into ActiveMQ's order of delivery. For
+    a take-over without db.data."""
     plan = Plan()
     for destination in _destinations(journal):
         if ranks.has_classes(destination):
@@ -109,7 +112,7 @@ def _destinations(state: State) -> list[Destination]:
 
 
 def _owners(state: State, destination: Destination) -> dict[str, int]:
-    """Return the holders of messages of ``destination``: subscription key -> owner, or QUEUE -> owner."""
+    """Return the owners of a destination: subscription key -> owner id, or QUEUE -> owner id."""
     if destination.is_topic:
         return {state.owners[owner].key: owner for owner in state.topics.get(destination, ())}
     owner = state.queues.get(destination)
@@ -123,7 +126,7 @@ def _compare_subscriptions(plan: Plan, journal: State, activemq_view: State, des
     for key, owner in _owners(activemq_view, destination).items():
         found = journal.subscriptions.get((destination, key))
         known = None if found is None else journal.owners[found]
-        # Index versions before 5 lack the place of a record: the one in the journal is used then.
+        # Versions of db.data before 5 lack the place of a subscription's record; then the place in the journal is used.
         if known is None or activemq_view.owners[owner].latest_record not in (0, known.latest_record):
             plan.subscribed.append(activemq_view.owners[owner])
 
@@ -153,7 +156,7 @@ def _compare_messages(plan: Plan, journal: State, activemq_view: ActiveMQView, d
 def _removals(
     held: Iterator[tuple[int, Entry]], view: ActiveMQView, owner: int, destination: Destination, key: str | None
 ) -> list[Removal] | None:
-    """Walk two owners side by side; return the removals that make them equal. None: removals are not enough."""
+    """Compare two owners entry by entry; return the removals that make them equal. None: removals are not enough."""
     found: list[Removal] = []
     for _, wanted in in_order_of_delivery(view.state, view.ranks, destination, owner):
         for _, entry in held:
@@ -170,7 +173,8 @@ def _removals(
 
 
 def _held(state: State, destination: Destination, ranks: Ranks | None) -> dict[str, _Message]:
-    """Return all messages of a destination by id: in the order of their keys, or with ``ranks`` in that of delivery."""
+    """Return all messages of a destination: id -> message, in the order of their keys. With ``ranks``: in the order of
+    delivery."""
     found: dict[str, _Message] = {}
     sets: dict[frozenset[str], frozenset[str]] = {}  # most messages have the same owners
     for key, owner in _owners(state, destination).items():
@@ -200,7 +204,7 @@ def _plan_order(
     keys: list[int | None] = []
     for message_id, message in wanted.items():
         known = present.get(message_id)
-        # If two messages have one id, the journal alone may have the dead one.
+        # If two messages have the same id, the state from the journal alone may have the one that was removed.
         is_there = known is not None and known.entry.location == message.entry.location
         keys.append(known.key if known is not None and is_there else None)
     subscriptions = sorted(_owners(activemq_view, destination).keys() - {QUEUE})
@@ -213,7 +217,7 @@ def _plan_order(
 
 
 def missing_files(state: State, existing: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield (file, live messages) of the files that the state needs and that are not there."""
+    """Yield (file, number of live messages) of each file that the state needs and that is not in ``existing``."""
     there = set(existing)
     for file, held in sorted(state.files.items()):
         if held.live and file not in there:

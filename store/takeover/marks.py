@@ -1,7 +1,7 @@
 """Trace commands around the records of a take-over: `TANDEMMQ-TAKEOVER begin` and `TANDEMMQ-TAKEOVER end`. Pure.
 
-A crash between them leaves a part of the records in the journal. The next take-over starts from the same db.data; it
-must skip those records, or it would correct what was corrected. If the end mark is there, the journal has all facts of
+A crash between them leaves only some of the records in the journal. The next take-over starts from the same db.data and
+must skip those records, because it makes all of them again. If the end mark exists, the journal has all facts of
 db.data. ActiveMQ ignores traces.
 """
 

@@ -1,8 +1,8 @@
 """Order keys for messages that need another order than the journal's. Pure.
 
-A message in the right place keeps its key: those are a longest increasing subsequence. The others get the free keys
-after the message before them. There are such keys: a record's key ends in 32 bits that only the operations of one
-commit use. If too few keys are free, the next message gives up its place, too.
+As many messages as possible keep their key: those of a longest increasing subsequence. Each other message gets the next
+free key after the message before it. Usually keys are free: the last 32 bits of a key differ only between operations of
+one commit. If too few keys are free, the next message gets a new key, too.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence, Set
 
-# Unused keys before the first message, for messages that come before it.
+# Number of keys before the first message that keeps its key, for messages that come before it.
 HEADROOM = 1 << 48
 
 
 def ordered_keys(present: Sequence[int | None], taken: Set[int]) -> list[int]:
-    """Return a key for each message, ascending.
+    """Return the key of each message, ascending.
 
-    ``present`` are their present keys, in the wanted order; None: the message has no key yet. As many keys as possible
-    stay. A new key is none of those ``taken``, by these messages or others that are there now: each message may be
-    moved by itself, in this order.
+    ``present``: present keys of the messages, in the wanted order; None: the message has no key yet. As many keys as
+    possible stay. A new key is not in ``taken``, the keys that all messages of the destination have now; so the
+    messages can be moved one by one, in this order.
     """
     keeps = _longest_increasing(present)
     first = next((key for key, stays in zip(present, keeps, strict=True) if stays), None)
@@ -38,8 +38,8 @@ def ordered_keys(present: Sequence[int | None], taken: Set[int]) -> list[int]:
 
 def _longest_increasing(present: Sequence[int | None]) -> list[bool]:
     """Return, for each key, whether it belongs to a longest increasing subsequence."""
-    tops: list[int] = []  # the lowest last key of all sequences of length n + 1
-    holders: list[int] = []  # the number of the message with that key
+    tops: list[int] = []  # at index n: the lowest last key of all increasing subsequences of length n + 1
+    holders: list[int] = []  # at index n: the number of the message with that key
     before = [-1] * len(present)
     for number, key in enumerate(present):
         if key is None:

@@ -1,14 +1,14 @@
 """The records that make the journal agree with ActiveMQ's view, in the order in which they are written.
 
     begin mark
-    Rollback            transactions that the journal alone takes for prepared
-    Subscription        without description: subscriptions that are gone
-    RemoveDestination   destinations that are gone
-    Subscription        those that the journal lost
-    ...                 unchanged records that ActiveMQ itself would not read again
-    Remove              messages that are gone, of a queue or of one subscription
-    Update, [Remove]    messages that the journal lost, or has elsewhere; each with a hint that carries its
-                        place, and a Remove for each subscription of its topic that does not have it pending
+    Rollback            transactions that are prepared only according to the journal
+    Subscription        without description: subscriptions that are not in ActiveMQ's view
+    RemoveDestination   destinations that are not in ActiveMQ's view
+    Subscription        subscriptions that the journal lacks
+    ...                 unchanged records that ActiveMQ would not read again (store.takeover.strays)
+    Remove              messages that ActiveMQ's view does not hold, of a queue or of one subscription
+    Update, [Remove]    messages that the journal lacks, or has at another place in the order; each with a hint that has
+                        its order key, and a Remove for each subscription of its topic for which it is not pending
     end mark
 
 ActiveMQ reads all of them, and ignores marks and hints.
@@ -31,7 +31,7 @@ from tandemmq.store.takeover.difference import Copy, Plan, Removal
 from tandemmq.store.takeover.marks import BEGIN, END
 
 BATCH_BYTES_MAX = 1 << 20
-# Bodies have the same layout from this version on.
+# Bodies have the same layout in this OpenWire version and all later ones.
 LAYOUT_VERSION_MIN = 10
 
 VersionAt = Callable[[int], int]
@@ -45,11 +45,13 @@ def batches(
     version_at: VersionAt,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[list[bytes]]:
-    """Yield the payloads, in batches of BATCH_BYTES_MAX or one copy with its Removes. No difference, no batch.
+    """Yield the payloads in batches of at most BATCH_BYTES_MAX; one copy with its Removes may be larger. Yields nothing
+    if the plan is empty.
 
-    ``subscriptions`` are the payloads for ``plan.subscribed``; ``version_at`` gives the OpenWire version of a file's
-    bodies. Bodies are read lazily. Raises JournalMissing, JournalCorrupt, RecordDamaged. ``on_corrupt``, if given, is
-    called for a message that does not verify; no copy is made of it, because the copy would have a valid checksum.
+    ``subscriptions`` are the payloads for ``plan.subscribed``; ``version_at`` returns the OpenWire version of the
+    bodies in a file. Bodies are read lazily. Raises JournalMissing, JournalCorrupt, RecordDamaged. If ``on_corrupt`` is
+    given, it is called with the JournalCorrupt of a message that does not verify, and the message is not copied: its
+    copy would have a valid checksum.
     """
     if plan.is_empty:
         return
@@ -102,7 +104,7 @@ def _copied(copy: Copy, reader: CheckedReader, version_at: VersionAt) -> list[by
     version = version_at(copy.location >> 32)
     if version < LAYOUT_VERSION_MIN:
         body = encode_message(decode_message(body, version))
-    assert OPENWIRE_VERSION >= LAYOUT_VERSION_MIN, "what we write is of the later layout"
+    assert OPENWIRE_VERSION >= LAYOUT_VERSION_MIN, "this broker writes the later layout"
     update = commands.encode(commands.UpdateMessage(add._replace(message=body, transaction=None)))
     records = [with_copy_hint(update, copy.order_key, copy.location)]
     records += _removals(add, copy.without)
@@ -119,7 +121,5 @@ def added_at(reader: JournalReader | CheckedReader, location: Location, size: in
     add = commands.added(command)
     if add is None:
         file, offset = location >> 32, location & 0xFFFFFFFF
-        raise JournalCorrupt(
-            file, offset, offset + size, f"a {type(command).__name__} stands where a message should be"
-        )
+        raise JournalCorrupt(file, offset, offset + size, f"the record is a {type(command).__name__}, not a message")
     return add

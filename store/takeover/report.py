@@ -10,12 +10,13 @@ from tandemmq.store.takeover.scheduler import ScheduledJobs
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``has_index``: db.data was read. Else only the journal was used; ``index_damage`` is the reason, if there was an
-    index.
+    """Result of a take-over.
 
-    ``openwire_version`` is that of ActiveMQ's bodies. ``corrected`` counts, by kind, the errors of the journal alone.
-    ``prepared`` names transactions that wait for their outcome. ``set_aside`` are the new paths of ActiveMQ's index
-    files.
+    ``has_index``: db.data was read; otherwise only the journal was used. ``index_damage``: why an existing db.data was
+    not used. ``was_closed``: ActiveMQ closed it in order. ``openwire_version``: version of ActiveMQ's bodies.
+    ``corrected``: kind -> number of errors of the state from the journal alone. ``prepared``: keys of the transactions
+    that wait for their outcome. ``set_aside``: new paths of ActiveMQ's index files. ``seconds``: duration of
+    ``prepare_takeover``.
     """
 
     directory: str
@@ -33,16 +34,16 @@ class Report:
 
     @property
     def corrections(self) -> int:
-        """Number of errors of the journal alone."""
+        """Number of errors of the state from the journal alone."""
         return sum(self.corrected.values())
 
     def lines(self) -> Iterator[str]:
         """Yield the report in sentences."""
-        source = "its index and the journal behind it" if self.has_index else "the journal alone"
+        source = "its index and the journal after it" if self.has_index else "the journal alone"
         if self.index_damage is not None:
             yield f"the index of ActiveMQ in {self.directory} cannot be read: {self.index_damage}"
         yield (
-            f"took over {self.directory} from ActiveMQ in {self.seconds:.3f} s by {source}: {self.messages} messages "
+            f"took over {self.directory} from ActiveMQ in {self.seconds:.3f} s from {source}: {self.messages} messages "
             f"in {self.destinations} queues and durable subscriptions, bodies in OpenWire {self.openwire_version}"
         )
         if self.corrections:
@@ -52,8 +53,8 @@ class Report:
             yield f"{len(self.prepared)} prepared transactions wait for their outcome: {', '.join(self.prepared)}"
         for jobs in self.scheduled:
             yield (
-                f"{jobs.pending} scheduled jobs are left aside in {jobs.directory}, which is not touched"
+                f"{jobs.pending} scheduled jobs in {jobs.directory} are not taken over; the directory is not changed"
                 + (f"; {jobs.unread} of its records are of another version, or damaged" if jobs.unread else "")
             )
         for path in self.set_aside:
-            yield f"set aside as {path}"
+            yield f"ActiveMQ's index file was renamed to {path}"

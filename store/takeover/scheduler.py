@@ -1,7 +1,7 @@
-"""Count the jobs in ActiveMQ's scheduler store, which a take-over leaves alone.
+"""Count of the jobs in ActiveMQ's scheduler store, which a take-over does not read or change otherwise.
 
-The scheduler store is a separate journal, in a directory ``scheduler`` beside the store or below it. It is not changed;
-its jobs are not delivered by this broker, and the report names them.
+The scheduler store is a separate journal, in a directory ``scheduler`` beside the store or below it. This broker does
+not deliver its jobs; the report of a take-over gives their number.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SCHEDULER, _JOB = 1, 2
 _ADD_NEXT, _RESCHEDULE_NEXT = 9, 4
 _RANGE_START, _RANGE_END = 2, 3
 
-# Places where ActiveMQ puts it: its default is <data>/<broker name>/scheduler, with the store in <data>/kahadb or
-# <data>/<broker name>/KahaDB.
+# Places of the scheduler store, relative to the store. ActiveMQ's default is <data>/<broker name>/scheduler, with the
+# store in <data>/kahadb or <data>/<broker name>/KahaDB.
 _PLACES = ("scheduler", "../scheduler", "../*/scheduler")
 
 
 class ScheduledJobs(NamedTuple):
-    """``pending`` jobs wait in the scheduler store in ``directory``. ``unread`` records are unknown: those of ActiveMQ
-    before 5.11, or damaged ones."""
+    """Number of jobs that wait in the scheduler store in ``directory`` (``pending``), and of records that could not be
+    read (``unread``): damaged ones, or those of ActiveMQ before 5.11."""
 
     directory: str
     pending: int
@@ -37,7 +37,8 @@ class ScheduledJobs(NamedTuple):
 
 
 def find_scheduled_jobs(store_directory: str) -> tuple[ScheduledJobs, ...]:
-    """Return the scheduler stores around a store. Raises the OSError of the volume."""
+    """Return the scheduler stores beside or below a store that have jobs or unread records. Raises the OSError of the
+    volume."""
     found: dict[str, ScheduledJobs] = {}
     for place in _PLACES:
         for path in sorted(glob.glob(os.path.join(glob.escape(os.path.abspath(store_directory)), place))):
@@ -50,7 +51,7 @@ def find_scheduled_jobs(store_directory: str) -> tuple[ScheduledJobs, ...]:
 
 
 def count_scheduled_jobs(directory: str) -> ScheduledJobs:
-    """Count the jobs of a scheduler store; reads its journal to the end."""
+    """Count the jobs of a scheduler store. Blocking: reads its whole journal."""
     files = JournalFiles(directory)
     pending: dict[tuple[object, object], int] = {}
     unread = 0

@@ -100,7 +100,7 @@ class Pages:
         except (JournalCorrupt, JournalMissing, RecordDamaged):
             if len(found) > 1:  # single reads show which one is damaged
                 return [message for each in found for message in self._readable((each,))]
-            self.tell_damage(found[0][1])
+            self.report_damage(found[0][1])
             return []
 
     def _messages(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
@@ -120,7 +120,7 @@ class Pages:
             message.sender = sender_in(payload)
         return message
 
-    def tell_damage(self, entry: Entry) -> None:
+    def report_damage(self, entry: Entry) -> None:
         """Log that a message does not verify, and is not delivered."""
         self._figures.damaged += 1
         if self._figures.damaged <= DAMAGED_IDS_SHOWN:

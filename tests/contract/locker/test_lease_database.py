@@ -314,7 +314,7 @@ def test_release_does_not_try_for_ever(row: Row, broker: Broker, caplog: pytest.
     row.failures = ["lost"] * 9
     a.release()
     assert len(row.failures) == 7
-    assert "is not released, and ends by itself" in caplog.text
+    assert "is not released, and will expire" in caplog.text
 
 
 def test_release_frees_a_lease_whose_granting_was_not_heard(row: Row, broker: Broker) -> None:

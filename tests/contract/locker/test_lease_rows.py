@@ -213,5 +213,5 @@ def test_who_holds_a_file_that_was_replaced_holds_nothing(make: Make, tmp_path: 
 
 def test_a_statement_that_locks_no_row_locks_nobody_out(make: Make) -> None:
     a = make("a", lock_update_statement="UPDATE ACTIVEMQ_LOCK SET TIME = ? WHERE ID = 2")
-    with pytest.raises(LockRefused, match="hit 0 rows"):
+    with pytest.raises(LockRefused, match="changed 0 rows"):
         a.try_acquire()

@@ -15,7 +15,7 @@ from tandemmq.journal.format import encode_batch
 from tandemmq.store.kahadb.minimal import is_minimal
 from tandemmq.store.migration.handback import hand_back, is_handed_back, rehearse
 from tandemmq.store.migration.reading import read_contents
-from tandemmq.store.migration.sealing import QUARANTINE, what_is_behind
+from tandemmq.store.migration.sealing import QUARANTINE, content_after_end
 from tandemmq.store.operations import AddSubscription, PrepareTransaction, RemoveMessage
 from tandemmq.store.records.commands import (
     encode_add,
@@ -164,7 +164,7 @@ def test_what_is_set_aside_stays(spoilt: Path, tmp_path: Path) -> None:
         assert (spoilt / f"db-{file}.log").stat().st_size >= len(content), "no file gets shorter"
     files = JournalFiles(str(spoilt))
     ends = read_headers(files).ends
-    assert [what_is_behind(files, file, end) for file, end in ends.items()] == [None] * len(ends)
+    assert [content_after_end(files, file, end) for file, end in ends.items()] == [None] * len(ends)
 
 
 def test_what_came_after_a_handback_is_handed_back_anew(spoilt: Path, tmp_path: Path) -> None:

@@ -35,11 +35,11 @@ def test_an_index_keeps_which_files_went_however_many(directory: str) -> None:
             standby = standby_of(directory)
             standby.follow()
             standby.state.given_up.update(given_up)
-            standby.state.passed.update(passed)
+            standby.state.missed.update(passed)
             standby.follower.checkpoint()
             standby.close()
             again = standby_of(directory)
-            assert (again.state.given_up, again.state.passed) == (given_up, passed)
+            assert (again.state.given_up, again.state.missed) == (given_up, passed)
             again.close()
 
 

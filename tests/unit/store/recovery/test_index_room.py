@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.store.recovery.index_room import ASK_SECONDS
+from tandemmq.store.recovery.index_room import READ_SECONDS
 from tandemmq.store.threads import OsThreads
 from tests.support.store.standbys import standby_of
 from tests.support.store.store_harness import KIB, SMALL, Term
@@ -41,7 +41,7 @@ class TickingThreads(OsThreads):
     now = 0.0
 
     def monotonic(self) -> float:  # type: ignore[override]
-        self.now += ASK_SECONDS
+        self.now += READ_SECONDS
         return self.now
 
 

@@ -93,5 +93,5 @@ def test_filters_that_would_share_a_directory_are_refused_by_name() -> None:
         Filters([FilteredStore(), FilteredStore()])
     with pytest.raises(FiltersClash, match=r"queue A\.>: a store for each destination"):
         Filters([FilteredStore(queue="A.>", is_per_destination=True)])
-    with pytest.raises(FiltersClash, match="make it two"):
+    with pytest.raises(FiltersClash, match="use two entries"):
         Filters([FilteredStore(queue="A", topic="B")])

@@ -1,7 +1,7 @@
-"""A checkpoint that a follower writes a piece at a time, between two reads of the journal.
+"""Checkpoint that a follower writes in steps, between two reads of the journal.
 
-A promotion does not wait for an unfinished checkpoint: the unwritten part stays the frozen tail of the state, and the
-new master's first checkpoint writes it (``abandon``).
+A promotion does not wait for an unfinished checkpoint. Its content remains the frozen tail of the state, and the first
+checkpoint of the new master writes it (``abandon``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tandemmq.store.state.tail import Frozen, Position, changes
 
 
 @dataclass(eq=False, repr=False)
-class StandingCheckpoint:
-    """At most one checkpoint of ``state`` into ``index``; ``seconds`` is the time spent on all, by ``clock``. For the
-    thread that owns the state, which at first equals the index. ``covered``: how far the index on disk goes."""
+class StepwiseCheckpoint:
+    """Checkpoints of ``state`` into ``index``, one at a time, for the thread that owns the state. ``seconds``: time
+    spent on all checkpoints. ``covered``: position up to which the index on the disk includes the journal."""
 
     _index: Index
     _state: State
@@ -37,15 +37,16 @@ class StandingCheckpoint:
         return self._frozen is not None
 
     def begin(self, first_of_epoch: Callable[[int], bool]) -> None:
-        """Begin a checkpoint of the current state; no other one may be in progress. Reclaims nothing: only a master
-        may."""
+        """Begin a checkpoint of the current state. No other checkpoint may be in progress. No files are reclaimed,
+        because only a master may."""
         self._frozen = frozen = self._state.freeze(first_of_epoch, 0)
         self._replay.freeze_ids()
         self._steps = self._index.checkpoint(changes(frozen), frozen.meta)
 
     def work(self, may_go_on: Callable[[], bool]) -> None:
-        """Continue the checkpoint while ``may_go_on`` returns True; it is called before each step of about a
-        millisecond. The checkpoint is durable when it is not in progress any more. Raises what the index raises."""
+        """Continue the checkpoint in progress while ``may_go_on`` returns True; this is called before each step of
+        about a millisecond. After the last step the checkpoint is durable. Raises the errors of
+        ``Index.checkpoint``."""
         started = self._clock()
         while self._frozen is not None and may_go_on():
             if next(self._steps, self) is self:
@@ -56,12 +57,12 @@ class StandingCheckpoint:
         self.seconds += self._clock() - started
 
     def finish(self) -> None:
-        """Complete the checkpoint, if one is in progress."""
+        """Complete the checkpoint in progress, if any; durable on return."""
         self.work(lambda: True)
 
     def abandon(self) -> Frozen | None:
-        """Stop the checkpoint that is in progress, if any; the index stays unchanged. Return what the next checkpoint
-        must write first."""
+        """Stop the checkpoint in progress, if any. The index stays unchanged. Return its content, which the next
+        checkpoint must write first, or None."""
         frozen, self._frozen = self._frozen, None
-        self._steps = iter(())  # an abandoned checkpoint leaves the index as it was
+        self._steps = iter(())  # this closes the generator, which leaves the index unchanged
         return frozen
