@@ -14,13 +14,13 @@ def answer(value: Mapping[str, Any], status: int = 200) -> web.Response:
 
 
 def encoded(body: bytes, status: int = 200) -> web.Response:
-    """Like ``answer``, for a value that is JSON already."""
+    """Return the answer for a value that is already encoded as JSON."""
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
 
 
 def not_master(status: Mapping[str, Any], error: str) -> web.Response:
-    """Return a refusal by a broker that is not master: it names this broker and, as far as known, the master."""
+    """Return the refusal (409) by a broker that is not master. It names this broker and, if known, the master."""
     value = {"error": error, "name": status["name"], "role": status["role"]}
     if status.get("holder"):
         value["holder"] = status["holder"]

@@ -1,8 +1,8 @@
-"""Metrics of single destinations that an operator chose: as text, made in steps.
+"""Metrics of the destinations that an operator chose, as the text of a scrape, made in steps.
 
-The number of destinations with metrics is bounded, since Prometheus keeps several series of each, and so is the length
-of the text. Destinations beyond a bound are counted in ``tandemmq_destinations_left_out``, and are still part of the
-sums.
+The number of destinations with metrics and the length of the text have limits, because Prometheus keeps several series
+of each destination. ``tandemmq_destinations_left_out`` counts the destinations beyond a limit. The sums over all
+destinations include them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tandemmq.broker.admin.metric_table import LEFT_OUT, OF_DESTINATIONS, Named
 from tandemmq.broker.core.names import Pattern
 from tandemmq.broker.core.slices import Work, pieces
 
-# Lists of a status: the label "kind", the key of the list, and the field with the destination's name.
+# Lists of a status: the value of the label "kind", the key of the list, and the key of the destination's name.
 _LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
 #: Bytes of one sample without its labels: the name and the value.
 SAMPLE_BYTES_MAX: Final = 90
@@ -23,14 +23,14 @@ _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class DestinationMetrics:
-    """Metrics of destinations whose names match one of ``patterns``: the first ``most`` that the broker knew."""
+    """Metrics of the destinations whose names match one of ``patterns``: of the first ``most`` in the status."""
 
     def __init__(self, patterns: Sequence[str] = (), most: int = 0) -> None:
         self._patterns = tuple(map(Pattern, patterns))
         self._most = most
 
     def text(self, status: Mapping[str, Any], bytes_max: int = BYTES_MAX) -> Work[bytes]:
-        """Return the text of a scrape, in ``bytes_max`` bytes at most; empty without patterns, or if the broker is no
+        """Return the text of a scrape, at most ``bytes_max`` bytes; empty without patterns, or if the broker is not
         master."""
         if not self._patterns or "queues" not in status:
             return b""

@@ -1,7 +1,7 @@
 """The master and its history over HTTP: ``GET /lock``, ``GET /events``, ``POST /handover``.
 
-All three answer from memory. The lock's thread refreshes the state of the lock, so a lock that hangs makes an answer
-old, with its age, but never late.
+All answers come from memory. The lock's thread refreshes the state of the lock. If the lock does not answer, the state
+is old, and the answer shows its age; the answer itself is never delayed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tandemmq.broker.ha.states import NotMaster, Phase
 from tandemmq.broker.replication.quorum import ChangeRefused
 from tandemmq.locker.contract import Holder, Locker
 
-#: Limit of a handover: it includes the last answers and a checkpoint; a volume that hangs is not waited for.
+#: Limit of a handover, which includes the last receipts and a checkpoint. The volume may hang.
 HANDOVER_SECONDS_MAX = 30.0
 
-# int() refuses thousands of digits.
+# A limit of the digits: int() raises for thousands of digits.
 _COUNT = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
@@ -35,11 +35,11 @@ Status = dict[str, Any]
 
 
 class HaPages:
-    """Pages of mastership. ``rule`` is the mastership, ``status`` that of ``GET /status``; ``kind`` is the value of
-    ``locker.type``.
+    """Pages of mastership. ``rule`` returns the mastership, ``status`` the answer of ``GET /status``. ``kind`` is the
+    value of ``locker.type``.
 
-    ``choose_successor`` makes the next release name the node that is to be master, and raises ChangeRefused; None: any
-    broker may take the lock.
+    ``choose_successor`` sets the node that becomes master after the next release of the lock, and raises ChangeRefused.
+    None: any broker may take the lock.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class HaPages:
         ]
 
     async def _get_lock(self, request: web.Request) -> web.Response:
-        """Answer with the state of the lock. ``proof`` is None without a proof of ownership."""
+        """Answer with the state of the lock. ``proof`` in the answer is null without a proof of ownership."""
         rule, locker = self._rule(), self._locker
         is_ours = rule.phase in (Phase.MASTER, Phase.PROMOTING, Phase.HANDING_OVER)
         me = locker.request.holder
@@ -93,9 +93,9 @@ class HaPages:
         return answer(lock)
 
     async def _get_events(self, request: web.Request) -> web.Response:
-        """Answer with the ring, or the ``?last=N`` of it, and the master as far as this broker knows: one address leads
-        to the other. If the answer would be too long, it begins later: ``earlier`` is the ``before`` of the missing
-        events."""
+        """Answer with all events or the last N (``?last=N``), and with the address of the master if known, so that a
+        client finds the other broker. If the answer would be too long, the oldest events are missing; ``earlier`` is
+        then the ``before`` of a request for them."""
         last, before = request.query.get("last"), request.query.get("before")
         for name, text, pattern in (("last", last, _COUNT), ("before", before, _NUMBER)):
             if text is not None and not pattern.fullmatch(text):
@@ -104,7 +104,7 @@ class HaPages:
         return encoded(await self._answers.run(self.events_json(*asked)))
 
     def events_json(self, last: int | None, before: int | None) -> Work[bytes]:
-        """Return the body of ``GET /events``, for its query."""
+        """Return the body of ``GET /events`` for the query ``last`` and ``before``."""
         events, end = self._ring.numbered(before)
         asked = events if last is None else events[max(0, len(events) - last) :]
         # The latest events take precedence.
@@ -119,15 +119,15 @@ class HaPages:
             "last_receipt": None if receipt is None else receipt.as_json(),
             "earlier": end - len(rows.parts) if len(rows.parts) < len(asked) else None,
         }
-        # Last, so that the client can compare it with its own clocks.
+        # The time is read at the end, so that the client can compare it with its own clocks.
         now = json.dumps(self._ring.clock.now().as_json()).encode()
         return b"".join((json.dumps(value).encode()[:-1], b', "events": ', *rows.array, b', "now": ', now, b"}\n"))
 
     def _choose(self, node: str) -> None:
-        """Choose the next master. Raises ChangeRefused, and NotMaster of broker.ha.states."""
+        """Choose the next master. Raises ChangeRefused, and NotMaster (broker.ha.states)."""
         if self._choose_successor is None:
             raise ChangeRefused(
-                "only in a replicated set can a handover name the next master: any broker may take this lock"
+                "a handover can name the next master only in a replicated set: any broker may take this lock"
             )
         rule = self._rule()
         if rule.phase is not Phase.MASTER:
@@ -135,8 +135,10 @@ class HaPages:
         self._choose_successor(node)
 
     async def _post_handover(self, request: web.Request) -> web.Response:
-        """Answer when the lock is free. ``?to=NODE``: the member of a set that is to be the next master."""
-        # A page of a foreign site cannot send this type without permission, and this server gives none.
+        """Hand over, and answer when the lock is free. ``?to=NODE``: the member of a set that becomes the next
+        master."""
+        # A page of a foreign site needs a permission of this server (CORS) to send this type. This server never gives
+        # it.
         if request.content_type != "application/json":
             return answer({"error": "a handover requires Content-Type: application/json"}, 415)
         name = self._locker.request.holder.name
@@ -150,13 +152,13 @@ class HaPages:
         except ChangeRefused as error:
             return answer({"error": str(error)}, 422)
         except TimeoutError:
-            return answer({"error": f"the handover of {name} is not over after {HANDOVER_SECONDS_MAX:.0f} s"}, 503)
+            return answer({"error": f"the handover of {name} did not end within {HANDOVER_SECONDS_MAX:.0f} s"}, 503)
         return answer({"name": name, **asdict(done), "at": self._ring.clock.now().as_json()})
 
 
 def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:
-    """Return the age of the last proof of ownership, and for how long it still holds; None when there is none. Any
-    thread."""
+    """Return the age of the last proof of ownership and its remaining validity, in seconds; None: there is no proof.
+    Any thread."""
     proof = locker.proof()
     if proof.valid_for_seconds < 0:
         return None

@@ -1,4 +1,5 @@
-"""Owners of the messages in the journal, for status and metrics: the largest by name, and the others as one."""
+"""Owners of the messages in the journal, for status and metrics: the largest owners by name, and the sum of all
+others."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from tandemmq.store.state.owners import OwnerState
 
 #: Number of owners that are named.
 OWNERS_MAX: Final = 10
-#: Name of the rest; no queue, topic or subscription has it, since their names begin with a kind.
+#: Name for the sum of all others. No owner has this name, because names of owners begin with a kind.
 OTHERS: Final = "others"
 
 _bytes = attrgetter("bytes")
 
 
 def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:
-    """Return the figures of the journal, in steps. A file without messages is kept because its records refer to other
-    files, or because it is the file being written."""
+    """Return the figures of the journal, in steps. ``files_without_messages`` exist because their records refer to
+    other files, or because the file is being written."""
     stores = list(store.members().values()) if isinstance(store, SeveralStores) else [store]
     files = without_messages = live_bytes = owned = 0
     largest: list[OwnerState] = []
@@ -40,6 +41,6 @@ def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:
         "files": files,
         "files_without_messages": without_messages,
         "live_bytes": live_bytes,
-        # Messages that several subscriptions of a topic hold together count for each of them.
+        # A message that several subscriptions of a topic hold counts for each of them.
         "owner_bytes": named | {OTHERS: max(0, owned - sum(named.values()))},
     }

@@ -1,6 +1,6 @@
 """Levels of the log over HTTP: ``GET /log-level``, ``POST /log-level``.
 
-A level holds until the settings are read again (SIGHUP), or the process ends.
+A level that is set here is valid until the settings are read again (SIGHUP), or until the process ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LogPages:
         """Set the level in ``?logger=NAME&level=LEVEL``."""
         # A page of another site cannot send this content type without permission (CORS), which this server never gives.
         if request.content_type != "application/json":
-            return answer({"error": "a level is set with Content-Type: application/json"}, 415)
+            return answer({"error": "setting a level requires Content-Type: application/json"}, 415)
         name, level = request.query.get("logger", ""), request.query.get("level", "")
         if level not in (*LEVELS, DEFAULT):
             return answer({"error": f"level={level[:50]!r}: expected {', '.join(LEVELS)} or {DEFAULT}"}, 400)
@@ -44,7 +44,7 @@ class LogPages:
         except UnknownLogger as error:
             return answer({"error": str(error)}, 422)
         log.warning(
-            "logger %s says %s from now on, set from %s", name, level, request.remote, extra=log_events.LOG_LEVEL_SET
+            "the level of logger %s is %s, set from %s", name, level, request.remote, extra=log_events.LOG_LEVEL_SET
         )
         return self._answer()
 

@@ -1,7 +1,7 @@
-"""The Prometheus view of a broker's status: the metrics of broker.admin.metric_table, with their values.
+"""Prometheus collector of a broker's status: the metrics of broker.admin.metric_table with their values.
 
-It keeps nothing between scrapes and uses no global registry, so two brokers in one process (tests, demotion and
-promotion) do not interfere. Values that a status does not have are left out.
+It has no state between scrapes and no global registry, so several brokers in one process (tests, demotion and
+promotion) do not interfere. A metric whose value is missing in the status is left out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Sample = tuple[tuple[str, ...], float]
 
 
 class StatusCollector(Collector):
-    """Turns one answer of ``GET /status`` (see broker.admin.server) into metrics. Without ``has_names``, metrics whose
-    labels are names are left out; followers of a set are numbered."""
+    """Collector of the metrics of one answer of ``GET /status`` (broker.admin.server). Without ``has_names``, metrics
+    whose labels are names are left out, and followers of a set have numbers instead of names."""
 
     __slots__ = ("_has_names", "_status")
 
@@ -76,7 +76,7 @@ def _at(status: Any, path: str) -> Any:
 
 
 def _one_of(names: Iterable[str], current: str | None) -> Iterator[Sample]:
-    """Return 1 for the current name, 0 for the others."""
+    """Return a sample for each of ``names``: 1 for the current name, 0 for all others."""
     return (((name,), int(name == current)) for name in names)
 
 
@@ -86,7 +86,7 @@ def _lock(status: Status) -> Iterator[Sample]:
 
 
 def _demotions(status: Status) -> Iterator[Sample]:
-    """Return all troubles; those that never happened are 0."""
+    """Return the number of demotions for each trouble; 0 if it never happened."""
     return (((trouble.name,), status.get("demotions", {}).get(trouble.name, 0)) for trouble in Trouble)
 
 
@@ -94,11 +94,11 @@ def _bridges(key: str) -> Callable[[Status], Iterator[Sample]]:
     return lambda status: (((str(each["name"]),), float(each[key])) for each in status.get("bridges", ()))
 
 
-#: An alert needs this metric: without names, followers have numbers.
+#: Metric that is shown also without names, because an alert needs it: followers then have numbers.
 FOLLOWER_LAG: Final = "replication_follower_lag_bytes"
-#: Metrics whose labels are words of this program.
+#: Metrics whose labels are constants of this program.
 NAMELESS: Final = frozenset(("role", "phase", "demotions_total", "replication_role"))
-#: Function that returns the samples of each metric that has labels.
+#: Function that returns the samples, for each metric with labels.
 SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     "broker_info": lambda status: [((str(status["name"]), str(status.get("version", ""))), 1)],
     "role": lambda status: _one_of(ROLES, status["role"]),

@@ -1,4 +1,4 @@
-"""A set over HTTP: ``GET /replication`` shows its nodes, ``POST /replication/voters`` changes the voters."""
+"""A replicated set over HTTP: ``GET /replication`` shows its nodes, ``POST /replication/voters`` changes the voters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tandemmq.broker.replication.network import Entry
 from tandemmq.broker.replication.quorum import ChangeRefused, NotMaster, Voters
 from tandemmq.broker.replication.state import NotStarted
 
-#: Limit of a change: by then the header with the new voters is on the disks of a quorum, or an error is returned.
+#: Limit of a change. If the header with the new voters is not on the disks of a quorum by then, the answer is an error.
 CHANGE_SECONDS_MAX: Final = 30.0
 
 
@@ -31,8 +31,8 @@ class Member(Protocol):
 
 
 class ReplicationPages:
-    """Pages of a set. ``rotate`` makes the store continue in a new file of the journal; None: this broker has no store
-    open."""
+    """Pages of a set. ``rotate`` makes the store continue in a new journal file, whose header has the new voters. It
+    returns None if this broker has no open store."""
 
     def __init__(self, member: Member, rotate: Callable[[], Future[None] | None]) -> None:
         self._member = member
@@ -45,7 +45,7 @@ class ReplicationPages:
         ]
 
     async def _get(self, request: web.Request) -> web.Response:
-        """Answer with the status of the set; without a login, only as much as a probe needs."""
+        """Answer with the status of the set; without the role viewer, only with the fields that a probe needs."""
         try:
             told = self._member.overview()
         except NotStarted as error:
@@ -55,7 +55,7 @@ class ReplicationPages:
         return web.json_response(told)
 
     def _holder(self) -> dict[str, Any] | None:
-        """Return the master, as far as this node knows."""
+        """Return the master that this node knows; None: it knows none."""
         leader = self._member.leader()
         return None if leader is None else {"name": leader.node, "admin": leader.admin}
 
@@ -79,9 +79,9 @@ class ReplicationPages:
         beginning = self._rotate()
         try:
             if beginning is None:
-                raise ChangeRefused("this broker has no store open")
+                raise ChangeRefused("this broker has no open store")
             await asyncio.wait_for(asyncio.wrap_future(beginning), CHANGE_SECONDS_MAX)
-        except (Exception, asyncio.CancelledError) as error:  # also the error that ended the store
+        except (Exception, asyncio.CancelledError) as error:  # the store may have ended with any error
             self._member.give_up_change()
             reason = str(error) or "the store ended, or no quorum answers"
             return web.json_response({"error": f"the change is not final: {reason}"}, status=503)

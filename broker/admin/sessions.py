@@ -1,8 +1,8 @@
 """Sessions of the console, by cookie, in the memory of this broker.
 
-A random cookie identifies a session: scripts cannot read it (HttpOnly), and no page of another site sends it
-(SameSite=Strict). A change also requires a second secret of the session in a header, which only a page of this site
-knows.
+A random cookie identifies a session. Scripts cannot read it (HttpOnly), and the browser does not send it for pages of
+other sites (SameSite=Strict). A change also requires a second secret of the session in a header (CSRF token), which
+only a page of this site can read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tandemmq.broker.core.principal import Principal
 
 _COOKIE = "tandemmq-session"
 CSRF_HEADER = "X-CSRF-Token"
-#: Limit of the sessions of one broker; beyond it the session that was used longest ago ends.
+#: Limit of the sessions of one broker. Beyond it, the least recently used session ends.
 SESSIONS_MAX = 1_000
 IDLE_SECONDS_MAX = 30 * 60.0
 AGE_SECONDS_MAX = 12 * 3600.0
@@ -29,7 +29,7 @@ AGE_SECONDS_MAX = 12 * 3600.0
 
 @dataclass(slots=True)
 class Session:
-    """Session of a caller. ``csrf`` is the secret that a change must show."""
+    """Session of a caller. ``csrf``: the secret that a request for a change must contain."""
 
     caller: Caller
     began: float
@@ -38,14 +38,14 @@ class Session:
 
 
 def cookie_of(request: web.Request) -> str:
-    """Return the name of the cookie. Browsers do not separate the ports of a host: two brokers on one host would log
-    out each other's users."""
+    """Return the name of the cookie, which contains the port. Browsers share cookies between the ports of a host: with
+    one name, two brokers on one host would log out each other's users."""
     port = request.host.rpartition(":")[2]
     return f"{_COOKIE}-{port}" if port.isdecimal() else _COOKIE
 
 
 class Sessions:
-    """Sessions of one broker. On the loop. ``clock`` gives seconds that only grow."""
+    """Sessions of one broker. On the loop. ``clock``: a monotonic clock, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -80,7 +80,7 @@ class Sessions:
         self._by_id.pop(request.cookies.get(cookie_of(request), ""), None)
 
     def end_of(self, names: Collection[str]) -> None:
-        """End all sessions of callers with those names: what they showed at the login is no longer valid."""
+        """End all sessions of callers with these names, because their logins are no longer valid."""
         self._ends.update(names)
         for id in [id for id, session in self._by_id.items() if session.caller.name in names]:
             del self._by_id[id]
@@ -91,16 +91,17 @@ class Sessions:
         return {caller.principal for caller in callers}
 
     def ends_of(self, name: str) -> int:
-        """Return how often sessions of callers with that name were ended: for an answer that takes long."""
+        """Return how often ``end_of`` was called for that name. A long answer compares this number to notice that its
+        login is no longer valid."""
         return self._ends[name]
 
 
 def may_change(session: Session, request: web.Request) -> bool:
-    """Return whether the request shows the session's second secret."""
+    """Return whether the request contains the session's CSRF token."""
     return same(request.headers.get(CSRF_HEADER, ""), session.csrf)
 
 
 def same(shown: str, secret: str) -> bool:
-    """Return whether the texts are equal, in a time that does not reveal ``secret``. ``shown`` may contain bytes that
-    are not UTF-8."""
+    """Return whether the texts are equal. The time of the comparison does not reveal ``secret``. ``shown`` may contain
+    bytes that are not UTF-8, as surrogate escapes."""
     return hmac.compare_digest(shown.encode(errors="surrogateescape"), secret.encode())

@@ -1,5 +1,4 @@
-"""The API ``/api/v1``: the endpoints of all subjects, and their document. The checks of requests are in
-``endpoints``."""
+"""The API ``/api/v1``: all endpoints, and the OpenAPI document of them. ``endpoints`` checks requests."""
 
 from __future__ import annotations
 
@@ -27,10 +26,10 @@ from tandemmq.broker.net.server import Server
 
 
 class Api:
-    """The API. ``pages``: other pages of the admin server, by name (``GET /lock``), which the API offers as well;
-    ``engine`` is the engine of this term, None unless master. ``users`` returns users and rights, and is called on a
-    thread. ``backups``: directory of backups, None if they are not permitted. ``answers`` are those of the admin
-    server."""
+    """The API. ``pages``: handlers of other pages of the admin server, by method and path (``GET /lock``); the API
+    offers these, too. ``engine`` returns the engine of this term, None unless master. ``users`` returns users and
+    rights; it is called on a thread. ``backups``: directory of backups, None if they are not permitted. ``answers``:
+    shared with the admin server."""
 
     def __init__(
         self,

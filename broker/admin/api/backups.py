@@ -1,4 +1,5 @@
-"""A backup that an operator requests: made by a separate process, so that it takes no time of the broker's."""
+"""A backup that an operator requests. A separate process makes it, so that the event loop of the broker is not
+delayed."""
 
 from __future__ import annotations
 
@@ -11,29 +12,29 @@ from typing import Final
 from tandemmq.broker.admin.api.tasks import Task
 from tandemmq.broker.core.commands import refusal
 
-#: Interval of the checks whether to stop.
-LOOK_SECONDS: Final = 0.2
-#: Limit of the output of the process.
-_SAID_BYTES_MAX: Final = 1 << 20
+#: Interval of the checks whether the operator stopped the task.
+CHECK_SECONDS: Final = 0.2
+#: Limit of the output of the backup process.
+_OUTPUT_BYTES_MAX: Final = 1 << 20
 
 
 async def back_up(directory: str, target: str, task: Task) -> None:
-    """Make a backup like ``tandemmq backup`` (store.tools.backup): then ``target`` has what ``directory`` stores,
-    checked. ClientError when none was made. A backup that was stopped has no manifest."""
+    """Make and check a backup of the store ``directory`` in ``target``, as ``tandemmq backup`` does
+    (store.tools.backup). Raises ClientError if no backup was made. A backup that was stopped has no manifest."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tandemmq", "backup", target, "--data", directory, "--json"),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        limit=_SAID_BYTES_MAX,
+        limit=_OUTPUT_BYTES_MAX,
         cwd=os.path.dirname(target),
     )
     assert process.stdout is not None, "its output is a pipe"
-    saying = asyncio.create_task(process.stdout.read(_SAID_BYTES_MAX))
+    saying = asyncio.create_task(process.stdout.read(_OUTPUT_BYTES_MAX))
     try:
         while not saying.done():
-            await asyncio.wait((saying,), timeout=LOOK_SECONDS)
+            await asyncio.wait((saying,), timeout=CHECK_SECONDS)
             if task.is_to_stop and process.returncode is None:
                 process.terminate()
     finally:
@@ -43,10 +44,10 @@ async def back_up(directory: str, target: str, task: Task) -> None:
     if task.is_to_stop:
         return
     try:
-        said = json.loads(saying.result())
+        result = json.loads(saying.result())
     except ValueError:
-        said = {"error": f"it ended with {code} without a result"}
+        result = {"error": f"the backup process ended with exit code {code} and without a result"}
     if code:
-        raise refusal(str(said.get("error", "it failed")))
+        raise refusal(str(result.get("error", "it failed")))
     for figure in ("messages", "files", "bytes"):
-        task.count(figure, said[figure])
+        task.count(figure, result[figure])

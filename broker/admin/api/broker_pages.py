@@ -1,4 +1,4 @@
-"""The broker in figures: its connectors, its store, its set, and the other pages of the server."""
+"""Endpoints for the broker itself: its figures, connectors, bridges, store, lock and set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from tandemmq.broker.admin.api import parameters
-from tandemmq.broker.admin.api.endpoints import Answer, Asked, Call, Endpoint, Nothing, Refused
+from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, Nothing, Refused, RequestFields
 from tandemmq.broker.admin.api.term import Term
 from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.roles import Role
@@ -20,13 +20,13 @@ from tandemmq.broker.net.server import Server
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CHECKPOINT_SECONDS_MAX: Final = 30.0
-#: Prefixes of the counts in a status that belong to the store.
+#: Prefixes of those counts in a status that describe the store.
 _STORE_FIGURES: Final = ("journal_", "checkpoint", "compaction")
 
 
 class BrokerPages:
-    """Endpoints of the broker. ``pages``: other pages of the admin server, by name (``GET /lock``), which the API
-    offers as well. ``users`` returns users and rights, and is called on a thread."""
+    """Endpoints of the broker. ``pages``: handlers of other pages of the admin server, by method and path (``GET
+    /lock``). ``users`` returns users and rights; it is called on a thread."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class BrokerPages:
         return self._report.status()
 
     async def _get_figures(self, call: Call) -> Answer:
-        """Return the sums without figures of single destinations; on a standby, empty. One call at a time: it visits
-        all destinations."""
+        """Return the sums over all destinations; on a standby, an empty answer. Calls run one at a time, because each
+        visits all destinations."""
         async with self._summing:
             details = await self._answers.run(self._report.details())
         return {"counts": details.get("counts", {}), **details.get("queue_sums", {})}
@@ -100,12 +100,12 @@ class BrokerPages:
     async def _checkpoint(self, call: Call) -> Answer:
         store = self._report.mastership.store
         if store is None:
-            raise self._term.no_master()
+            raise self._term.not_master()
         try:
             async with asyncio.timeout(CHECKPOINT_SECONDS_MAX):
                 await asyncio.gather(*map(asyncio.wrap_future, store.checkpoint()))
         except (TimeoutError, CancelledError) as error:
-            raise Refused(503, f"the checkpoint is not over after {CHECKPOINT_SECONDS_MAX:.0f} s") from error
+            raise Refused(503, f"the checkpoint did not end within {CHECKPOINT_SECONDS_MAX:.0f} s") from error
         return {"checkpoints": store.figures.checkpoints}
 
     async def _get_replication(self, call: Call) -> Answer:
@@ -122,10 +122,11 @@ class BrokerPages:
         summary: str,
         *,
         of: str | None = None,
-        query: type[Asked] = Nothing,
-        body: type[Asked] | None = None,
+        query: type[RequestFields] = Nothing,
+        body: type[RequestFields] | None = None,
     ) -> Endpoint:
-        """Return the endpoint of another page of the server (``of``; None: the page with the same path)."""
+        """Return the endpoint that answers with another page of the admin server: ``of``, or if None the page with the
+        same path."""
         page = self._pages[f"{method} {of or path}"]
 
         async def ask(call: Call) -> web.StreamResponse:
@@ -134,7 +135,7 @@ class BrokerPages:
         return Endpoint(method, path, role, summary, ask, query, body)
 
 
-class _Store(Asked):
+class _Store(RequestFields):
     """Query for one of several stores."""
 
     store: parameters.Name | None = None

@@ -49,8 +49,8 @@ class Destinations:
             await operator.do(command)
 
     async def _create(self, call: Call) -> Answer:
-        said: parameters.Creation = call.body
-        destination = Destination(KINDS[said.kind], said.name)
+        body: parameters.Creation = call.body
+        destination = Destination(KINDS[body.kind], body.name)
         await self._do(call, AddDestination(destination))
         return self._term.row(destination)
 
@@ -69,13 +69,13 @@ class Destinations:
         return await self._set_paused(call, is_paused=False)
 
     async def _set_paused(self, call: Call, *, is_paused: bool) -> Answer:
-        said: parameters.Pausing = call.body
+        body: parameters.Pausing = call.body
         engine, destination = self._term.existing(call)
         await self._pauses.pause(
             engine,
             call.caller.principal,
             destination.name,
-            consumers=is_paused if said.consumers else None,
-            producers=is_paused if said.producers else None,
+            consumers=is_paused if body.consumers else None,
+            producers=is_paused if body.producers else None,
         )
         return self._term.row(destination)

@@ -32,13 +32,13 @@ class Logins:
         return {"name": call.caller.name, "role": call.caller.role.word, "csrf": csrf, "needs_login": needs_login}
 
     async def _log_in(self, call: Call) -> web.Response:
-        said: parameters.Login = call.body
-        if said.token:
-            caller = self._guard.holder_of(said.token)
+        body: parameters.Login = call.body
+        if body.token:
+            caller = self._guard.holder_of(body.token)
         else:
-            caller = await self._guard.user(call.request, said.login, said.passcode)
+            caller = await self._guard.user(call.request, body.login, body.passcode)
         if caller is None:
-            raise Refused(401, "wrong name or passcode, or not this broker's token")
+            raise Refused(401, "the name, the passcode or the admin token is wrong")
         id, session = self._guard.sessions.begin(caller)
         response = answer({"name": caller.name, "role": caller.role.word, "csrf": session.csrf, "needs_login": False})
         is_secure = call.request.secure

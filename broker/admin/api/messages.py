@@ -58,17 +58,19 @@ class Messages:
 
     async def _browse(self, call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: parameters.Browsing = call.query
-        choice = Choice(said.selector)
+        query: parameters.Browsing = call.query
+        choice = Choice(query.selector)
         work = MessageWork(engine, call.caller)
-        return encoded(await work.browse(queue, choice, said.after, said.limit, self._answers))
+        return encoded(await work.browse(queue, choice, query.after, query.limit, self._answers))
 
     async def _read(self, call: Call) -> Answer:
         engine, queue = self._term.existing(call)
-        said: parameters.Reading = call.query
-        found = await MessageWork(engine, call.caller).read(queue, call.path["id"], said.after)
+        query: parameters.Reading = call.query
+        found = await MessageWork(engine, call.caller).read(queue, call.path["id"], query.after)
         if found is None:
-            raise Refused(404, f"{queue} has no message {call.path['id'][:64]!r} behind the first {said.after}")
+            raise Refused(
+                404, f"{queue} has no message {call.path['id'][:64]!r} after the first {query.after} messages"
+            )
         return found
 
     async def _purge(self, call: Call) -> web.Response:
@@ -84,11 +86,11 @@ class Messages:
 
     async def _carry(self, call: Call, kind: str, carry: Callable[..., Awaitable[None]]) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: parameters.Target = _chosen(call)
-        target = Destination(KINDS[said.to_kind], said.to)
+        body: parameters.Target = _chosen(call)
+        target = Destination(KINDS[body.to_kind], body.to)
         work = MessageWork(engine, call.caller)
         return await self._running.begin(
-            call, kind, queue, lambda task: carry(work, queue, target, said.choice, task), to=str(target)
+            call, kind, queue, lambda task: carry(work, queue, target, body.choice, task), to=str(target)
         )
 
     async def _delete_messages(self, call: Call) -> web.Response:
@@ -99,18 +101,18 @@ class Messages:
 
     async def _retry(self, call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: parameters.Retrying = _chosen(call)
+        body: parameters.Retrying = _chosen(call)
         work = MessageWork(engine, call.caller)
-        if said.dry_run:
+        if body.dry_run:
             return await self._running.begin(
-                call, "retry, dry run", queue, lambda task: work.would_retry(queue, said.choice, task)
+                call, "retry, dry run", queue, lambda task: work.count_retry(queue, body.choice, task)
             )
-        retry = partial(work.retry, rate=said.rate, is_tried=said.canary, wait_seconds=said.canary_wait)
-        return await self._running.begin(call, "retry", queue, lambda task: retry(queue, said.choice, task))
+        retry = partial(work.retry, rate=body.rate, is_tried=body.canary, wait_seconds=body.canary_wait)
+        return await self._running.begin(call, "retry", queue, lambda task: retry(queue, body.choice, task))
 
 
 def _chosen(call: Call) -> Any:
-    said: parameters.Chosen = call.body
-    if not said.is_choice:
+    body: parameters.Chosen = call.body
+    if not body.is_choice:
         raise Refused(400, "choose messages with ids, selector or limit, or all of them with all=true")
-    return said
+    return body

@@ -1,4 +1,5 @@
-"""An operator as a client of the engine (broker.engine.in_process): it takes messages, and decides on each."""
+"""Client of the engine for an operator (broker.engine.in_process): it takes messages, and acknowledges, moves or copies
+each."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from tandemmq.store.records.message import Destination, Message
 #: Highest priority of an OpenWire consumer: messages are taken before other consumers receive them.
 _PRIORITY: Final = 127
 TAKEN: Final = "taken"
-# A pull ends without a message while the store is slow to read: it is repeated while the store reads.
+# Timeout of one pull. A pull may end before the store has read a message, so it is repeated while the store reads.
 _PULL_SECONDS: Final = 0.05
 
 _numbers = itertools.count(1)
 
 
 class Delivery:
-    """A message that was delivered to the operator, and waits for the decision under its tag."""
+    """A message that was delivered to the operator and is not acknowledged, with its delivery tag."""
 
     __slots__ = ("message", "tag")
 
@@ -42,8 +43,8 @@ class OperatorClient(InProcessClient):
 
     @asynccontextmanager
     async def taking(self, queue: Destination, selector: str | None) -> AsyncIterator[None]:
-        """Let ``take`` return messages of ``queue``, paused or not, within this context. Messages without a decision go
-        back, and do not count as delivered."""
+        """Let ``take`` return messages of ``queue`` within this context, also if the queue is paused. At the end,
+        unacknowledged messages return to the queue, and do not count as delivered."""
         subscribe = Subscribe(
             TAKEN, queue, AckMode.RANGE, prefetch=0, selector=selector, priority=_PRIORITY, takes_paused=True
         )
@@ -55,7 +56,7 @@ class OperatorClient(InProcessClient):
                 await self.do(Unsubscribe(TAKEN, seen=0))
 
     async def take(self) -> Delivery | None:
-        """Return the next message; None: other consumers have all the rest."""
+        """Return the next message; None: no message is left that is not delivered to another consumer."""
         while True:
             pulled: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
             self._pulled = pulled
@@ -89,7 +90,8 @@ class OperatorClient(InProcessClient):
 
 @asynccontextmanager
 async def operator_client(engine: Engine, caller: Caller) -> AsyncIterator[OperatorClient]:
-    """Connect ``caller`` as a client. Messages without a decision go back at the end."""
+    """Connect ``caller`` as a client within this context. At the end, unacknowledged messages return to their
+    queues."""
     operator = OperatorClient(engine, caller)
     try:
         yield operator

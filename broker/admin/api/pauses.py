@@ -1,8 +1,8 @@
-"""Keeps the pauses of operators beyond a term: each paused queue has a message in a queue of the broker's own
-(docs/formats/pauses.md).
+"""Records of the queues that operators paused, so that the next master pauses them again. Each paused queue has a
+message in a queue of the broker (docs/formats/pauses.md).
 
-The records are browsed when a term begins, before clients are served, and taken only to change one: none of them is
-held in between.
+The records are browsed when a term begins, before clients are served. A record is taken from the queue only to replace
+it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PauseRecord(NamedTuple):
 
     @staticmethod
     def decode(body: bytes) -> PauseRecord | None:
-        """Return the record; None: no version of this broker wrote the body."""
+        """Return the record; None: the body is not a record."""
         try:
             fields = json.loads(body)
             return PauseRecord(str(fields["name"]), bool(fields["consumers"]), bool(fields["producers"]))
@@ -53,7 +53,7 @@ class PauseRecord(NamedTuple):
 
 
 class Pauses:
-    """Pauses of one broker, over all its terms as master. On the loop. ``name`` is the broker's."""
+    """Pauses of one broker, in all its terms as master. On the loop. ``name``: the broker's name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -62,7 +62,8 @@ class Pauses:
         self._forgetting: set[asyncio.Task[None]] = set()
 
     async def begin(self, engine: Engine) -> None:
-        """Begin a term: pause again what was paused. What cannot be read is logged, and the term continues."""
+        """Begin a term: pause the queues of all records. Records that cannot be read are logged, and the term
+        continues."""
         engine.on_pause_ended(partial(self._forget, engine))
         if engine.waiting_in(PAUSES) is None:
             return
@@ -88,12 +89,12 @@ class Pauses:
         consumers: bool | None = None,
         producers: bool | None = None,
     ) -> None:
-        """Pause like ``Engine.pause``; durable on return. Raises ClientError."""
+        """Pause or resume a queue like ``Engine.pause``; durable on return. Raises ClientError."""
         engine.pause(principal, name, consumers=consumers, producers=producers)
         await self._keep(engine, name)
 
     def _forget(self, engine: Engine, queue: Destination) -> None:
-        """Forget the pause of a queue that is deleted: a later queue with the same name is another one."""
+        """Remove the record of a queue that is deleted. A later queue with the same name is not paused."""
         task = asyncio.get_running_loop().create_task(self._keep(engine, queue.name))
         self._forgetting.add(task)
         task.add_done_callback(self._forgotten)
@@ -105,8 +106,7 @@ class Pauses:
             log.error("%s cannot be written: %s", PAUSES, error, extra=log_events.PAUSES_UNREADABLE)
 
     async def _keep(self, engine: Engine, name: str) -> None:
-        """Replace the record of a queue by its present state, in one transaction with the removal of the former
-        record."""
+        """Add a record of the queue's present state, and remove the former record, in one transaction."""
         async with self._writing, operator_client(engine, TOKEN_HOLDER) as client, client.taking(PAUSES, None):
             former: list[int] = []
             while (delivery := await client.take()) is not None:
@@ -128,11 +128,12 @@ class Pauses:
 
 
 async def _apply(engine: Engine, client: OperatorClient, message: Message) -> None:
-    """Pause the queue of a record. The journal does not know an empty queue, so the queue is created again."""
+    """Pause the queue of a record. The journal does not contain empty queues, so the queue is created if it is
+    missing."""
     record = PauseRecord.decode(message.body)
     if record is None:
-        log.error("%s: %r is no record", PAUSES, message.body[:80], extra=log_events.PAUSES_UNREADABLE)
+        log.error("%s: %r is not a record", PAUSES, message.body[:80], extra=log_events.PAUSES_UNREADABLE)
         return
     await client.do(AddDestination(Destination(DestinationKind.QUEUE, record.name)))
     engine.pause(TOKEN_HOLDER.principal, record.name, consumers=record.consumers, producers=record.producers)
-    log.info("%s is paused, as before", record.name, extra=log_events.PAUSED)
+    log.info("%s is paused, as in the former term", record.name, extra=log_events.PAUSED)

@@ -1,4 +1,4 @@
-"""Work that takes longer than a request: tasks, among them backups."""
+"""Endpoints for tasks: work that may take longer than a request, for example a backup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.backups import back_up
-from tandemmq.broker.admin.api.endpoints import TASK, Answer, Asked, Call, Endpoint, Refused, status_of
+from tandemmq.broker.admin.api.endpoints import TASK, Answer, Call, Endpoint, Refused, RequestFields, status_of
 from tandemmq.broker.admin.api.tasks import Task, Tasks
 from tandemmq.broker.admin.roles import Role
 from tandemmq.broker.admin.status import Report
@@ -48,14 +48,14 @@ class Running:
     async def begin(
         self, call: Call, kind: str, queue: Destination, work: Callable[[Task], Awaitable[None]], **facts: Any
     ) -> web.Response:
-        """Begin a task. Answer when the task is over, or after the wait with its progress. Raises Refused if it was
-        refused by then."""
+        """Begin a task. Answer when the task ends, or with its progress when the requested wait is over. Raises Refused
+        if the engine refused the task by then."""
         task = self._tasks.begin(kind, str(queue), call.caller, work, **facts)
         return await _unless_refused(task, call.body.wait)
 
     async def _back_up(self, call: Call) -> web.Response:
         if self._backups is None:
-            raise Refused(409, "admin.backup_directory is not set: it is the directory for backups")
+            raise Refused(409, "backups are not permitted: admin.backup_directory is not set")
         target = os.path.join(self._backups, call.body.name)
         directory = self._report.directory
         task = self._tasks.begin("backup", target, call.caller, lambda task: back_up(directory, target, task))
@@ -82,14 +82,14 @@ class Running:
         return task.row()
 
 
-class _WaitingQuery(Asked):
-    """Query with the longest wait for a task that is not over."""
+class _WaitingQuery(RequestFields):
+    """Query for a task. ``wait``: limit of the seconds to wait for the end of the task."""
 
     wait: parameters.Wait = 0.0
 
 
 async def _unless_refused(task: Task, seconds: float) -> web.Response:
-    """Answer like ``_within``. Raises Refused if the task was refused by then."""
+    """Answer like ``_within``. Raises Refused if the engine refused the task by then."""
     response = await _within(task, seconds)
     if task.refusal is not None:
         raise Refused(status_of(task.refusal), task.error or "", task=task.row())
@@ -97,7 +97,7 @@ async def _unless_refused(task: Task, seconds: float) -> web.Response:
 
 
 async def _within(task: Task, seconds: float) -> web.Response:
-    """Answer with the task when it is over, or after ``seconds``."""
+    """Answer with the task when it ends, or after ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             await task.over.wait()

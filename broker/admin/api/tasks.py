@@ -1,5 +1,5 @@
-"""Tasks of operators that may take long: each continues when its caller disconnects, and can be stopped between two
-messages."""
+"""Tasks of operators. A task continues when its caller disconnects. An operator can stop it; it then ends before its
+next message."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class State(StrEnum):
 
 
 class TooManyTasks(Exception):
-    """Too many tasks are running: the new one must wait."""
+    """A new task was refused because too many tasks are running."""
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A task of an operator. ``counts`` are its progress, ``notes`` are texts for the operator."""
+    """A task of an operator. ``counts``: progress by kind of result. ``notes``: sentences for the operator."""
 
     id: int
     kind: str
@@ -63,7 +63,7 @@ class Task:
             self.notes.append(sentence)
 
     def row(self) -> dict[str, Any]:
-        """Return the task as the API shows it."""
+        """Return the task as a row of the API."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -89,7 +89,7 @@ class Tasks:
     def begin(
         self, kind: str, destination: str, caller: Caller, work: Callable[[Task], Awaitable[None]], **facts: Any
     ) -> Task:
-        """Begin ``work`` as a task; it checks ``Task.is_to_stop`` at intervals. Raises TooManyTasks."""
+        """Begin ``work`` as a task. ``work`` must check ``Task.is_to_stop`` at intervals. Raises TooManyTasks."""
         if sum(each.caller == caller.name for each in self._running) >= RUNNING_OF_ONE_MAX:
             raise TooManyTasks(f"{RUNNING_OF_ONE_MAX} tasks of {caller.name} are running: wait for one, or stop it")
         if len(self._running) >= RUNNING_MAX:
@@ -109,7 +109,7 @@ class Tasks:
             await work(task)
             task.state = State.STOPPED if task.is_to_stop else State.DONE
         except ClientError as error:
-            task.refusal = error.with_traceback(None)  # its frames hold the task
+            task.refusal = error.with_traceback(None)  # frames of a traceback would keep the task in memory
             task.state, task.error = State.FAILED, f"{error.message}. {error.detail}".rstrip(". ")
         except Exception as error:
             log.exception("task %d failed", task.id)
