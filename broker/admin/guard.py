@@ -3,9 +3,10 @@
 Every client may read the health pages and the files of the console. If users are configured, the other pages require
 the role viewer. Without this role, the pages in ``SHORT`` answer without names of destinations, clients, hosts and
 files. A change requires the broker's token or a user with the role admin. The token is in a file that only the broker's
-user can read. Below ``/api/``, each endpoint requires a role (broker.admin.roles). Web pages of foreign sites have no
-access. The guard recognises them by the header Origin. With DNS rebinding, a foreign site lets its own host name
-resolve to this server; the guard recognises this by the header Host.
+user can read. Below ``/api/``, each endpoint requires a role (broker.admin.roles).
+
+Web pages of foreign sites have no access. The guard recognises them by the header Origin. With DNS rebinding, a foreign
+site lets its own host name resolve to this server; the guard recognises this by the header Host.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Bridge:
                 await _first(connection.lost(), flow.is_over.wait())
                 self._failed(address, "the connection ended")
             finally:
-                flow.went(connection)
+                flow.detach(connection)
                 self._address = None
                 await connection.close()
         except (Lost, OSError, ValueError) as error:

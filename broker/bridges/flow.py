@@ -37,10 +37,17 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.names import MQTT_BRIDGE
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient, tell
-from tandemmq.broker.protocols.mqtt.conversation import Waiting
+from tandemmq.broker.protocols.mqtt.conversation import Receipt
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.qos2 import OutgoingRecord, packet_id_of
-from tandemmq.broker.protocols.mqtt.session_records import STATE, KeptRecords, Kind, Record, RecordUnreadable, Ways
+from tandemmq.broker.protocols.mqtt.session_records import (
+    STATE,
+    KeptRecords,
+    Kind,
+    Record,
+    RecordOwner,
+    RecordUnreadable,
+)
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
@@ -55,8 +62,8 @@ def queue_of(name: str) -> Destination:
 
 
 class Flow(InProcessClient):
-    """Flow of one bridge. Call ``begin`` first; then, for each connection to the other broker, ``came``, the methods
-    for its packets, and ``went``. When the engine disconnects, ``is_over`` is set, and all waiting calls fail. On the
+    """Flow of one bridge. Call ``begin`` first; then, for each connection to the other broker, ``attach``, the methods
+    for its packets, and ``detach``. When the engine disconnects, ``is_over`` is set, and all waiting calls fail. On the
     loop.
 
     ``message_ids``: prefix of the ids of its messages, used only once. ``retains``: returns whether a retained message
@@ -103,7 +110,7 @@ class Flow(InProcessClient):
         queue = queue_of(self._name)
         await self.enter(Connect(self._client_id, state=queue, steals_client_id=True))
         self._kept.begin(queue, self._link.give_up)
-        self._kept.look(self._found, lambda: tell(self._is_loaded, None), self._link.give_up)
+        self._kept.read_all(self._found, lambda: tell(self._is_loaded, None), self._link.give_up)
         await self.await_answer(self._is_loaded)
         self._link.later(*self._kept.sweep())
         begun, wanted = self.begun, self._sending.durable_names
@@ -208,13 +215,13 @@ class Flow(InProcessClient):
         return None
 
     def receipt(self, receipt: Any) -> None:
-        if isinstance(receipt, Waiting):
+        if isinstance(receipt, Receipt):
             receipt.done()
         else:
             super().receipt(receipt)
 
     def fail(self, error: ClientError) -> None:
-        if isinstance(error.receipt, Waiting):
+        if isinstance(error.receipt, Receipt):
             error.receipt.failed(error)
         elif error.receipt is not None:
             super().fail(error)
@@ -228,7 +235,7 @@ class Flow(InProcessClient):
         """Number of messages for the other broker that are in memory, with those on their way."""
         return self._sending.waiting
 
-    def came(self, remote: Remote, *, is_resumed: bool, receive_maximum: int) -> None:
+    def attach(self, remote: Remote, *, is_resumed: bool, receive_maximum: int) -> None:
         """Begin with an accepted connection, before any other event of it. ``is_resumed``: the other broker still had
         the session; ``receive_maximum``: number of messages that it takes at once."""
         if self.is_over.is_set():
@@ -239,9 +246,9 @@ class Flow(InProcessClient):
         self._link.remote = remote
         if self._is_paused:
             remote.pause()
-        self._sending.came(receive_maximum)
+        self._sending.attach(receive_maximum)
 
-    def went(self, remote: Remote) -> None:
+    def detach(self, remote: Remote) -> None:
         """Handle the end of a connection."""
         if self._link.remote is remote:
             self._link.remote = None
@@ -286,8 +293,8 @@ class Begun:
 class Subscribed:
     """Keeps the record. ``begun``: its last content."""
 
-    def __init__(self, ways: Ways, kept: KeptRecords) -> None:
-        self._ways = ways
+    def __init__(self, owner: RecordOwner, kept: KeptRecords) -> None:
+        self._owner = owner
         self._kept = kept
         self._record: Record | None = None
         self.begun = Begun()
@@ -301,7 +308,7 @@ class Subscribed:
 
     def remember_commands(self, begun: Begun) -> tuple[list[Command], Commit]:
         """Return the commands that replace the former record, and the end of that transaction."""
-        former, name = self._record, self._ways.next_transaction()
+        former, name = self._record, self._owner.next_transaction()
         self.begun = begun
         message, self._record = self._kept.keep(Kind.SUBSCRIBED, begun.encode())
         commands: list[Command] = [Begin(name), Send(message, name)]

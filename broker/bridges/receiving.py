@@ -16,7 +16,7 @@ from typing import Final
 from tandemmq import log_events
 from tandemmq.broker.bridges.link import ADVISORIES, Link, Remote, Topic, is_at_end, of_remote, passed, passing
 from tandemmq.broker.core.commands import Begin, ClientError, Commit, ErrorKind, Send
-from tandemmq.broker.protocols.mqtt.conversation import Waiting, ignore, nothing
+from tandemmq.broker.protocols.mqtt.conversation import Receipt, ignore, nothing
 from tandemmq.broker.protocols.mqtt.messages import BRIDGE, message_of, to_retain
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.reason_codes import MqttError
@@ -95,9 +95,9 @@ class Receiving:
             # A message without room is only sent, and the retained message that it was to replace is no longer true.
             kept_packet = packet if number else replace(packet, payload=b"")
             beside.append(self._marked(to_retain(kept_packet, destination, link.next_message_id(), now, number)))
-        receipt = Waiting(nothing, ignore)
+        receipt = Receipt(nothing, ignore)
         if qos == 1:
-            receipt = Waiting(lambda: self._stored(remote, packet), lambda error: self._refused(remote, packet, error))
+            receipt = Receipt(lambda: self._stored(remote, packet), lambda error: self._refused(remote, packet, error))
         elif qos == 2:
             record, kept = self._kept.keep(Kind.INCOMING, b"%d" % packet_id)
             beside.append(record)
@@ -109,7 +109,7 @@ class Receiving:
                     del self._exchanges[packet_id]
                 self._refused(remote, packet, error)
 
-            receipt = Waiting(lambda: self._stored_once(packet_id, exchange), failed)
+            receipt = Receipt(lambda: self._stored_once(packet_id, exchange), failed)
         else:
             link.counts.received += 1
         if not beside:
@@ -180,7 +180,7 @@ class Receiving:
         exchange.remote = link.remote
         if exchange.is_stored and not exchange.is_releasing:
             exchange.is_releasing = True
-            receipt = Waiting(lambda: self._released(packet_id, exchange), link.give_up)
+            receipt = Receipt(lambda: self._released(packet_id, exchange), link.give_up)
             link.later(*self._kept.drop(exchange.record, receipt))
 
     def _released(self, packet_id: int, exchange: _Exchange) -> None:

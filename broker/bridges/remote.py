@@ -155,7 +155,7 @@ class Connection(aiomqtt.Client):
             if reason == paho.CONNACK_ACCEPTED and not self._connected.done():
                 self.is_resumed = flags.session_present
                 room = getattr(properties, "ReceiveMaximum", PACKET_ID_MAX)
-                flow.came(self, is_resumed=self.is_resumed, receive_maximum=room)
+                flow.attach(self, is_resumed=self.is_resumed, receive_maximum=room)
             tell_connected(*told)
 
         def socket_opened(*told: Any) -> None:
@@ -205,7 +205,7 @@ class Connection(aiomqtt.Client):
         )
 
     async def open(self) -> None:
-        """Return when the other broker has accepted the connection; ``Flow.came`` was called by then."""
+        """Return when the other broker has accepted the connection; ``Flow.attach`` was called by then."""
         await _or_lost(self.__aenter__())
         self._is_open = True
 

@@ -17,7 +17,7 @@ from typing import Final
 from tandemmq import log_events
 from tandemmq.broker.bridges.link import ADVISORIES, PACKET_ID_MAX, PASSED, Link, Topic, is_at_end, passing
 from tandemmq.broker.core.commands import Ack, AckMode, Begin, Commit, GiveUp, Send, Subscribe
-from tandemmq.broker.protocols.mqtt.conversation import Waiting
+from tandemmq.broker.protocols.mqtt.conversation import Receipt
 from tandemmq.broker.protocols.mqtt.messages import BRIDGE, QOS, Payloads, TakesLong, is_retain, properties_of, qos_of
 from tandemmq.broker.protocols.mqtt.packets import Filter, PacketType
 from tandemmq.broker.protocols.mqtt.qos2 import Delivery, Flight, Outgoing, OutgoingRecord, Phase
@@ -105,7 +105,7 @@ class Sending:
             if flight.phase is Phase.RELEASED:
                 self._over(packet_id, flight)
 
-    def came(self, receive_maximum: int) -> None:
+    def attach(self, receive_maximum: int) -> None:
         """Begin with a connection on which the other broker takes ``receive_maximum`` messages at once."""
         self._outgoing.limit = min(self._window, receive_maximum)
         for packet_id, flight in list(self._outgoing.flights.items()):
@@ -208,7 +208,7 @@ class Sending:
             flight.phase = Phase.STORING
             kept = OutgoingRecord(packet_id, *name, message.expiration)
             stored, flight.record = self._kept.keep(Kind.OUTGOING, kept.encode())
-            receipt = Waiting(lambda: self._is_stored(packet_id, flight, Phase.SENT), link.give_up)
+            receipt = Receipt(lambda: self._is_stored(packet_id, flight, Phase.SENT), link.give_up)
             link.later(*self._kept.send(stored, receipt))
 
     def _is_stored(self, packet_id: int, flight: Flight, phase: Phase) -> None:
@@ -290,7 +290,7 @@ class Sending:
             Ack(delivery.subscription.id, delivery.tag, name),
             Ack(STATE, kept.tag, name),
             Send(stored, name),
-            Commit(name, Waiting(lambda: self._is_stored(packet_id, flight, Phase.RELEASED), link.give_up)),
+            Commit(name, Receipt(lambda: self._is_stored(packet_id, flight, Phase.RELEASED), link.give_up)),
         )
 
     def _refused(self, packet_id: int, flight: Flight, delivery: Delivery, reason: int) -> None:

@@ -155,7 +155,7 @@ async def test_a_packet_id_is_no_new_message_unless_its_session_was_lost(world: 
 async def test_what_was_stored_for_a_former_connection_is_not_confirmed_to_another(world: World) -> None:
     former = await world.begin(Topic("down/#", 1, "from/", "", is_in=True, is_out=False))
     world.flow.published(publish("down/a", "one", 5, qos=1))
-    world.flow.went(former)
+    world.flow.detach(former)
     remote = await world.reconnect()
     assert former.told == remote.told == []
 
@@ -218,7 +218,7 @@ async def test_an_unconfirmed_message_goes_out_again_under_its_packet_id(world: 
 
 async def test_what_is_sent_while_there_is_no_connection_goes_later_unless_it_expires(world: World) -> None:
     former = await world.begin()
-    world.flow.went(former)
+    world.flow.detach(former)
     await world.send("up/a", "one", expiration=2_000)
     await world.send("up/a", "two", expiration=20_000)
     world.now = 2_000
@@ -260,7 +260,7 @@ async def test_of_qos_0_what_has_no_room_is_dropped_and_counted(world: World) ->
     await world.send("up/a", "one")
     remote.has_room = False
     await world.send("up/a", "two")
-    world.flow.went(remote)
+    world.flow.detach(remote)
     await world.send("up/a", "three")
     assert [each[2] for each in remote.told] == ["one"]
     assert (world.counts.sent, world.counts.dropped) == (1, 2)
