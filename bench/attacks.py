@@ -42,7 +42,7 @@ from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
 from tandemmq.bench.report import Say, head
 from tandemmq.broker.security import passwords
-from tandemmq.broker.security.known_logins import LOOK_SECONDS
+from tandemmq.broker.security.known_logins import READ_SECONDS
 
 NOTHING: Final = "nothing"
 CASES: Final = (NOTHING, *ATTACKS, *FLOODS)
@@ -282,12 +282,12 @@ def _run_logins(tree: Path) -> list[tuple[str, list[float | None]]]:
         first, second, third = (TandemMQ(data=data, broker=name, tree=tree, settings=settings) for name in "abc")
         with first:
             _ = asyncio.run(_log_in_all(first.stomp_port))
-            time.sleep(2 * LOOK_SECONDS)  # until it is written
+            time.sleep(2 * READ_SECONDS)  # until it is written
         with second:
             third.start()
             try:
                 third.await_standby()
-                time.sleep(2 * LOOK_SECONDS)  # until it is read
+                time.sleep(2 * READ_SECONDS)  # until it is read
                 ports = {"stomp": second.stomp_port, "next": third.stomp_port}
                 with _attacker(GUESSES, 1, 0.0, ports, Path(os.devnull)):
                     time.sleep(GUESSED_SECONDS)

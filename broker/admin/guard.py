@@ -118,7 +118,7 @@ class Guard:
         try:
             token = read_token(self.token_file)
         except OSError as error:
-            self._watched.look_again()
+            self._watched.mark_changed()
             if str(error) != self._problem:
                 self._problem = str(error)
                 log.warning("the admin token is not changed: %s", error)
