@@ -1,4 +1,4 @@
-"""Memory allocation of this process, set so that freed memory can be returned to the system."""
+"""Settings of the C library's memory allocator: freed memory is returned to the system."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import ctypes
 # malloc.h of glibc.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-# Minimum length of a block that is mapped by itself, and unmapped when it is freed. By default glibc raises this bound
-# to 32 MiB as soon as such blocks are freed: growing long frames then leave holes in the heap, larger than its content.
+# Minimum length of a block that has its own mapping, which is unmapped when the block is freed. By default glibc raises
+# this bound, up to 32 MiB, when such blocks are freed. Long frames that grow would then leave holes in the heap that
+# are larger than its content.
 MAPPED_BYTES_MIN = 512 * 1024
-# What is free at the end of the heap stays for the next messages. Loads of messages of 1 to 200 KB have as many page
-# faults with this as with 32 MiB.
+# Free bytes at the end of the heap that are kept for the next messages. With messages of 1 to 200 KB, there are no more
+# page faults than with 32 MiB.
 TRIMMED_BYTES_MIN = 4 << 20
 
 

@@ -580,7 +580,7 @@ async def test_what_was_right_before_the_file_changed_is_not_remembered(
 ) -> None:
     """Also a login that began before: its session, or connection, would rest on what holds no more."""
     gate = threading.Event()
-    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and self is not logins.NOBODY)
+    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and self is not logins.UNKNOWN_USER)
     early = asyncio.create_task(connect(made, "alice", "right"))
     await asyncio.sleep(0)
     file.write_text("bob:!:\n")
