@@ -91,7 +91,7 @@ class Report:
             "pid": os.getpid(),
             "uptime_seconds": round(time.time() - self.started, 1),
             "lock": {"type": self.locker_type, "where": self.locker.where, **self._proof()},
-            "connectors": [f"{name}://{address}" for name, address in self.server.told_addresses],
+            "connectors": [f"{name}://{address}" for name, address in self.server.advertised_addresses],
             "last_takeover_seconds": last_takeover_seconds(self.ring.events()),
             "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
         }

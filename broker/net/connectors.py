@@ -9,9 +9,9 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from tandemmq.broker.net.advertised_addresses import AdvertisedAddresses, advertised_address
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector
-from tandemmq.broker.net.told_addresses import ToldAddresses, told_address
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, TransportLimits
 from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_mqtt, of_stomp
 from tandemmq.broker.protocols.mqtt.conversation import Hooks
@@ -39,14 +39,14 @@ def url_of(settings: Settings) -> str:
     hostname = hostname_of(settings)
     for each in settings.connectors:
         if each.protocol == OPENWIRE:
-            return f"{'ssl' if each.is_tls else 'tcp'}://{_told(each, hostname)}"
-    return next((f"{each.scheme}://{_told(each, hostname)}" for each in settings.connectors), "")
+            return f"{'ssl' if each.is_tls else 'tcp'}://{_advertised(each, hostname)}"
+    return next((f"{each.scheme}://{_advertised(each, hostname)}" for each in settings.connectors), "")
 
 
 def urls_of(settings: Settings) -> list[str]:
     """Return the URLs of all connectors."""
     hostname = hostname_of(settings)
-    return [f"{each.scheme}://{_told(each, hostname)}" for each in settings.connectors]
+    return [f"{each.scheme}://{_advertised(each, hostname)}" for each in settings.connectors]
 
 
 def hostname_of(settings: Settings) -> str:
@@ -54,8 +54,8 @@ def hostname_of(settings: Settings) -> str:
     return socket.gethostname() if settings.replication is None else settings.replication.told_hostname
 
 
-def _told(connector: ConnectorSettings, hostname: str) -> Address:
-    return told_address(connector.address, connector.advertised, hostname)
+def _advertised(connector: ConnectorSettings, hostname: str) -> Address:
+    return advertised_address(connector.address, connector.advertised, hostname)
 
 
 def make_connector(
@@ -66,7 +66,7 @@ def make_connector(
     sequences: Iterator[int],
     tls: Tls | None,
     handshake_seconds_max: float,
-    told: ToldAddresses | None = None,
+    advertised: AdvertisedAddresses | None = None,
     hostname: str | None = None,
     mqtt: tuple[MqttSettings, Hooks] | None = None,
     websocket: WebSocketSettings | None = None,
@@ -77,7 +77,8 @@ def make_connector(
     ``websocket`` None: the defaults."""
     options = settings.options
     make_session: Callable[[str], Session]
-    told = told or ToldAddresses(broker.failover_uris)
+    advertised = advertised or AdvertisedAddresses(broker.failover_uris)
+    failover_uris = advertised.tls if settings.is_tls else advertised.plain
     if settings.protocol == OPENWIRE:
         greeting = Greeting(
             broker.name,
@@ -87,7 +88,7 @@ def make_connector(
             frame_bytes_max=options.max_frame_size,
             inactivity_ms=options.max_inactivity_duration,
             initial_delay_ms=options.max_inactivity_duration_initial_delay,
-            failover_uris=(told.tls if settings.is_tls else told.plain) if options.update_cluster_clients else (),
+            failover_uris=failover_uris if options.update_cluster_clients else (),
             steals_links=bool(options.allow_link_stealing),
         )
         make_session = partial(OpenWireSession, clock=clock, sequences=sequences, greeting=greeting)
@@ -115,7 +116,7 @@ def make_connector(
         None if tls is None else handshake_seconds_max,
         subject,
         by_websocket,
-        _told(settings, hostname or socket.gethostname()),
+        _advertised(settings, hostname or socket.gethostname()),
     )
 
 

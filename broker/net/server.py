@@ -66,7 +66,8 @@ class Connector(NamedTuple):
     tls_handshake_seconds_max: float | None = None
     subject: Callable[[Any], str | None] = lambda certificate: None
     websocket: WebSocketOptions | None = None  # if not None, its sessions use WebSocket
-    told: Address | None = None  # address for clients, in which port 0 means the bound port; None: the bound address
+    # Address for clients, in which port 0 means the bound port; None: the bound address.
+    advertised: Address | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -176,12 +177,12 @@ class Server:
         return [(connector.name, connector.host, self._ports[connector]) for connector in bound]
 
     @property
-    def told_addresses(self) -> list[tuple[str, Address]]:
+    def advertised_addresses(self) -> list[tuple[str, Address]]:
         """Return connector name and advertised address of each bound address."""
         found = []
         for connector, port in self._ports.items():
-            told = connector.told or Address(connector.host, port)
-            found.append((connector.name, Address(told.host, told.port or port)))
+            advertised = connector.advertised or Address(connector.host, port)
+            found.append((connector.name, Address(advertised.host, advertised.port or port)))
         return found
 
     @property
@@ -331,8 +332,8 @@ class Server:
         self._send_brokers(iter(list(self._connections)))
 
     def _send_brokers(self, left: Iterator[Connection]) -> None:
-        told = list(islice(left, ADVERTISED_A_TURN))
-        for connection in told:
+        advertised = list(islice(left, ADVERTISED_A_TURN))
+        for connection in advertised:
             try:
                 connection.session.tell_brokers()
                 connection.touch()
@@ -341,7 +342,7 @@ class Server:
                     "%s: closed, because sending the addresses of all brokers %s", connection, ERROR_OF_BROKER
                 )
                 connection.abort()
-        if told:
+        if advertised:
             asyncio.get_running_loop().call_soon(self._send_brokers, left)
 
     def resume_reading_all(self) -> None:

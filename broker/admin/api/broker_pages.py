@@ -81,8 +81,8 @@ class BrokerPages:
         counts = self._server.counts()
         return {
             "items": [
-                {"name": name, "host": told.host, "port": told.port, "connections": counts.get(name, 0)}
-                for name, told in self._server.told_addresses
+                {"name": name, "host": address.host, "port": address.port, "connections": counts.get(name, 0)}
+                for name, address in self._server.advertised_addresses
             ]
         }
 

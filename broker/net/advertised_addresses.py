@@ -27,7 +27,7 @@ def is_loopback(host: str) -> bool:
     return host.startswith(_LOOPBACK)
 
 
-def told_address(address: Address, advertised: str | None, hostname: str) -> Address:
+def advertised_address(address: Address, advertised: str | None, hostname: str) -> Address:
     """Return the advertised address of the connector at ``address``: ``advertised`` if the operator set it, otherwise
     ``address``, with ``hostname`` in place of a wildcard."""
     if advertised is not None:
@@ -42,24 +42,24 @@ class MemberConnectors(NamedTuple):
     connectors: tuple[str, ...]
 
 
-class ToldAddresses:
+class AdvertisedAddresses:
     """Advertised addresses of all brokers. Connectors refer to the lists ``plain`` and ``tls``, which change in place.
     On the loop.
 
     ``configured``: broker.failover_uris. If it is not empty, the lists do not change.
     """
 
-    def __init__(self, said: Sequence[str]) -> None:
-        self.plain: list[str] = list(said)
-        self.tls: list[str] = list(said)
-        self._is_said = bool(said)
+    def __init__(self, configured: Sequence[str]) -> None:
+        self.plain: list[str] = list(configured)
+        self.tls: list[str] = list(configured)
+        self._is_configured = bool(configured)
         self._known: dict[str, MemberConnectors] = {}
 
-    def take(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
+    def update(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
         """Update the lists. ``voters``: store ids of all members; ``members``: the connectors of the reachable ones, by
         store id. Return whether the lists changed. The addresses of a member that is not reachable stay in the lists,
         because it may return."""
-        if self._is_said:
+        if self._is_configured:
             return False
         known = {**self._known, **members}
         self._known = {store: known[store] for store in sorted(voters) if store in known}
