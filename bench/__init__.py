@@ -1,1 +1,2 @@
-"""Comparisons: TandemMQ and its peers under the same load, on the same machine, in the same run. Not installed."""
+"""Benchmarks: TandemMQ and other brokers under the same load, on the same machine, in the same run. Only
+``bench.driver`` is installed."""

@@ -1,6 +1,6 @@
-"""``python -m tandemmq.bench``: TandemMQ and its peers under the same load in the same run, with the ratios.
+"""``python -m tandemmq.bench``: TandemMQ and other brokers under the same load in the same run, with the ratios.
 
-Each scenario reads the options that it has parameters for, and no others.
+The parameters of a scenario's function are its options. Other options are refused.
 """
 
 import functools
@@ -34,7 +34,7 @@ _NOBODY: Final = Endpoint(HOST, 0)  # replaced by each server's endpoint
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a scenario, and its table; without a table the figures are printed as they are."""
+    """Result of a scenario. ``table``: lines of the report; empty: the figures are printed as JSON."""
 
     figures: Mapping[str, Any]
     table: Sequence[str] = ()
@@ -163,7 +163,7 @@ def _replicated(
 
 
 def _pipeline(journal_gib: float, composition_gib: float, rounds: int | None, directory: Path | None) -> Outcome:
-    from tandemmq.bench.pipeline import pipeline  # needs the extra "spark"
+    from tandemmq.bench.pipeline import pipeline  # imports Spark (the extra "spark")
 
     return Outcome(pipeline(int(journal_gib * _GIB), int(composition_gib * _GIB), rounds or ROUNDS, directory, _say))
 
@@ -191,16 +191,18 @@ EXIT_FAILED = 1
 @click.option("--scenario", type=click.Choice(list(SCENARIOS)), default="fair", show_default=True)
 @click.option(
     "--peers",
-    help=f"Brokers, ours included, separated by commas. fair, latency, jms-patterns: of {','.join(fair.BROKERS)}. "
+    help=f"Brokers, TandemMQ included, separated by commas. fair, latency, jms-patterns: of {','.join(fair.BROKERS)}. "
     f"replicated: of {','.join(replicated.GROUPS)}.",
 )
 @click.option(
-    "--quick", is_flag=True, help="fair, latency, jms-patterns: at most 20 minutes, for development. Not to publish."
+    "--quick",
+    is_flag=True,
+    help="fair, latency, jms-patterns: at most 20 minutes, for development, not for publication.",
 )
 @click.option(
     "--compiled",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A tree of ours with its compiled libraries, in place of this one.",
+    help="A source tree of TandemMQ with compiled libraries, in place of this one.",
 )
 @click.option(
     "--rounds",
@@ -208,7 +210,9 @@ EXIT_FAILED = 1
     help=f"Default: {ROUNDS}; cpu: {CPU_ROUNDS}; instructions: {instructions.ROUNDS}.",
 )
 @click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
-@click.option("--warmup", type=click.FloatRange(0), default=4.0, show_default=True, help="A Java broker needs some.")
+@click.option(
+    "--warmup", type=click.FloatRange(0), default=4.0, show_default=True, help="Seconds of load before the measurement."
+)
 @click.option("--size", type=click.IntRange(40), default=1024, show_default=True)
 @click.option(
     "--backlog",
@@ -217,7 +221,7 @@ EXIT_FAILED = 1
 )
 @click.option(
     "--cases",
-    help=f"Which. attacks: {','.join(attacks.CASES)}; beside: {','.join(beside.CASES)}; cpu: {','.join(cpu.CASES)}; "
+    help=f"Cases. attacks: {','.join(attacks.CASES)}; beside: {','.join(beside.CASES)}; cpu: {','.join(cpu.CASES)}; "
     f"instructions: {','.join(instructions.CASES)}; "
     f"failover: {','.join(failover.CASES)}; growth: {','.join(growth.SUBJECTS)}; "
     + "".join(f"{name}: {','.join(known)}; " for name, known in FAIR_CASES.items())
@@ -227,8 +231,8 @@ EXIT_FAILED = 1
 )
 @click.option(
     "--sizes",
-    help=f"failover: what is stored, some of {','.join(failover.SIZES)}. growth: how many, "
-    f"{','.join(map(str, growth.SIZES))} unless said otherwise.",
+    help=f"failover: sizes of the store, of {','.join(failover.SIZES)}. growth: numbers of objects, "
+    f"{','.join(map(str, growth.SIZES))} by default.",
 )
 @click.option(
     "--load",
@@ -240,11 +244,11 @@ EXIT_FAILED = 1
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="failover, pipeline: where stores are built and kept for the next run. Default: they go. replicated: where "
-    "the node that catches up has its own, a disk that no other node uses.",
+    help="failover, pipeline: where stores are built and kept for the next run. Default: they are removed. replicated: "
+    "directory of the node that catches up, on a disk that no other node uses.",
 )
 @click.option(
-    "--journal-gib", type=click.FloatRange(0.1), default=2.0, show_default=True, help="pipeline: what is read."
+    "--journal-gib", type=click.FloatRange(0.1), default=2.0, show_default=True, help="pipeline: size of the journal."
 )
 @click.option(
     "--composition-gib", type=click.FloatRange(0.1), default=5.0, show_default=True, help="pipeline: composed."
@@ -261,7 +265,7 @@ EXIT_FAILED = 1
 @click.option("--rate", type=click.FloatRange(1), default=1_000.0, show_default=True, help="beside: messages a second.")
 @click.option(
     "--baseline",
-    help="cpu, instructions: a commit. Default: where the branch left the main one; on the main one HEAD~.",
+    help="cpu, instructions: a commit. Default: where this branch left the main branch; on the main branch HEAD~.",
 )
 @click.option(
     "--scale",
@@ -281,7 +285,7 @@ def main(context: click.Context, /, scenario: str, as_json_asked: bool, report: 
     for option in context.command.params:
         is_given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if is_given and option.name in options and option.name not in read:
-            raise click.UsageError(f"{option.opts[0]} is nothing that --scenario {scenario} reads")
+            raise click.UsageError(f"--scenario {scenario} has no option {option.opts[0]}")
     try:
         outcome = run(**{name: options[name] for name in read})
     except (BenchError, OSError, subprocess.CalledProcessError) as problem:

@@ -1,4 +1,4 @@
-"""The attackers of the scenarios attacks, admin-port and logins: a separate program, so that it uses only its own time.
+"""Attackers of the scenarios attacks, admin-port and logins: a separate program, so that its CPU time is separate.
 
 python -m tandemmq.bench.attackers NAME SEED SECONDS PORTS TOKEN_FILE
 
@@ -51,7 +51,7 @@ GUESSERS: Final = 1_600
 
 
 class Attack:
-    """An attack that lasts until a moment."""
+    """An attack, until the time ``until``."""
 
     def __init__(self, seed: int, until: float, ports: Mapping[str, int], token: str) -> None:
         self.random = Random(seed)
@@ -191,7 +191,7 @@ ATTACKS: dict[str, Callable[[Attack], None]] = {
 
 
 class Said:
-    """A connection that sends the given frames, and reads the answers meanwhile."""
+    """A STOMP connection that sends frames, and reads and drops the answers on a thread."""
 
     def __init__(self, endpoint: Endpoint, client_id: str | None = None) -> None:
         self._peer = connect(endpoint, client_id=client_id)
@@ -211,7 +211,7 @@ class Said:
         self._peer.sendall(b"".join(command_frame(verb, headers) for verb, headers in frames))
 
     def wait(self) -> None:
-        """Wait until the broker has handled all that was sent. BenchError if it disconnects."""
+        """Wait until the broker has processed all sent frames. Raises BenchError if it disconnects."""
         self._number += 1
         self._came.clear()
         self.say([("SEND", [("destination", "/topic/unread"), ("receipt", f"said-{self._number}")])])
@@ -261,7 +261,7 @@ def _headers(until: float, ports: Mapping[str, int], token: str) -> None:
 
 
 def _hold(until: float, admin: int, said: bytes) -> None:
-    """Keep CONNECTIONS open that have sent these bytes, and read nothing."""
+    """Keep CONNECTIONS connections open that have sent these bytes, and do not read."""
 
     def hold() -> None:
         while time.monotonic() < until:

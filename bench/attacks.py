@@ -42,7 +42,7 @@ from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
 from tandemmq.bench.report import Say, head
 from tandemmq.broker.security import passwords
-from tandemmq.broker.security.known_logins import LOOK_SECONDS
+from tandemmq.broker.security.known_logins import READ_SECONDS
 
 NOTHING: Final = "nothing"
 CASES: Final = (NOTHING, *ATTACKS, *FLOODS)
@@ -50,9 +50,9 @@ PORT_CASES: Final = (NOTHING, *PORT_ATTACKS)
 ROUNDS: Final = 5
 RECEIPTS_PER_SECOND: Final = 100
 LONGEST_MS: Final = 50.0
-MOST_MS: Final = 10.0  # for 95 %
+MOST_MS: Final = 10.0  # limit for 95 % of the receipts
 PATIENCE_SECONDS: Final = 60.0
-# The attack is under way before it is measured.
+# Time between the beginning of the attack and the measurement.
 BEGINS_SECONDS: Final = 1.0
 PORT_BEGINS_SECONDS: Final = 5.0
 SAMPLE_SECONDS: Final = 0.2
@@ -60,7 +60,7 @@ CHECK_SECONDS: Final = 0.2
 CHECK_SECONDS_MAX: Final = 2.0
 END_SECONDS_MAX: Final = 120.0
 LOGIN_SECONDS_MAX: Final = 2.0
-# Time of guessing before the users come.
+# Time of guessing before the users log in.
 GUESSED_SECONDS: Final = 5.0
 _PASSWORD: Final = "right"
 
@@ -75,7 +75,7 @@ LOGINS_COLUMNS: Final = ("case", "round", "logins", "late", "slowest_s")
 
 
 def attacks(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
-    """Return the figures of all rounds of all cases, which take turns. Raises BenchError."""
+    """Run all rounds of all cases, alternating between the cases, and return the figures. Raises BenchError."""
     runs = []
     for seed in range(1, rounds + 1):
         for name in cases:
@@ -134,12 +134,13 @@ def _token(data: Path) -> Path:
 def _attacker(
     name: str, seed: int, seconds: float, ports: Mapping[str, int], token: Path
 ) -> Iterator[subprocess.Popen[bytes] | None]:
-    """Run an attacker during the block; None: there is ``nothing`` to run."""
+    """Run an attacker within this context; None: the case NOTHING has no attacker."""
     if name == NOTHING:
         yield None
         return
     words = [name, f"{seed}", f"{seconds}", json.dumps(ports), str(token)]
-    # A real attacker has other machines: the broker and the good client come first. Guesses cost the attacker little.
+    # The attacker has a low priority, because a real attacker has other machines. Guesses need little CPU of the
+    # attacker.
     nice = [] if name == GUESSES else ["nice", "-n", "19"]
     attacker = subprocess.Popen(
         [*nice, sys.executable, "-m", "tandemmq.bench.attackers", *words],
@@ -154,7 +155,7 @@ def _attacker(
 
 
 class _Memory:
-    """Growth of the memory of a broker, from now on."""
+    """Growth of a broker's memory since this object was made."""
 
     def __init__(self, server: TandemMQ) -> None:
         self._server = server
@@ -171,11 +172,11 @@ class _Memory:
 
     def _watch(self) -> None:
         while not self._is_over.wait(SAMPLE_SECONDS):
-            with contextlib.suppress(OSError):  # the admin port is attacked, too
+            with contextlib.suppress(OSError):  # the admin port may be under attack
                 self._counted_max = max(self._counted_max, self._sample())
 
     def end(self) -> Mapping[str, float]:
-        """Stop, and return the growth in MiB."""
+        """Stop sampling, and return the growth in MiB."""
         used, used_max, counted = resident(self._server.pid), peak_bytes(self._server.pid), self._sample()
         self._is_over.set()
         self._sampling.join()
@@ -189,7 +190,7 @@ class _Memory:
 
 
 def _receipts(server: TandemMQ, seconds: float) -> Sequence[float]:
-    """Return the time of each receipt of the client, in seconds, the shortest first."""
+    """Return the time of each receipt of the client in seconds, in ascending order."""
     plan = LoadPlan(
         server.endpoint,
         producers=1,
@@ -206,7 +207,7 @@ def _receipts(server: TandemMQ, seconds: float) -> Sequence[float]:
 
 
 def admin_port(cases: Sequence[str], seconds: float, rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
-    """Run all rounds of all cases, in turn. Raises BenchError."""
+    """Run all rounds of all cases, alternating between the cases. Raises BenchError."""
     runs = []
     for number in range(1, rounds + 1):
         for name in cases:
@@ -276,18 +277,18 @@ def logins(rounds: int, tree: Path | None, say: Say) -> dict[str, Any]:
 def _run_logins(tree: Path) -> list[tuple[str, list[float | None]]]:
     with tempfile.TemporaryDirectory(prefix="bench-logins-", ignore_cleanup_errors=True) as directory:
         users, data = Path(directory, "users"), Path(directory, "data")
-        names = {"guest": "guest", **{f"user{n}": _PASSWORD for n in range(USERS)}}  # the bench itself is guest
+        names = {"guest": "guest", **{f"user{n}": _PASSWORD for n in range(USERS)}}  # the benchmark itself uses guest
         users.write_text("".join(f"{name}:{passwords.make(word)}:\n" for name, word in names.items()))
         settings = [f"security.users_file={users}"]
         first, second, third = (TandemMQ(data=data, broker=name, tree=tree, settings=settings) for name in "abc")
         with first:
             _ = asyncio.run(_log_in_all(first.stomp_port))
-            time.sleep(2 * LOOK_SECONDS)  # until it is written
+            time.sleep(2 * READ_SECONDS)  # until the file is written
         with second:
             third.start()
             try:
                 third.await_standby()
-                time.sleep(2 * LOOK_SECONDS)  # until it is read
+                time.sleep(2 * READ_SECONDS)  # until the file is read
                 ports = {"stomp": second.stomp_port, "next": third.stomp_port}
                 with _attacker(GUESSES, 1, 0.0, ports, Path(os.devnull)):
                     time.sleep(GUESSED_SECONDS)
@@ -300,7 +301,7 @@ def _run_logins(tree: Path) -> list[tuple[str, list[float | None]]]:
 
 
 async def _log_in_all(port: int) -> list[float | None]:
-    """Return the seconds of each login from its established connection; None: it was refused."""
+    """Return the seconds of each login, from the established connection to the answer; None: it was refused."""
     return list(await asyncio.gather(*(_log_in(port, n) for n in range(USERS))))
 
 

@@ -30,7 +30,7 @@ from tandemmq.bench.peers.server import TREE, TandemMQ
 from tandemmq.bench.report import Say, head
 
 BODY_BYTES = 1024
-RECORD_BYTES = 1_290  # of such a message in the journal
+RECORD_BYTES = 1_290  # size of such a message in the journal
 WAITING_MESSAGES = 200_000
 DRAINED_MESSAGES = 1_000_000
 COMPACTED_FILES = 20
@@ -42,8 +42,9 @@ Meanwhile = Callable[[TandemMQ, Path, LoadPlan], None]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case. ``stored``: number of messages of a journal that is written before, of which each ``live_every``-th
-    stays. ``filled``: number of messages that are sent before. ``meanwhile`` runs in a thread beside the load."""
+    """A case. ``stored``: number of messages in a journal that is written before the broker starts; only each
+    ``live_every``-th is not removed. ``filled``: number of messages that are sent before the load. ``meanwhile`` runs
+    on a thread during the load."""
 
     settings: Sequence[str] = (RARELY,)
     stored: int = 0
@@ -85,7 +86,8 @@ CASES: Mapping[str, Case] = {
 def beside(
     cases: Sequence[str], rate: float, seconds: float, rounds: int, tree: Path | None, say: Say
 ) -> dict[str, Any]:
-    """Run all rounds of all cases, in turn; of this tree, or of another (``tree``). Raises BenchError."""
+    """Run all rounds of all cases, alternating between the cases. ``tree``: source tree of the broker; None: this one.
+    Raises BenchError."""
     runs = []
     for number in range(1, rounds + 1):
         for name in cases:
@@ -123,7 +125,7 @@ def _run(case: Case, rate: float, seconds: float, tree: Path) -> Mapping[str, An
 
 @contextmanager
 def _running(meanwhile: Meanwhile | None, server: TandemMQ, data: Path, plan: LoadPlan) -> Iterator[None]:
-    """Run ``meanwhile`` during the block, wait for its end, and raise its error."""
+    """Run ``meanwhile`` within this context, wait for its end, and raise its error."""
     failed: list[Exception] = []
 
     def work(meanwhile: Meanwhile) -> None:

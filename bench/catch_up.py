@@ -32,9 +32,10 @@ from tandemmq.bench.peers.server import HOST, PeerMissing, TandemMQ
 from tandemmq.bench.report import Say
 
 GIGABYTE: Final = 10**9
-# Of the stored messages. A catch-up copies bytes; only the founding of the set, before it, reads each message.
+# Size of the stored messages. It hardly matters: a catch-up copies bytes; only the founding of the set before it reads
+# each message.
 STORED_BODY_BYTES: Final = 16 << 10
-STORED_BYTES: Final = STORED_BODY_BYTES + 300  # of the journal, about
+STORED_BYTES: Final = STORED_BODY_BYTES + 300  # approximate bytes of a message in the journal
 BODY_BYTES: Final = 1024
 CONNECTIONS: Final = 8
 PACE_PER_SECOND: Final = 400.0
@@ -42,9 +43,9 @@ CHUNK_BYTES: Final = 1 << 20
 RECEIVED_BYTES_MAX: Final = 256 << 10
 SECONDS_MAX: Final = 1_800.0
 REST_SECONDS: Final = 10.0
-# After files were removed: if the file system discards their blocks, the disk is busy.
+# Pause after files were removed: the disk is busy if the file system discards their blocks.
 SETTLE_SECONDS: Final = 3.0
-# Each request costs the master some CPU.
+# Interval of status requests, each of which needs CPU of the master.
 ASK_SECONDS: Final = 0.5
 FIRST_FILE_SECONDS: Final = 0.01
 PATIENCE_SECONDS: Final = 30.0
@@ -57,8 +58,8 @@ def catch_up(
     pace: float = PACE_PER_SECOND,
     directory: Path | None = None,
 ) -> dict[str, Any]:
-    """Return the figures of each round, and the medians; ``problem``: why there are none. ``directory``: place of the
-    new node's directory, and of the plain copies. None: beside the others'."""
+    """Return the figures of each round, and the medians. ``problem`` in the result: why there are none. ``directory``:
+    where the new node's directory and the plain copies are made; None: beside the directories of the other nodes."""
     try:
         whole = ReplicatedSet(ready_seconds_max=SECONDS_MAX, last=directory)
         say(f"writing {gigabytes:g} GB")
@@ -138,7 +139,7 @@ def _measure(whole: ReplicatedSet, pace: float, say: Say) -> dict[str, Any]:
 
 
 def _copy(whole: ReplicatedSet, node: TandemMQ, pace: float, rate: float = 0.0) -> tuple[float, Paced]:
-    """Return the bytes a second of a plain copy of the master's files, to the disk of ``node``, and the load."""
+    """Copy the master's files to the disk of ``node``. Return the bytes per second, and the results of the load."""
     with _paced(whole.endpoint, pace) as beside:
         copied, seconds = plain_copy(_journal(whole.data(whole.master)), node.directory.parent, rate)
     _settle()
@@ -155,7 +156,7 @@ def _journal(data: Path) -> list[Path]:
 
 
 def _await_live(whole: ReplicatedSet, master: TandemMQ, node: TandemMQ) -> tuple[float, float]:
-    """Return when the node's first file existed, and the seconds from then until it received all that is written."""
+    """Return when the node's first file existed, and the seconds from then until it has received all data."""
     name, until, begun = node.directory.name, time.monotonic() + SECONDS_MAX, 0.0
     while time.monotonic() < until:
         begun = begun or (time.monotonic() if _journal(whole.data(node)) else 0.0)
@@ -173,7 +174,7 @@ def plain_copy(files: Sequence[Path], below: Path, rate: float = 0.0) -> tuple[i
     """Copy files over loopback into a temporary directory ``below``, at most ``rate`` bytes a second if not 0. Return
     bytes and seconds."""
     context = multiprocessing.get_context("fork")
-    lengths = [path.stat().st_size for path in files]  # the last one may grow meanwhile
+    lengths = [path.stat().st_size for path in files]  # the last file may grow meanwhile
     with (
         tempfile.TemporaryDirectory(prefix="bench-copy-", dir=below) as target,
         socket.create_server((HOST, 0)) as server,
@@ -216,7 +217,8 @@ def _receive(server: socket.socket, directory: str, lengths: Sequence[int]) -> N
 
 
 class Paced:
-    """Results of a load at a fixed pace: of each message when it was due, and the seconds from then to its receipt."""
+    """Results of a load at a fixed pace. ``receipts``: for each message, when it was due, and the seconds from then to
+    its receipt."""
 
     def __init__(self, receipts: Sequence[tuple[float, float]] = ()) -> None:
         self.receipts = receipts
@@ -241,7 +243,7 @@ class Paced:
 
 @contextmanager
 def _paced(endpoint: Endpoint, per_second: float) -> Iterator[Paced]:
-    """Run the load during the block; its figures are available afterwards."""
+    """Run the load within this context; its results are available afterwards."""
     context = multiprocessing.get_context("fork")
     over, (ours, theirs) = context.Event(), context.Pipe(duplex=False)
     sender = context.Process(target=_send, args=(endpoint, per_second, over, theirs), daemon=True)
@@ -280,7 +282,8 @@ def _send(endpoint: Endpoint, per_second: float, over: Event, results: Pipe) -> 
                 peer.sendall(stream.frames(sent, 1, 0))
                 if read_receipts(read_frame(peer)) != [sent]:
                     raise BenchError("no receipt")
-                # From when it was due: messages that wait behind a slow one count, too.
+                # The time counts from when the message was due, so that messages which wait behind a slow one count,
+                # too.
                 found.append((due, time.monotonic() - due))
                 sent += 1
                 due += pause

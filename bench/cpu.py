@@ -1,9 +1,9 @@
 """``python -m tandemmq.bench --scenario cpu``: CPU of the broker for one message, compared with a baseline commit.
 
-Other work on a machine changes every rate, and CPU much less. The remaining noise is reduced in three ways. Each case
-is a fixed number of messages, so that the work is the same. The baseline's broker and the candidate take turns within
-seconds, the load on both is this tree's, and every other round goes backwards. The result is the median of the rounds,
-and the ratio is the median of the ratios of the rounds.
+Other work on the machine changes rates a lot, but CPU per message only a little. The remaining noise is reduced in
+three ways. Each case has a fixed number of messages, so that the work is the same. The brokers of the baseline and of
+the candidate alternate within seconds; both get the load of this tree, and every second round has the reverse order.
+The result is the median of the rounds, and the ratio is the median of the ratios of the rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tandemmq.bench.peers.server import HOST, TREE, Measured
 from tandemmq.bench.report import Say, aligned, checked_out, default_baseline, described, head
 
 CANDIDATE, BASELINE = "candidate", "baseline"
-# Two processes of the same code differ by some percent for as long as they live.
+# Rounds with the same broker processes. Two processes of the same code differ by some percent as long as they live.
 ROUNDS_OF_A_BROKER = 4
 BATCH = 100
 JMS_SECONDS, JMS_SETTLE_SECONDS = 3.0, 1.0
@@ -34,8 +34,9 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Load of a case: a number of messages, sent and received as a LoadPlan with these fields; or the messages that the
-    Java program sends in JMS_SECONDS (``jms``: one of bench.peers.loads). ``qos``: MQTT messages."""
+    """Load of a case. ``messages`` are sent and received with a LoadPlan that has the fields ``load``. ``jms``:
+    instead, the Java program runs this workload of bench.peers.loads for JMS_SECONDS. ``qos``: if not None, MQTT
+    messages with this QoS."""
 
     messages: int
     load: Mapping[str, Any]
@@ -55,7 +56,8 @@ CASES: Mapping[str, Case] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Figures of a case on one side in one round; of the server, and per message unless their name says otherwise."""
+    """Figures of a case on one side in one round. They are of the server, and per message unless the name states
+    another unit."""
 
     case: str
     side: str
@@ -66,8 +68,7 @@ class Run:
 def cpu(baseline: str | None, cases: Sequence[str], rounds: int, scale: float, say: Say) -> dict[str, Any]:
     """Return the figures of all cases.
 
-    Without ``baseline``, it is the commit where this branch left the main one; without such a commit, nothing is
-    compared.
+    ``baseline`` None: the commit where this branch left the main branch; if there is none, nothing is compared.
     """
     with ExitStack() as trees:
         sides = {CANDIDATE: TREE}
@@ -86,7 +87,8 @@ def cpu(baseline: str | None, cases: Sequence[str], rounds: int, scale: float, s
 
 
 def measure(sides: Mapping[str, Path], cases: Sequence[str], rounds: int, scale: float, say: Say) -> list[Run]:
-    """Start a broker of each side for a few rounds, then new ones; a broker that is not measured is idle."""
+    """Measure all rounds. After ROUNDS_OF_A_BROKER rounds, new brokers are started. A broker that is not measured is
+    idle."""
     runs: list[Run] = []
     for first in range(1, rounds + 1, ROUNDS_OF_A_BROKER):
         with ExitStack() as running:
@@ -104,7 +106,7 @@ def measure(sides: Mapping[str, Path], cases: Sequence[str], rounds: int, scale:
 
 
 def load_figures(server: Measured, case: str, scale: float) -> Figures:
-    """Run one load of a case on a running broker and return its figures."""
+    """Run one load of a case on a running broker, and return its figures."""
     if CASES[case].jms:
         return _jms_figures(server, CASES[case], scale)
     messages = max(1, round(CASES[case].messages * scale))
@@ -176,7 +178,7 @@ def _ratios(runs: Sequence[Run], case: str, figure: str) -> list[float]:
 
 
 def summary(runs: Sequence[Run], case: str) -> dict[str, Any]:
-    """Return the medians of each side, and the ratio with its least and greatest round."""
+    """Return the medians of each side, and the ratio with those of its lowest and highest round."""
     told: dict[str, Any] = {}
     for side in (CANDIDATE, BASELINE):
         own = [run.figures for run in runs if (run.case, run.side) == (case, side)]
@@ -194,7 +196,7 @@ def summary(runs: Sequence[Run], case: str) -> dict[str, Any]:
 
 
 def round_line(runs: Sequence[Run]) -> str:
-    """Return one case in one round as a line of progress."""
+    """Return a line about the progress: one case in one round."""
     each = "  ".join(f"{run.side} {run.figures['cpu_us']:7.1f} us" for run in sorted(runs, key=lambda run: run.side))
     return f"round {runs[0].round}  {runs[0].case:<20} {each}"
 

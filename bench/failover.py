@@ -1,9 +1,9 @@
 """``python -m tandemmq.bench --scenario failover``: how long clients wait when a master is killed, or hands over.
 
-A case is a lock, the stored messages, and the way in which the master ends. Its pair runs through all rounds: the
-master of a round is killed under load, the other takes over, the killed one is started again and stands by for the
-next. Each round counts the messages lost, undone or stored twice (bench.witness). Stores are built once, and used by
-all cases of their size.
+A case is a lock, the number of stored messages, and the way in which the master ends. One pair runs through all its
+rounds: the master is killed under load, the standby takes over, and the killed broker is started again as the standby
+of the next round. Each round counts the messages that were lost, undone or stored twice (bench.witness). Stores are
+built once, and used by all cases of their size.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LOCKS: Mapping[str, tuple[str, ...]] = {
 HANDOVER = "handover"
 ACTIVEMQ = ActiveMQ.name
 CASES = (*LOCKS, HANDOVER, ACTIVEMQ)
-ROUND_SECONDS = 1.0  # in which the measured client sends before the end of the master
-# Sent and received before: the master is then in its second file, which has its full length. A take-over scans the
-# space after the end of a file, and the first file of an epoch is short.
+ROUND_SECONDS = 1.0  # time for which the measured client sends before the end of the master
+# Messages that are sent and received before the end of the master, so that it writes its second file, which has the
+# full length. (A take-over scans the space after the end of the last file, and the first file of an epoch is short.)
 LOAD_MESSAGES = 30_000
-ACKNOWLEDGED_MAX = 2_000  # messages that wait to be acknowledged in a round
+ACKNOWLEDGED_MAX = 2_000  # messages in a round for the acknowledging client
 BUILD_SECONDS_MAX = 3_600.0
-EVENTS = 60  # requested from a survivor: more than a take-over has
+EVENTS = 60  # number of events requested from the survivor: more than a take-over has
 # The steps of a take-over, by the event that ends each (broker.admin.events).
 STEPS = {
     "lock-taken": "lock",
@@ -66,8 +66,8 @@ CLIENT = "client"  # the rest of an outage: detection, connecting, sending again
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """End of one master. ``steps``: seconds of the outage by step; ``predicted_seconds``: maximum that the standby
-    predicted before. Both only if the broker reports them."""
+    """Result of the end of one master. ``steps``: seconds of the outage by step. ``predicted_seconds``: the maximum
+    that the standby predicted before. Both only if the broker reports them."""
 
     outage: OutageResult
     toll: Toll
@@ -85,8 +85,8 @@ class Round:
 
 @dataclass(slots=True)
 class Case:
-    """All rounds of a lock, or another broker, or an end of a set's master, and what is stored; ``problem``: why there
-    are no more."""
+    """All rounds of one case. ``name``: lock, other broker, or way in which a set's master ends. ``size``: stored
+    messages. ``problem``: why there are no more rounds."""
 
     name: str
     size: str | int
@@ -129,13 +129,14 @@ class Case:
 def failover(
     cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, say: Say, load: int = LOAD_MESSAGES
 ) -> dict[str, Any]:
-    """Run all cases and return the figures. A case that cannot be run reports why, and the others continue.
+    """Run all cases, and return the figures. If a case fails, its ``problem`` states why, and the other cases continue.
 
-    ``load`` messages are sent and received in each round before the end. ``work``: place of the stores, which are kept
-    there and reused by the next run. None: they are removed.
+    ``load``: number of messages that are sent and received in each round before the end of the master. ``work``:
+    directory of the stores, which are kept for the next run; None: they are removed.
     """
     done: list[Case] = []
-    run = uuid.uuid4().hex[:8]  # a run does not count what an interrupted run left in a kept store
+    # The run is in the queue's name, so that messages of an interrupted run in a kept store do not count.
+    run = uuid.uuid4().hex[:8]
     with ExitStack() as running:
         root = work or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="bench-failover-")))
         postgres: Postgres | None = None
@@ -159,14 +160,14 @@ def failover(
 
 
 def _store(root: Path, name: str, size: str, say: Say) -> Path:
-    """Return the data directory for a case, built by the first case that needs it."""
+    """Return the data directory for a case. The first case that needs it builds it."""
     data = root / ("activemq" if name == ACTIVEMQ else "tandemmq") / size
     built = data.with_suffix(".built")
     if SIZES[size] and not built.exists():
         shutil.rmtree(data, ignore_errors=True)
         say(f"building {data}")
         write_journal(data / "kahadb" if name == ACTIVEMQ else data, SIZES[size], BODY_BYTES)
-        with _server(name, data, "a", ()):  # so that there is an index
+        with _server(name, data, "a", ()):  # to build an index
             pass
         built.touch()
     data.mkdir(parents=True, exist_ok=True)
@@ -181,7 +182,7 @@ def _server(name: str, data: Path, broker: str, settings: Sequence[str]) -> Serv
 
 
 def _pair(name: str, data: Path, postgres: Postgres | None) -> AbstractContextManager[list[Server]]:
-    """Return [master, standby], both ready."""
+    """Start master and standby, and yield both when they are ready."""
     settings = list(LOCKS.get(name, ()))
     if name.endswith("database"):
         assert postgres is not None, "it was started for this case"
@@ -190,7 +191,7 @@ def _pair(name: str, data: Path, postgres: Postgres | None) -> AbstractContextMa
 
 
 def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -> Round:
-    """End the master, then complete the pair again, with the roles changed."""
+    """End the master, then complete the pair again with exchanged roles."""
     master, standby = pair
     if load:
         run_load(LoadPlan(master.endpoint, count=load, body_bytes=BODY_BYTES, destination=f"{destination}.load"))
@@ -208,14 +209,14 @@ def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -
     )
     steps = _steps(standby, outage)
     if not is_handover:
-        master.kill()  # the process is dead: this only records it
+        master.kill()  # the process has ended; this updates the object
         master.start()
     master.await_standby(has_caught_up=True)
     return Round(outage, toll, steps, predicted)
 
 
 def _steps(survivor: Server, outage: OutageResult) -> Mapping[str, float]:
-    """Return how long each step took, from one event of the new master to the next."""
+    """Return the seconds of each step, from one event of the new master to the next."""
     if survivor.admin_url is None:
         return {}
     with urllib.request.urlopen(f"{survivor.admin_url}/events?last={EVENTS}", timeout=10.0) as answer:
@@ -238,8 +239,8 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Postgres(Server):
-    """PostgreSQL as Debian packages it, in its own directory, on a loopback port. It syncs its commits, as in
-    production: writing a lease costs the same here."""
+    """PostgreSQL of Debian's package, in its own directory, on a loopback port. It syncs its commits as in production,
+    so that writing a lease has the same cost."""
 
     name = "postgres"
     stop_signal = signal.SIGINT  # "fast": it closes all connections
@@ -253,7 +254,7 @@ class Postgres(Server):
         programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
         if not programs:
             raise PeerMissing("PostgreSQL is not installed (/usr/lib/postgresql/*/bin/postgres)")
-        user = None if os.geteuid() else pwd.getpwnam("postgres").pw_name  # it refuses to run as root
+        user = None if os.geteuid() else pwd.getpwnam("postgres").pw_name  # PostgreSQL refuses to run as root
         if user is not None:
             shutil.chown(self.directory, user)
         data = str(self.directory / "data")

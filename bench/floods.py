@@ -1,8 +1,8 @@
-"""The attacks of ``--scenario attacks`` that are bytes alone: they take much time or memory to read, or come from many
-connections.
+"""Floods: attacks of ``--scenario attacks`` that consist only of bytes. They need much time or memory to parse, or come
+from many connections.
 
-A flood is a row of FLOODS: what each of its connections says when it begins, and what it says from then on. A
-connection reads what it hears, and is made again when the broker ends it.
+A flood is an entry of FLOODS: the bytes that each of its connections sends first, and the bytes that it sends
+repeatedly. A connection reads and drops the answers, and is made again when the broker closes it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ Words = Callable[[int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """``port``: by protocol. ``says``: what a connection says in its nth turn; ``greets``: what the nth connection says
-    first, and waits for an answer. ``chunk``: bytes at a time. ``listens``: what one more connection of STOMP says,
-    which reads what comes. ``is_held``: a connection has one turn, and stays."""
+    """A flood. ``port``: protocol of the port. ``greets``: bytes that the nth connection sends first; it then waits for
+    an answer. ``says``: bytes that a connection sends in its nth turn. ``chunk``: bytes in one write. ``listens``:
+    bytes that one more STOMP connection sends, which then only reads. ``is_held``: a connection has only one turn, and
+    stays open."""
 
     port: str
     connections: int
@@ -65,7 +66,7 @@ def _openwire(number: int) -> bytes:
 
 
 def _message(turn: int, make: Any, **fields: Any) -> bytes:
-    """From the producer of connection 0, not persistent."""
+    """Encode a non-persistent message from the producer of connection 0."""
     producer = ProducerId("ID:flood-0", 1, 1)
     id = MessageId(None, producer, turn + 1, 0)
     destination = Destination(DestinationKind.TOPIC, "flood")
@@ -74,20 +75,20 @@ def _message(turn: int, make: Any, **fields: Any) -> bytes:
 
 @cache
 def _nulls() -> bytes:
-    """10 million of them, in arrays of an array."""
+    """Encode 10 million nulls, in arrays within an array."""
     return STORED.encode(schema.DataArrayResponse(data=(schema.DataArrayResponse(data=(None,) * 32_000),) * 312))
 
 
 @cache
 def _properties() -> bytes:
-    """300,000 of them, each true."""
+    """Encode 300,000 properties, each of them true."""
     names = (f"p{number}".encode() for number in range(300_000))
     return struct.pack(">i", 300_000) + b"".join([struct.pack(">H", len(each)) + each + b"\1\1" for each in names])
 
 
 @cache
 def _emoji() -> bytes:
-    """Of 20 MB as Java has it."""
+    """Encode a text of emojis, with 20 MB in Java's modified UTF-8."""
     body = encode_modified("\U0001f600") * (20_000_000 // 6)
     return struct.pack(">i", len(body)) + body
 
@@ -106,7 +107,7 @@ def _subscribe(**headers: str) -> bytes:
 
 @cache
 def _map(form: str, count: int) -> bytes:
-    """Of so many entries. A map of 85,000 has 4 MB, and is not read; one of 16,000 is."""
+    """Encode a map of ``count`` entries. A map with 85,000 entries has 4 MB and is not parsed; one with 16,000 is."""
     if form == "xml":
         entries = "".join(f"<entry><string>k{n}</string><int>{n}</int></entry>" for n in range(count))
         body = f"<map>{entries}</map>"
@@ -119,7 +120,7 @@ def _map(form: str, count: int) -> bytes:
 
 @cache
 def _head(destination: str) -> bytes:
-    """1 MiB of escapes, in lines as long as they may be."""
+    """Encode a frame with 1 MiB of escapes in header lines of maximum length."""
     lines = "".join("h{}:{}\n".format(number, "\\c" * 5_000) for number in range(104))
     return f"SEND\ndestination:{destination}\n{lines}\n\0".encode()
 
@@ -199,11 +200,11 @@ FLOODS: Final[Mapping[str, Flood]] = {
 }
 
 
-# ---- the encoding of the floods
+# ---- running a flood
 
 
 def flood(name: str, seconds: float, ports: Mapping[str, int]) -> None:
-    """Carry out one of FLOODS for so many seconds."""
+    """Run one of FLOODS for ``seconds``."""
     asyncio.run(_flood(FLOODS[name], time.monotonic() + seconds, ports))
 
 
@@ -232,7 +233,7 @@ async def _again(what: Flood, port: int, number: int) -> None:
 
 
 async def _talk(what: Flood, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until the broker ends the connection."""
+    """Send the flood's bytes until the broker closes the connection."""
     hearing = asyncio.create_task(_hear(reader))
     try:
         for turn in range(1 if what.is_held else 1 << 62):

@@ -1,7 +1,8 @@
-"""Cost of more objects: memory for each, CPU for a message beside them, and the time of a start.
+"""Cost of many objects: memory for each, CPU of a message while they exist, and the time of a start.
 
-Each subject grows in steps on its own broker. After each step the same load is sent and received over four other
-queues: its CPU shows the cost of the objects' mere existence. Then the broker is stopped and started again.
+The number of objects grows in steps on one broker for each subject. After each step, the same load is sent and received
+over four other queues: its CPU shows the cost of the existence of the objects. Then the broker is stopped and started
+again.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from tandemmq.bench.driver.stomp import BenchError, Endpoint, command_frame, con
 from tandemmq.bench.peers.server import TandemMQ
 from tandemmq.bench.report import Say, head
 
-# A connector takes 10,000 connections, of which the load needs some.
+# The largest number is below the 10,000 connections of a connector, because the load needs some.
 SIZES = (1, 10, 100, 1_000, 9_000)
 LOAD_MESSAGES = 5_000
 BACKLOG_BODY_BYTES = 100
-# Requests for one receipt, and the time that a broker may take for it.
+# Number of requests for one receipt, and the limit of the time until it arrives.
 AT_ONCE = 500
 SECONDS_MAX = 120.0
 SETTLE_SECONDS = 1.5
@@ -35,7 +36,7 @@ Grow = Callable[["Field", int, int], None]
 
 @dataclass(slots=True)
 class Field:
-    """A broker, and the sockets that stay open to it."""
+    """A broker, and the sockets to it that stay open."""
 
     server: TandemMQ
     sockets: list[socket.socket]
@@ -52,7 +53,7 @@ class Field:
 
 
 def growth(subjects: Sequence[str], sizes: Sequence[int], say: Say) -> dict[str, Any]:
-    """Return the steps of each subject: the number of objects, the bytes and CPU they cost, and the time of a start."""
+    """Return the steps of each subject: the number of objects, their memory and CPU, and the time of a start."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     steps = {subject: list(_steps(subject, sizes, say)) for subject in subjects}
@@ -67,7 +68,7 @@ def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str
     grow, is_lasting = SUBJECTS[subject], subject in LASTING
     with TandemMQ() as server:
         field = Field(server, [])
-        _cpu(server)  # all one-time objects exist after this
+        _cpu(server)  # after this, all objects exist that are made only once
         if is_lasting:
             _restarted(field)
         before = resident(server.pid)
@@ -75,7 +76,7 @@ def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str
         for size in sizes:
             grow(field, there, size)
             there = size
-            # Lasting objects are measured after a start, which leaves only what persists.
+            # Durable objects are measured after a start, when the broker has only durable state.
             seconds = _restarted(field) if is_lasting else None
             time.sleep(SETTLE_SECONDS)
             grown = resident(server.pid) - before
@@ -86,13 +87,13 @@ def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str
 
 
 def each(steps: Sequence[Mapping[str, Any]]) -> float:
-    """Return the bytes of one more object, by the last two steps."""
+    """Return the bytes of one more object, from the last two steps."""
     first, last = steps[-2:]
     return float(last["bytes"] - first["bytes"]) / float(last["count"] - first["count"])
 
 
 def _cpu(server: TandemMQ) -> float:
-    """Return the CPU of one message, of a load over separate queues."""
+    """Return the CPU of one message in a load over separate queues."""
     plan = LoadPlan(server.endpoint, count=LOAD_MESSAGES, destination="/queue/growth.load", server_pid=server.pid)
     result = run_load(plan)
     if result.received != LOAD_MESSAGES or result.server_cpu_seconds is None:
@@ -101,7 +102,7 @@ def _cpu(server: TandemMQ) -> float:
 
 
 def _restarted(field: Field) -> float:
-    """Return how long a start takes, until a client gets an answer."""
+    """Restart the broker. Return the seconds until a client gets an answer."""
     field.close()
     field.server.stop()
     began = time.monotonic()
@@ -119,7 +120,7 @@ def resident(pid: int) -> int:
 
 
 def send_frames(peer: socket.socket, frames: Iterator[bytes], count: int) -> None:
-    """Send all frames, and wait after each AT_ONCE of them."""
+    """Send all frames, and wait for a receipt after each AT_ONCE frames."""
     peer.settimeout(SECONDS_MAX)
     for first in range(0, count, AT_ONCE):
         some = b"".join(next(frames) for _ in range(min(AT_ONCE, count - first)))
@@ -139,7 +140,7 @@ def _queues(field: Field, there: int, wanted: int) -> None:
 
 
 def _consumers(field: Field, there: int, wanted: int) -> None:
-    for first in range(there, wanted, AT_ONCE):  # a connection has 1,000 at most
+    for first in range(there, wanted, AT_ONCE):  # a connection may have 1,000
         numbers = range(first, min(first + AT_ONCE, wanted))
         frames = (
             command_frame("SUBSCRIBE", [("id", f"c{number}"), ("destination", "/queue/growth.one")])
@@ -154,7 +155,7 @@ def _connections(field: Field, there: int, wanted: int) -> None:
 
 
 def _durables(field: Field, there: int, wanted: int) -> None:
-    """Make durable subscriptions, which stay when their connections are closed."""
+    """Make durable subscriptions, and close their connections."""
     for first in range(there, wanted, AT_ONCE):
         numbers = range(first, min(first + AT_ONCE, wanted))
         frames = (
@@ -197,5 +198,5 @@ SUBJECTS: Mapping[str, Grow] = {
     "durable-subscriptions": _durables,
     "messages": _messages,
 }
-# Subjects that exist again after a start.
+# Subjects whose objects are durable.
 LASTING = frozenset(("durable-subscriptions", "messages"))

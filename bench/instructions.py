@@ -1,12 +1,11 @@
-"""``python -m tandemmq.bench --scenario instructions``: instructions per message, beside those of a baseline commit.
+"""``python -m tandemmq.bench --scenario instructions``: instructions per message, compared with a baseline commit.
 
-valgrind (callgrind) counts them, and runs the broker some forty times more slowly. Work of the kernel and cache misses
-are not counted. The broker's clock (faketime) is slowed down more than that: otherwise the broker would cut its work
-into slices of a millisecond (broker.net.turns), each with less in it, and do more of its work of once a second, which
-has nothing to do with messages, the busier the machine is. The number of messages that share a batch stays chance: the
-same code gives the same figure within two or three percent, rarely within five. So the sides are counted in turn, and a
-figure beyond the budget is counted again before it is believed. CI checks changes with it (bench/budget.toml);
-``--scenario cpu`` shows what it means in time.
+valgrind (callgrind) counts them, and makes the broker about forty times slower. Work of the kernel and cache misses are
+not counted. The broker's clock (faketime) is slowed down even more. Otherwise the broker would divide its work into
+more slices of a millisecond (broker.net.turns), and do more of its periodic work, and both would depend on other work
+on the machine. The number of messages in a batch remains random: figures of the same code usually differ by at most
+three percent, rarely by five. So the sides are counted alternately, and a figure above the budget is counted again. CI
+checks changes with this scenario (bench/budget.toml). ``--scenario cpu`` shows the effect on time.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
 from tandemmq.bench.report import Say, aligned, checked_out, default_baseline, described, head
 
 PROGRAMS = ("valgrind", "callgrind_control")
-# This tree, and one of compiled libraries.
+# Sides: this tree, and a tree with compiled libraries.
 PLAIN, COMPILED = "plain", "compiled"
-# Rate of the broker's clock while it is counted: so slow that its time limits have no effect, even on a busy machine.
+# Rate of the broker's clock during the count: so slow that its time limits have no effect, even on a busy machine.
 CLOCK_RATE = 0.004
 MESSAGES = 500
 START_SECONDS_MAX = 300.0
 STALL_SECONDS_MAX = 120.0
 ROUNDS = 3
-# Maximum number of times that the rounds of a case are repeated while it is beyond the budget.
+# Maximum number of times that the rounds of a case are repeated while it exceeds the budget.
 TRIALS_MAX = 4
 BUDGET_FILE = Path(__file__).with_name("budget.toml")
 
@@ -59,14 +58,15 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     **{case: {} for case in QOS},
 }
 
-# By side, by case, of each round.
+# Counts of each round, by side and case.
 Counts = Mapping[str, Mapping[str, list[float]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """``baselines``: by case, the commit whose plain Python it is compared with. ``shares``: by case and side, what the
-    side may take as a share of that. ``noise``: a part of the share, beyond it, that may be the noise of the count."""
+    """Limits of the instructions. ``baselines``: by case, the commit with whose plain Python it is compared.
+    ``shares``: by case and side, the limit as a share of the baseline. ``noise``: part of the share by which a count
+    may exceed it, because of noise."""
 
     noise: float
     baselines: Mapping[str, str]
@@ -74,7 +74,7 @@ class Budget:
 
     @classmethod
     def read(cls, text: str, known: Container[str]) -> Budget:
-        """Return the budget in a TOML text. ValueError if a case is not known, or has two baselines."""
+        """Parse a budget in TOML. Raises ValueError if a case is not known, or has two baselines."""
         found = tomllib.loads(text)
         noise = float(found.pop("noise"))
         baselines: dict[str, str] = {}
@@ -90,11 +90,12 @@ class Budget:
         return cls(noise, baselines, shares)
 
     def accepted(self, case: str, side: str) -> float:
-        """Return the maximum of ``side`` with the noise, as a share of the baseline. KeyError: it has none."""
+        """Return the limit for ``side`` including the noise, as a share of the baseline. Raises KeyError if it has
+        none."""
         return self.shares[case][side] * (1 + self.noise)
 
     def beyond(self, ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
-        """Return the cases of which a side takes more than is accepted. ``ratios``: by case and side."""
+        """Return the cases in which a side exceeds the limit. ``ratios``: by case and side."""
         return [
             case
             for case, of_sides in ratios.items()
@@ -103,10 +104,11 @@ class Budget:
 
 
 class CountedTandemMQ(TandemMQ):
-    """A broker of ``tree`` whose instructions are counted on request. It listens to MQTT only for ``cases`` of MQTT: an
-    older commit does not have it."""
+    """A broker of ``tree`` whose instructions are counted on request. It has an MQTT port only if ``cases`` need it,
+    because older commits do not have MQTT."""
 
-    stop_signal = signal.SIGKILL  # a normal stop would take long by its clock; its directory is removed
+    # A normal stop would take too long with the slow clock; the directory is removed anyway.
+    stop_signal = signal.SIGKILL
 
     def __init__(self, tree: Path, cases: Sequence[str]) -> None:
         super().__init__(tree=tree)
@@ -130,12 +132,12 @@ class CountedTandemMQ(TandemMQ):
         super().spawn([*counted, "--fair-sched=yes", *command], environment, user)
 
     def begin(self) -> None:
-        """Begin to count."""
+        """Begin counting."""
         self._control("--instr=on")
         self.taken()
 
     def taken(self) -> int:
-        """Return the count since the last call."""
+        """Return the number of instructions since the last call."""
         self._control("--dump")
         count = 0
         for dump in self.directory.glob("callgrind*"):
@@ -153,12 +155,12 @@ class CountedTandemMQ(TandemMQ):
 
 
 def slow_clock() -> Path | None:
-    """Return the library that slows a clock down."""
+    """Return the path of the library faketime; None: it is not installed."""
     return min(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), default=None)
 
 
 def missing() -> str:
-    """Return the missing programs and libraries; an empty text if there are none."""
+    """Return the names of missing programs and libraries; "": none."""
     programs = [program for program in PROGRAMS if not shutil.which(program)]
     return ", ".join(programs if slow_clock() else [*programs, "faketime"])
 
@@ -177,11 +179,11 @@ def instructions(
     compiled: Path | None,
     say: Say,
 ) -> dict[str, Any]:
-    """Return the figures of all cases; with a budget, ``beyond`` lists those that exceed it.
+    """Return the figures of all cases. With a budget, ``beyond`` lists the cases that exceed it.
 
-    The baselines are those of the budget. Without a budget it is ``baseline``, or the commit where this branch left the
-    main one; if there is none, nothing is compared. ``compiled``: a tree with compiled libraries, counted too.
-    Raises BenchError.
+    The baselines are those of the budget. Without a budget, the baseline is ``baseline`` or the commit where this
+    branch left the main branch; if there is none, nothing is compared. ``compiled``: a tree with compiled libraries
+    that is also counted. Raises BenchError.
     """
     if absent := missing():
         raise BenchError(f"no {absent}: the Debian packages valgrind and faketime")
@@ -217,7 +219,7 @@ def instructions(
 
 
 def baselines_of(baseline: str | None, cases: Sequence[str], budget: Budget | None) -> dict[str, str]:
-    """Return the commit with which each case is compared; empty if there is no other commit."""
+    """Return the baseline commit of each case; empty if there is no other commit."""
     if budget is None:
         baseline = baseline or default_baseline()
         return {} if baseline is None else dict.fromkeys(cases, baseline)
@@ -233,8 +235,8 @@ def counted(
     rounds: int,
     budget: Budget | None,
 ) -> Counts:
-    """Return the results of ``count`` for side and case: ``rounds`` times, the sides in turn, and up to TRIALS_MAX
-    times as often if the medians stay beyond the budget."""
+    """Return the results of ``count`` for each side and case: ``rounds`` times, alternating between the sides, and up
+    to TRIALS_MAX times as often while the medians exceed the budget."""
     counts: Counts = {side: {case: [] for case in cases} for side in sides}
     doubtful = cases
     for _ in range(TRIALS_MAX):
@@ -252,7 +254,7 @@ def _beyond(told: Mapping[str, Mapping[str, Any]], budget: Budget | None) -> lis
 
 def _count(server: CountedTandemMQ, case: str, messages: int) -> float:
     """Return the number of instructions per message."""
-    server.taken()  # counted while the other side ran
+    server.taken()  # reset the count, which includes the idle time while the other side ran
     _load(server, case, messages)
     return server.taken() / messages
 
@@ -277,7 +279,7 @@ def _load(server: CountedTandemMQ, case: str, messages: int) -> None:
 
 
 def summary(counts: Counts) -> dict[str, dict[str, Any]]:
-    """Return for each case the median of each side's rounds, and the ratios of the medians to the baseline's."""
+    """Return for each case the medians of the sides, and their ratios to the baseline."""
     told: dict[str, dict[str, Any]] = {}
     for case in counts[PLAIN]:
         medians = {side: statistics.median(of_case[case]) for side, of_case in counts.items()}
@@ -288,7 +290,7 @@ def summary(counts: Counts) -> dict[str, dict[str, Any]]:
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """Return the figures as aligned columns, and the cases beyond the budget."""
+    """Return the figures as aligned columns, and the cases that exceed the budget."""
     cases: Mapping[str, Mapping[str, Any]] = figures["cases"]
     sides = [side for side in (BASELINE, PLAIN, COMPILED) if any(side in told for told in cases.values())]
     rows = [["case", *(f"instructions, {side}" for side in sides), *(f"ratio, {side}" for side in sides[1:])]]

@@ -1,5 +1,5 @@
-"""A load of ``plan.count`` persistent messages of OpenWire, as a JMS client sends and takes them: one process sends,
-one acknowledges each message by itself. No Java: the broker's own codec makes the frames."""
+"""A load of ``plan.count`` persistent OpenWire messages, like that of a JMS client: one process sends, and one
+acknowledges each message individually. No Java: the broker's codec encodes the frames."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ TIMEOUT_SECONDS = 30.0
 
 
 def run_jms_load(pid: int, plan: LoadPlan) -> PairResult:
-    """To its end. ``pid``: the broker's. With a window of 1 a producer awaits the answer to each message (JMS's
-    default); with another one it asks for none (``useAsyncSend``). Raises BenchError where not all arrives."""
+    """Run a load to its end. ``pid``: pid of the broker. With a window of 1, a producer waits for the response to each
+    message (default of JMS); otherwise it requests no responses (``useAsyncSend``). Raises BenchError if a message does
+    not arrive."""
     is_awaited = plan.window == 1
     return run_pair(pid, plan, (partial(_consume), partial(_produce, is_awaited)), is_confirmed=is_awaited)
 
@@ -54,7 +55,7 @@ class JmsConnection:
         self.sock.sendall(b"".join(map(self.wire.encode, commands)))
 
     def ask(self, command: schema.Command) -> None:
-        """Say what is to be answered before anything else is said."""
+        """Send a command, and wait for its response."""
         self.say(command)
         while True:
             for heard in self.hear():
@@ -62,7 +63,7 @@ class JmsConnection:
                     return
 
     def hear(self) -> Iterator[schema.Command]:
-        """Yield the commands that came. Take them to the end."""
+        """Read from the socket, and yield the received commands. Exhaust the iterator."""
         data = self.sock.recv(READ_BYTES)
         if not data:
             raise BenchError("the broker hung up")
@@ -79,7 +80,7 @@ def _queue(plan: LoadPlan, number: int) -> Destination:
 
 
 def _consume(plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:
-    """Acknowledge everything, without an answer."""
+    """Acknowledge all messages, without responses."""
     peers: dict[int, JmsConnection] = {}
     poll = select.poll()
     for number in range(plan.consumers):
@@ -108,12 +109,12 @@ def _consume(plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:
             if acks:
                 peer.say(*acks)
             counts[2] = received
-    for peer in peers.values():  # what was said before is carried out
+    for peer in peers.values():  # all commands sent before are carried out then
         peer.ask(schema.RemoveInfo(3, True, ConsumerId(peer.id, 1, 1)))
 
 
 def _produce(is_awaited: bool, plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:
-    """Send, and take the answers."""
+    """Send the messages, and read the responses."""
     assert plan.count is not None
     peers: dict[int, JmsConnection] = {}
     poll = select.poll()

@@ -1,5 +1,5 @@
-"""Journals of any size, written as the store writes them, without a broker: the basis of the figures of the store and
-of the pipeline. A mixed one is as a busy broker writes it: messages of 1 KiB, their removes, transactions, audits."""
+"""Journals of any size for benchmarks of the store and the pipeline, written in the store's format without a broker. A
+mixed journal is similar to that of a busy broker: messages of 1 KiB, their removes, transactions, audits."""
 
 import random
 from pathlib import Path
@@ -19,9 +19,10 @@ QUEUE = Destination(DestinationKind.QUEUE, "bench.live")
 
 
 def write_journal(directory: Path, messages: int, body_bytes: int, *, live_every: int = 1) -> int:
-    """Store ``messages`` in one queue; all but each ``live_every``-th are removed a hundred later. Return the bytes.
+    """Store ``messages`` in one queue. All except each ``live_every``-th are removed a hundred messages later. Return
+    the bytes.
 
-    One epoch, with a header in each file; synced at the end only, since no client waits for a receipt.
+    The journal has one epoch, and a header in each file. It is synced only at the end.
     """
     writer = begin_journal(directory, FILE_BYTES)
     body = b"x" * body_bytes
@@ -46,7 +47,7 @@ def write_journal(directory: Path, messages: int, body_bytes: int, *, live_every
 
 
 def begin_journal(directory: Path, file_bytes: int) -> JournalWriter:
-    """Begin a new journal of files of ``file_bytes``, and write its first header."""
+    """Begin a new journal with files of ``file_bytes``, and write its first header."""
     directory.mkdir(parents=True, exist_ok=True)
     files = JournalFiles(str(directory))
     files.prepare(HOLDER, file_bytes)
@@ -56,7 +57,7 @@ def begin_journal(directory: Path, file_bytes: int) -> JournalWriter:
 
 
 def write_batch(writer: JournalWriter, batch: list[bytes], file_bytes: int) -> int:
-    """Write records, in the next file if this one is full. Return their bytes."""
+    """Write records, in the next file if the present one is full. Return their bytes."""
     size = sum(map(len, batch)) + 5 * len(batch)
     if writer.is_full(size):
         file, end = writer.position
@@ -74,7 +75,7 @@ MIXED_BATCH_RECORDS = 50
 DESTINATIONS = 24
 PRODUCERS = 16
 TRANSACTED = 0.1  # share of the messages, each in its own transaction
-LEFT = 0.02  # share of the messages, which no consumer takes
+LEFT = 0.02  # share of the messages that are not removed
 PREFETCH = 100  # messages stored before the first of them is removed
 AUDIT_EACH = 20_000  # records
 AUDIT_BYTES = 64 << 10
@@ -82,9 +83,9 @@ START_MS = 1_700_000_000_000
 
 
 def write_mixed_journal(directory: Path, bytes_min: int, file_bytes: int = FILE_BYTES) -> None:
-    """Write files of ``file_bytes`` with ``bytes_min`` bytes of records; equal arguments give equal bytes.
+    """Write files of ``file_bytes`` with at least ``bytes_min`` bytes of records. Equal arguments give equal bytes.
 
-    As the store writes them: one epoch, a header in each file. Synced at the end only: no client waits for a receipt.
+    The journal has one epoch, and a header in each file. It is synced only at the end.
     """
     chance = random.Random(SEED)
     writer = begin_journal(directory, file_bytes)

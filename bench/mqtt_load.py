@@ -1,5 +1,5 @@
-"""A load of ``plan.count`` MQTT 3.1.1 messages: a publishing process, a subscribing one, and the cost for the broker.
-Subscribers have persistent sessions (clean session 0). Every message must arrive."""
+"""A load of ``plan.count`` MQTT 3.1.1 messages: one process publishes, and one subscribes. The result includes the cost
+of the broker. Subscribers have persistent sessions (clean session 0). Every message must arrive."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def answer(type: int, packet_id: bytes) -> bytes:
 
 
 def publish_start(topic: str, qos: int, payload_bytes: int) -> bytes:
-    """Return everything before the packet id, or, for QoS 0, before the payload."""
+    """Return the part of a PUBLISH before the packet id, or with QoS 0 before the payload."""
     head = text(topic)
     return bytes((PUBLISH << 4 | qos << 1,)) + length(len(head) + (2 if qos else 0) + payload_bytes) + head
 
@@ -113,7 +113,8 @@ class MqttConnection:
 
 @dataclass(frozen=True, slots=True)
 class PairResult:
-    """``seconds``: until the last message was received or confirmed."""
+    """Result of a load. ``seconds``: time until the last message was received or confirmed. ``spent``: cost of the
+    broker."""
 
     sent: int
     confirmed: int
@@ -123,14 +124,15 @@ class PairResult:
 
 
 def run_mqtt_load(pid: int, plan: LoadPlan, qos: int, topic: str = "bench") -> PairResult:
-    """Run a load to its end. ``pid``: the broker's. Raises BenchError if a message does not arrive."""
+    """Run a load to its end. ``pid``: pid of the broker. Raises BenchError if a message does not arrive."""
     works = partial(_subscribe, qos, topic), partial(_publish, qos, topic)
     return run_pair(pid, plan, works, is_confirmed=qos > 0)
 
 
 def run_pair(pid: int, plan: LoadPlan, works: tuple[partial[None], partial[None]], *, is_confirmed: bool) -> PairResult:
-    """Run a process that receives and one that sends, to their end. ``works`` get the plan, the counts of messages
-    (sent, confirmed, received), a barrier for when they are connected, and the event that ends them."""
+    """Run a receiving and a sending process to their end. The arguments of ``works`` are the plan, the counts of
+    messages (sent, confirmed, received), a barrier for the time when both are connected, and an event that ends
+    them."""
     context = multiprocessing.get_context("fork")
     counts = RawArray("Q", 3)  # sent, confirmed, received
     is_over = context.Event()
@@ -161,13 +163,14 @@ def run_pair(pid: int, plan: LoadPlan, works: tuple[partial[None], partial[None]
                 worker.join()
     problems = [each for each in told if isinstance(each, str)]
     if problems or len(told) < len(workers):
-        raise BenchError("; ".join(problems) or "the load ended without a word")
+        raise BenchError("; ".join(problems) or "the load ended without a result")
     sent, confirmed, received = counts
     return PairResult(sent, confirmed, received, seconds, spent)
 
 
 def _await(counts: Any, plan: LoadPlan, *, is_confirmed: bool) -> float:
-    """Until all that was sent is confirmed and received, or nothing moves any more: when the last of it was seen."""
+    """Wait until all sent messages are confirmed and received, or no count changes any more. Return the time of the
+    last change."""
     moved_at, last = time.monotonic(), tuple(counts)
     while time.monotonic() - moved_at < plan.stall_seconds:
         time.sleep(0.05)
@@ -189,7 +192,7 @@ def _worker(work: partial[None], *arguments: Any) -> None:
 
 
 def _subscribe(qos: int, topic: str, plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:
-    """Take and confirm everything."""
+    """Receive and confirm all messages."""
     peers: dict[int, MqttConnection] = {}
     poll = select.poll()
     for number in range(plan.consumers):
@@ -234,7 +237,7 @@ class _Publisher:
 
 
 def _publish(qos: int, topic: str, plan: LoadPlan, counts: Any, ready: Any, is_over: Any) -> None:
-    """Send, and see to what is confirmed."""
+    """Send the messages, and process their confirmations."""
     assert plan.count is not None
     publishers: dict[int, _Publisher] = {}
     poll = select.poll()

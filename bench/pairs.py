@@ -1,8 +1,8 @@
-"""``python -m tandemmq.bench --scenario pairs``: memory of pairs of objects, beside the broker's own count of it.
+"""``python -m tandemmq.bench --scenario pairs``: memory of pairs of objects, compared with the broker's own count.
 
-Each case is an attack on its own broker: a few clients make it keep something for each pair of two objects, or for each
-character of a name. The growth of the process (``VmRSS``) may differ from the growth of ``memory_used_bytes`` by a
-fifth, or by 8 MiB.
+Each case is an attack on a broker of its own: a few clients make the broker store data for each pair of two objects, or
+for each character of a name. The growth of the process (``VmRSS``) may differ from the growth of ``memory_used_bytes``
+by a fifth, or by 8 MiB.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ APART_BYTES: Final = 8 << 20
 APART_PART: Final = 0.2
 # A connection has 1,000 subscriptions at most.
 OF_A_CONNECTION: Final = 500
-# Words of the longest name, which has 512 bytes.
+# Maximum number of words in a name, which has at most 512 bytes.
 WORDS: Final = 256
 
 Attack = Callable[[Field], None]
 
 
 def pairs(cases: Sequence[str], say: Say) -> dict[str, Any]:
-    """Return the memory that each case uses, and the memory that is counted."""
+    """Return the used memory and the counted memory of each case."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     runs = []
@@ -50,7 +50,7 @@ def pairs(cases: Sequence[str], say: Say) -> dict[str, Any]:
 def _run(attack: Attack) -> Mapping[str, Any]:
     with TandemMQ() as server:
         field = Field(server, [])
-        # All one-time objects exist after this.
+        # After this, all objects exist that are made only once.
         _subscribe(field, (("warm", "/topic/warm.>"), ("up", "/queue/warm.>")))
         _send(connect(server.endpoint), ["/topic/warm.up", "/queue/warm.up"])
         before = _figures(server)
@@ -77,7 +77,7 @@ def _figures(server: TandemMQ) -> tuple[int, int]:
 
 
 def _subscribe(field: Field, subscriptions: Iterable[tuple[str, str]], *more: tuple[str, str]) -> None:
-    """Subscribe, by id and destination."""
+    """Make ``subscriptions``: id and destination of each."""
     rest = list(subscriptions)
     while rest:
         some, rest = rest[:OF_A_CONNECTION], rest[OF_A_CONNECTION:]
@@ -86,12 +86,12 @@ def _subscribe(field: Field, subscriptions: Iterable[tuple[str, str]], *more: tu
 
 
 def _send(peer: socket.socket, destinations: Sequence[str]) -> None:
-    """Send one non-persistent message to each destination. No consumer takes those of queues."""
+    """Send one non-persistent message to each destination. Those to queues are not consumed."""
     send_frames(peer, (command_frame("SEND", [("destination", each)]) for each in destinations), len(destinations))
 
 
 def _make(field: Field, queues: Sequence[str]) -> None:
-    """Create queues, which stay empty."""
+    """Create empty queues."""
     frames = (
         command_frame("SUBSCRIBE", [("id", f"{number}"), ("destination", queue)])
         + command_frame("UNSUBSCRIBE", [("id", f"{number}")])
@@ -101,7 +101,7 @@ def _make(field: Field, queues: Sequence[str]) -> None:
 
 
 def _long(number: int) -> str:
-    """Return a name of as many words as a name may have."""
+    """Return a name with the maximum number of words."""
     return f"{number:06d}." + ".".join("a" * (WORDS - 4))
 
 
@@ -109,13 +109,13 @@ def _long(number: int) -> str:
 
 
 def _topics(field: Field) -> None:
-    """600 patterns, 6,000 topics: all match all."""
+    """Subscribe to 600 patterns, and send to 6,000 topics that match all of them."""
     _subscribe(field, ((f"w{number}", "/topic/pairs.>") for number in range(600)))
     _send(field.connect(), [f"/topic/pairs.{number}" for number in range(6_000)])
 
 
 def _unlike_topics(field: Field) -> None:
-    """600 patterns, of which each of 4,096 topics matches other ones, 300 or more."""
+    """Subscribe to 600 patterns, and send to 4,096 topics, each of which matches a different set of at least 300."""
     bits = range(12)
 
     def pattern(number: int) -> str:
@@ -128,33 +128,33 @@ def _unlike_topics(field: Field) -> None:
 
 
 def _named_topics(field: Field) -> None:
-    """1,000 subscriptions that each name the same 100 topics."""
+    """Make 1,000 subscriptions, each to the same list of 100 topics."""
     where = ",".join(f"/topic/pairs.{number}" for number in range(100))
     _subscribe(field, ((f"n{number}", where) for number in range(1_000)))
 
 
 def _queues(field: Field) -> None:
-    """300 patterns, 3,000 queues: half of them were there before."""
+    """Subscribe to 300 patterns, with 3,000 matching queues, half of which existed before."""
     _make(field, [f"/queue/pairs.{number}" for number in range(1_500)])
     _subscribe(field, ((f"w{number}", "/queue/pairs.>") for number in range(300)))
     _make(field, [f"/queue/pairs.{number}" for number in range(1_500, 3_000)])
 
 
 def _choosy_queues(field: Field) -> None:
-    """200 patterns, each with a selector of its own, 1,000 queues."""
+    """Subscribe to 200 patterns, each with another selector, and make 1,000 matching queues."""
     for number in range(200):
         _subscribe(field, [(f"w{number}", "/queue/pairs.>")], ("selector", f"a = {number}"))
     _make(field, [f"/queue/pairs.{number}" for number in range(1_000)])
 
 
 def _named_queues(field: Field) -> None:
-    """1,000 subscriptions that each name the same 100 queues."""
+    """Make 1,000 subscriptions, each to the same list of 100 queues."""
     where = ",".join(f"/queue/pairs.{number}" for number in range(100))
     _subscribe(field, ((f"n{number}", where) for number in range(1_000)))
 
 
 def _durables(field: Field) -> None:
-    """40 durable subscriptions of a pattern, 500 topics."""
+    """Make 40 durable subscriptions to a pattern, and send to 500 matching topics."""
     peer = connect(field.server.endpoint, client_id="pairs")
     field.sockets.append(peer)
     frames = (
@@ -169,38 +169,38 @@ def _durables(field: Field) -> None:
 
 
 def _patterns(field: Field) -> None:
-    """20,000 patterns of 256 words."""
+    """Subscribe to 20,000 patterns of 256 words."""
     firsts = range(0, 20_000, 10)
     lists = ((f"p{first}", ",".join(f"/topic/{_long(first + part)}.>" for part in range(10))) for first in firsts)
     _subscribe(field, lists)
 
 
 def _long_names(field: Field) -> None:
-    """5,000 queues with names of 256 words."""
+    """Make 5,000 queues with names of 256 words."""
     _make(field, [f"/queue/{_long(number)}" for number in range(5_000)])
 
 
 def _selectors(field: Field) -> None:
-    """100 subscriptions with selectors of 500 conditions."""
+    """Make 100 subscriptions with selectors of 500 conditions."""
     for number in range(100):
         text = " OR ".join(f"a{place} = {number}" for place in range(500))
         _subscribe(field, [(f"s{number}", "/queue/pairs")], ("selector", text))
 
 
 def _ids(field: Field) -> None:
-    """3,000 subscriptions with ids of 8,000 characters."""
+    """Make 3,000 subscriptions with ids of 8,000 characters."""
     _subscribe(field, ((f"{number}".rjust(8_000, "x"), "/queue/pairs") for number in range(3_000)))
 
 
 def _senders(field: Field) -> None:
-    """300 clients that each send to the same 900 topics."""
+    """Connect 300 clients, each of which sends to the same 900 topics."""
     topics = [f"/topic/{'x' * 100}{number}" for number in range(900)]
     for _ in range(300):
         _send(field.connect(), topics)
 
 
 def _groups(field: Field) -> None:
-    """200,000 groups, in two queues; all messages are taken."""
+    """Make 200,000 message groups in two queues; all messages are consumed."""
     for queue in ("one", "two"):
         where = ("destination", f"/queue/pairs.{queue}")
         _subscribe(field, [(queue, where[1])])
@@ -212,14 +212,14 @@ def _groups(field: Field) -> None:
 
 
 def _read(peer: socket.socket) -> None:
-    """Read and discard until the connection ends."""
+    """Read and drop all bytes until the connection ends."""
     with contextlib.suppress(OSError):
         while peer.recv(1 << 16):
             pass
 
 
 def _browsers(field: Field) -> None:
-    """100 browsers that read nothing, of a queue with 10,000 messages that are not stored."""
+    """Begin 100 browsers that do not read, of a queue with 10,000 non-persistent messages."""
     _send(connect(field.server.endpoint), ["/queue/pairs"] * 10_000)
     _subscribe(
         field,
@@ -229,7 +229,7 @@ def _browsers(field: Field) -> None:
 
 
 def _transactions(field: Field) -> None:
-    """300 clients that each have 100 empty transactions with names of 4,000 characters."""
+    """Connect 300 clients, each with 98 empty transactions with names of 4,000 characters."""
     for _ in range(300):
         names = (f"{number}".rjust(4_000, "x") for number in range(98))
         send_frames(field.connect(), (command_frame("BEGIN", [("transaction", name)]) for name in names), 98)
@@ -262,7 +262,7 @@ def _mib(count: int) -> str:
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The runs as aligned columns."""
+    """Return the runs as aligned columns."""
     rows = [["case", "used MiB", "counted MiB", "counted"]]
     rows += [
         [run["case"], _mib(run["used_bytes"]), _mib(run["counted_bytes"]), "yes" if run["is_counted"] else "NO"]

@@ -44,7 +44,7 @@ def machine() -> dict[str, object]:
 
 
 def commit() -> str | None:
-    """Return the commit of this tree; None if it is no checkout."""
+    """Return the commit of this tree; None if it is not a Git checkout."""
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--exclude=*"],
@@ -76,12 +76,13 @@ def runs_table(figures: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
 
 # ---- the tree
 
-# Possible names of the main branch: a clone of CI has only its remote name.
+# Possible names of the main branch: a clone in CI has only the remote name.
 MAIN = ("origin/HEAD", "origin/main", "main")
 
 
 def default_baseline() -> str | None:
-    """Return the commit where this branch left the main one; on the main one the previous commit; None without one."""
+    """Return the commit where this branch left the main branch, or on the main branch the previous commit; None if
+    there is none."""
     head = _git("rev-parse", "--verify", "--quiet", "HEAD")
     for branch in MAIN:
         base = _git("merge-base", "HEAD", branch)

@@ -41,9 +41,14 @@ from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.service import AnyStandby, AnyStore, Service
 from tandemmq.broker.ha.states import Role
 from tandemmq.broker.mqtt.clients import MqttClients
+from tandemmq.broker.net.advertised_addresses import (
+    AdvertisedAddresses,
+    MemberConnectors,
+    advertised_address,
+    is_loopback,
+)
 from tandemmq.broker.net.connectors import hostname_of, make_connector, url_of, urls_of
 from tandemmq.broker.net.server import Server
-from tandemmq.broker.net.told_addresses import MemberConnectors, ToldAddresses, is_loopback, told_address
 from tandemmq.broker.process.descriptors import connections_max, raise_limit
 from tandemmq.broker.process.local_zone import LocalZone
 from tandemmq.broker.process.log import Log
@@ -107,7 +112,7 @@ class Parts:
         self._filters = filters_of(settings)
         # Higher than all numbers of a former term, as long as the clock is not set back by months.
         self._sequences = itertools.count(milliseconds() << SEQUENCE_BITS)
-        self._told = ToldAddresses(settings.broker.failover_uris)
+        self._advertised = AdvertisedAddresses(settings.broker.failover_uris)
         self.mqtt = MqttClients(
             self.name,
             settings.mqtt.retained_messages_max,
@@ -126,7 +131,7 @@ class Parts:
                     self._sequences,
                     tls,
                     settings.tls.handshake_timeout / 1000,
-                    self._told,
+                    self._advertised,
                     hostname_of(settings),
                     (settings.mqtt, self.mqtt),
                     settings.websocket,
@@ -218,7 +223,7 @@ class Parts:
         if admin is None:
             return None
         # Other brokers link to these addresses.
-        told = told_address(admin, self.settings.admin.advertised, hostname_of(self.settings))
+        told = advertised_address(admin, self.settings.admin.advertised, hostname_of(self.settings))
         names = [admin.host, told.host, hostname_of(self.settings), *self.settings.admin.hosts]
         access = None if isinstance(self.access, OpenAccess) else self.access
         options = self.settings.admin
@@ -269,7 +274,7 @@ class Parts:
             for entry in self.replica.members()
         }
         voters = self.replica.state.voters
-        if voters is not None and self._told.take(voters.ids, members):
+        if voters is not None and self._advertised.update(voters.ids, members):
             self.server.tell_brokers()
 
     async def engine(self, store: AnyStore, slices: Slices) -> Engine:
@@ -462,7 +467,7 @@ def _admin_url(settings: Settings) -> str | None:
     is_hidden = advertised is None and is_loopback(admin.host)
     if replication is not None and is_hidden and not is_loopback(replication.told_hostname):
         return None  # on another host, a loopback address would reach another member
-    return f"{scheme}://{told_address(admin, advertised, hostname_of(settings))}"
+    return f"{scheme}://{advertised_address(admin, advertised, hostname_of(settings))}"
 
 
 def filters_of(settings: Settings) -> Filters:

@@ -1,6 +1,7 @@
-"""Journals as data sets: a PySpark data source, and jobs on it. Reads files only; the broker needs nothing from it.
+"""Journals as data sets: a PySpark data source, and jobs that use it. The pipeline only reads files; the broker does
+not depend on it.
 
-Importing this imports neither Spark nor Arrow: code that needs them (the extra ``spark``) imports them when it is
+An import of this package does not import Spark or Arrow (the extra ``spark``): functions import them when they are
 called.
 """
 

@@ -1,8 +1,8 @@
-"""Progress of a stream, and the parts of files between two offsets.
+"""Progress of a stream: its next offsets, and the parts of files between two offsets.
 
-Closed files are read whole, in the order of their numbers, first from the store that has most to be read. The growing
-file, if it is wanted, is read up to its last whole batch. A file that is missing when its turn comes is a loss: it is
-reported, and skipped only if failOnDataLoss is false.
+Closed files are read completely, in the order of their numbers. The store with the largest backlog is read first. The
+growing file, if requested, is read up to its last complete batch. A file that must be read and is missing is a loss: it
+is reported, and skipped only if failOnDataLoss is false.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NOTHING: Final = Listing("", {}, None)
 
 
 class DataLost(Exception):
-    """Data that a stream was to read is gone."""
+    """Data that a stream must read was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Maximum of a batch; at least one file, and one batch of the journal."""
+    """Limit of a batch of the stream. It contains at least one file, or one batch of the growing file."""
 
     files: int | None = None
     bytes: int | None = None
@@ -38,7 +38,8 @@ class Limit:
 
 @dataclass(slots=True)
 class Advance:
-    """Next offsets of a stream. ``losses``, in words, are after the offsets already; ``fatal`` would come next."""
+    """Next offsets of a stream. ``losses``: sentences about data that is missing before the offsets and was skipped.
+    ``fatal``: sentences about a loss after the offsets, which ends the stream."""
 
     offsets: Offsets = field(default_factory=Offsets)
     losses: list[str] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Advance by one file. ``is_growing``: there is no more for now."""
+    """Advance by one file. ``is_growing``: it is the growing file, after which there is nothing to read yet."""
 
     position: Position
     size: int = 0
@@ -56,12 +57,12 @@ class _Step:
 
 
 def start_of(listing: Listing) -> Position:
-    """Return the position before everything that a store has."""
+    """Return the position before all data of a store."""
     return beginning(listing.files, has_all=listing.growing is not None)
 
 
 def newest_of(listing: Listing) -> Position:
-    """Return the position after everything that a store has, or before the growing file if it was not read."""
+    """Return the position after all data of a store, or before the growing file if its end was not determined."""
     if listing.growing is None:
         position = Position()
         for number in listing.files:
@@ -78,9 +79,9 @@ def advance(
     is_loss_fatal: bool = True,
     limit: Limit | None = None,
 ) -> Advance:
-    """Advance from ``start``, as far as there is data and ``limit`` allows. Reads the growing file.
+    """Return the offsets after ``start`` up to the end of the data, or to ``limit``. Reads the growing file.
 
-    A new store joins before its first file. Raises DataLost if a store is behind its position.
+    A new store begins before its first file. Raises DataLost if a store ends before its position in ``start``.
     """
     limit = limit or Limit()
     positions = dict(start.stores)
@@ -122,10 +123,10 @@ def advance(
 def parts_between(
     start: Offsets, end: Offsets, stores: Mapping[str, Listing], table: str
 ) -> tuple[list[JournalFile], list[str]]:
-    """Return the data between two offsets, by store and file, and in words the data that is missing.
+    """Return the parts of files between two offsets, by store and file, and sentences about missing data.
 
-    Records are read up to the end of their file: after it a broker may still write an end marker, and the same offsets
-    must give the same rows.
+    Records are read only up to the end of their file: a broker may write an end marker after it, but the same offsets
+    must always give the same rows.
     """
     is_rest_wanted = table in (columns.BATCHES, columns.FILES)
     found: list[JournalFile] = []
@@ -133,7 +134,7 @@ def parts_between(
     for store, until in sorted(end.stores.items()):
         since = start.stores.get(store)
         if since is None:
-            continue  # the store joined at its beginning
+            continue  # a store without a start position begins here
         listing = stores.get(store, _NOTHING)
         missing: list[str] = []
         for number in _numbers(since, until):
@@ -192,7 +193,7 @@ def _step(listing: Listing, position: Position, is_tail_wanted: bool, room: int 
 
 
 def _next_arrived(numbers: list[int], position: Position) -> int | None:
-    """Return the first file of an archive that was not read: files may arrive in any order."""
+    """Return the first file of an archive that was not read. Files may arrive in an archive in any order."""
     number = position.next_from(position.file)
     while (at := bisect_left(numbers, number)) < len(numbers):
         number = position.next_from(numbers[at])
@@ -214,7 +215,7 @@ def _is_border(file: JournalFile, offset: int) -> bool:
     try:
         return is_border(file, offset)
     except FileNotFoundError:
-        return True  # reported, or found elsewhere, when it is read
+        return True  # the read reports it, or finds it under another path
 
 
 def _size(file: JournalFile, begin: int) -> int:
@@ -226,7 +227,7 @@ def _backlog(listing: Listing, position: Position) -> int:
 
 
 def _numbers(since: Position, until: Position) -> list[int]:
-    """Return the files that have data between two positions."""
+    """Return the numbers of the files with data between two positions."""
     found = []
     for first, last in ((since.file, until.file), *until.skipped_ranges):
         number = since.next_from(first)
@@ -240,7 +241,7 @@ def _numbers(since: Position, until: Position) -> list[int]:
 
 
 def _loss(listing: Listing, store: str, number: int, begin: int) -> str | None:
-    """Describe the loss of a missing file; None if it had nothing to read."""
+    """Return a sentence about the loss of a missing file; None if it had no data to read."""
     end = listing.named_end(number)
     if end is not None and begin >= end:
         return None

@@ -1,7 +1,8 @@
-"""Rows of a table as Arrow record batches, bounded in rows and in bytes: a worker holds one batch, never a file.
+"""Rows of a table as Arrow record batches with limits of rows and bytes. So a worker has one batch in memory, not a
+file.
 
-The lockstep decoder reads the usual records, many at once. Other records, and the tables that are not made of records,
-go through ``rows``. Both give the same rows, in the same order.
+The lockstep decoder decodes the usual records, many at once. Other records, and tables that are not made from records,
+are decoded by ``rows``. Both give the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 8 << 20
 
-# Columns of any length, by table: the others are short.
+# Columns whose values may be long, by table.
 _LONG: Final = {columns.MESSAGES: ("properties", "body", "text", "raw")}
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Columns to make of a table's, and the bounds of a batch."""
+    """Requested columns of a table, and the limits of a batch."""
 
     schema: pa.Schema
-    places: Sequence[int]  # in a row of the table
+    places: Sequence[int]  # positions of the columns in a row of the table
     sized: Sequence[int]
     rows_max: int
     bytes_max: int
@@ -56,16 +57,17 @@ def record_batches(
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``table`` in one file, with the columns ``names``, in that order. See rows.rows.
+    """Yield the rows of ``table`` in one file, with the columns ``names`` in that order (None: all). The other
+    arguments are those of ``rows.rows``.
 
-    A batch has ``rows_max`` rows at most, and more than ``bytes_max`` bytes of bodies only if one row has.
+    A batch has at most ``rows_max`` rows, and at most ``bytes_max`` bytes of bodies unless one row has more.
     """
     all_names = [name for name, _ in columns.COLUMNS[table]]
     whole = columns.arrow_schema(table)
     places = [all_names.index(name) for name in (all_names if names is None else names)]
     sized = [all_names.index(name) for name in _LONG.get(table, ())]
     wanted = _Wanted(pa.schema([whole.field(place) for place in places]), places, sized, rows_max, bytes_max)
-    # The lockstep decoders. Tables that are not made of records, or of few, have none.
+    # Lockstep decoders by table. Tables that are not made from records, or from few of them, have none.
     lockstep: dict[str, Callable[[Block, JournalFile, int | None], Found]] = {
         columns.RECORDS: records,
         columns.MESSAGES: partial(messages, payload=payload),
@@ -79,7 +81,7 @@ def record_batches(
     made = maker(file, mode, payload)
     for block in blocks(stretches(file, mode), rows_max):
         chosen = block if kinds is None else block.of_kinds(kinds)
-        # The first stored message shows the version of OpenWire of all of them.
+        # The first stored message shows the OpenWire version of all messages in the file.
         stored = chosen.of_kinds(STORED) if made.version is None else chosen
         for number in range(len(stored)):
             if made.version is not None:
@@ -97,11 +99,11 @@ def _of_rows(made: Iterator[Row], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
 def _of_block(
     block: Block, found: Found, make: Callable[[int, int, bytes], Row | None], wanted: _Wanted
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a block: ready ones from ``found``, the others from ``make``, one by one."""
+    """Yield the rows of a block. Rows that fit come from ``found``; ``make`` makes each of the others."""
     ready = [found.columns[field.name]() for field in wanted.schema]
     edges = np.concatenate(([0], np.cumsum(np.where(found.fits, found.sizes, 0))))
     others = np.flatnonzero(~found.fits).tolist()
-    begin = at = size = 0  # the next batch: its beginning, its end so far, its bytes
+    begin = at = size = 0  # the next batch: its beginning, its present end, its bytes
     made: dict[int, Row | None] = {}
     for other in [*others, len(block)]:
         while size + edges[other] - edges[at] > wanted.bytes_max:
@@ -161,6 +163,6 @@ def _arrays(made: Sequence[Row], wanted: _Wanted) -> list[pa.Array]:
 
 
 def _batch(arrays: Sequence[pa.Array], count: int, wanted: _Wanted) -> pa.RecordBatch:
-    if not arrays:  # a count needs rows without columns
+    if not arrays:  # a query that only counts requests no columns, but needs the rows
         return pa.RecordBatch.from_struct_array(pa.array(list(repeat({}, count)), pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)

@@ -1,4 +1,4 @@
-"""Blocks: records of a file that lie in one buffer, the unit of the lockstep decoder."""
+"""Blocks: records of a file in one buffer, the input of the lockstep decoder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tandemmq.pipeline.walk import Stretch
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records in one buffer. Record ``i`` takes ``buffer`` from ``starts[i]`` to ``stops[i]``, header included, and is
-    of the batch at ``batches[i]``. ``base + starts[i]`` is its offset in the file."""
+    """Records in one buffer. Record ``i``, with its header, is ``buffer[starts[i]:stops[i]]``; its offset in the file
+    is ``base + starts[i]``, and the offset of its batch is ``batches[i]``."""
 
     buffer: bytes
     data: Bytes
@@ -30,20 +30,20 @@ class Block:
         return len(self.starts)
 
     def record(self, index: int) -> tuple[int, int, bytes]:
-        """Return the offset of the batch, the offset of the header, and the payload."""
+        """Return the offset of the record's batch, the offset of its header, and its payload."""
         start = int(self.starts[index])
         payload = self.buffer[start + RECORD_HEADER_SIZE : int(self.stops[index])]
         return int(self.batches[index]), self.base + start, payload
 
     def of_kinds(self, kinds: Collection[int]) -> Block:
-        """Return the records whose commands have one of these numbers."""
+        """Return a block with only the records whose commands have one of these numbers."""
         payloads = self.starts + RECORD_HEADER_SIZE
         kept = (payloads < self.stops) & np.isin(self.data.at(BYTE, payloads), list(kinds))
         return Block(self.buffer, self.data, self.base, self.starts[kept], self.stops[kept], self.batches[kept])
 
 
 def blocks(stretches: Iterable[Stretch], rows_max: int) -> Iterator[Block]:
-    """Yield all records of the ``stretches``, in order, up to ``rows_max`` at a time."""
+    """Yield all records of the ``stretches`` in order, as blocks of at most ``rows_max`` records."""
     together: list[Stretch] = []
     count = 0
     try:
@@ -56,7 +56,7 @@ def blocks(stretches: Iterable[Stretch], rows_max: int) -> Iterator[Block]:
             together.append(stretch)
             count += len(stretch.records)
     except Malformed:
-        # Earlier records come first: one of them may be the first damage.
+        # Earlier records are yielded first, because one of them may be the first damage.
         if together:
             yield from _cut(together, rows_max)
         raise

@@ -1,4 +1,4 @@
-"""Choice of the engine if the user names none: for little data the one in the process. Imports neither."""
+"""Choice of the engine: if the user names none, DuckDB for little data, otherwise Spark. Imports neither."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from tandemmq.pipeline.engine import AUTO, LOCAL, SPARK
 from tandemmq.pipeline.session import NoSpark, check_java
 from tandemmq.pipeline.table import size
 
-# Up to this many bytes of journals, Spark takes longer to start and plan than one core takes for all of it.
+# Limit of the journal bytes for DuckDB. For fewer bytes, Spark takes longer to start and plan than one core takes to
+# read them all.
 LOCAL_BYTES_MAX: Final = 512 << 20
 _NAMES: Final = {LOCAL: "DuckDB, in the process of the command", SPARK: "Spark"}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An engine, and the reason for it."""
+    """A chosen engine, and the reason."""
 
     name: str
     why: str
@@ -28,8 +29,8 @@ class Choice:
 
 
 def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Choice:
-    """Return ``asked``, or the engine for AUTO. ``bytes``: data to read, None if unknown; ``needs_spark``: the reason
-    why it must be Spark."""
+    """Return the engine ``asked``; for AUTO, choose one. ``bytes``: size of the data to read; None: unknown.
+    ``needs_spark``: why the job requires Spark; None: it does not."""
     if asked != AUTO:
         return Choice(asked, "--engine names it")
     if needs_spark is not None:
@@ -54,7 +55,7 @@ def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Cho
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ValueError:  # imported, without a spec
+    except ValueError:  # the module is imported and has no spec
         return False
 
 

@@ -1,6 +1,7 @@
 """The tables of the pipeline and their columns, defined once for Spark and for Arrow. Imports neither.
 
-Every column may be null; times are UTC, numbers of bytes and offsets are long. docs/pipeline.md describes each.
+Every column may be null. Times are in UTC. Numbers of bytes and offsets are BIGINT. docs/pipeline.md describes each
+column.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MARKS: Final = "marks"
 BATCHES: Final = "batches"
 FILES: Final = "files"
 
-# Keys of a record among all stores, of a destination in its store, and of a destination among all stores.
+# Key columns: of a record, of a destination in one store, and of a destination among all stores.
 PLACE: Final = ("store", "file", "offset")
 NAME: Final = ("destination_type", "destination")
 DESTINATION: Final = ("store", *NAME)
@@ -45,14 +46,14 @@ _SCHEMAS: Final = {
 }
 _COLUMN: Final = re.compile(r"(\w+) (MAP<.+?>|\w+)")
 
-# The names of each table's columns, in order, with Spark's names of their types.
+# Columns of each table, in order: name and Spark type.
 COLUMNS: Final[dict[str, Columns]] = {table: tuple(_COLUMN.findall(schema)) for table, schema in _SCHEMAS.items()}
 
 TABLES: Final = tuple(COLUMNS)
 
-# Values of ``records.command``. COPY is the UPDATE_MESSAGE by which compaction moves a message to a newer file; HEADER,
-# MARK and CLOCK are the traces that only this broker writes, and ``broker_in`` of a CLOCK is the time that it shows. A
-# record that cannot be decoded is UNREADABLE, and not sound.
+# Values of ``records.command``. COPY is an UPDATE_MESSAGE with which compaction moves a message to a newer file.
+# HEADER, MARK and CLOCK are traces that only this broker writes; ``broker_in`` of a CLOCK is its time. A record that
+# cannot be decoded is UNREADABLE, and ``is_sound`` is false.
 TRACE: Final = "TRACE"
 HEADER: Final = "HEADER"
 MARK: Final = "MARK"
@@ -72,7 +73,8 @@ ACK_MAP: Final = "ACK_MAP"
 REWRITTEN: Final = "REWRITTEN"
 UNREADABLE: Final = "UNREADABLE"
 
-# Value of ``acks.ack_kind`` beside the names of store.records.acknowledgements: the broker removed the message.
+# Value of ``acks.ack_kind`` if the broker removed the message. The other values are the names in
+# store.records.acknowledgements.
 BY_BROKER: Final = "removed"
 
 # Values of ``batches.status``. The ``length`` of a batch includes its header, 28 bytes.
@@ -81,7 +83,7 @@ UNSUMMED: Final = "unsummed"  # whole, but without a checksum: ActiveMQ before 5
 BAD_SUM: Final = "bad_sum"
 GAP: Final = "gap"
 TORN: Final = "torn"
-BEHIND_THE_END: Final = "behind_the_end"  # a deposed master wrote it, and it does not count
+BEHIND_THE_END: Final = "behind_the_end"  # written by a deposed master after the end of the file; it does not count
 END: Final = "end"
 PADDING: Final = "padding"
 DAMAGED: Final = frozenset((BAD_SUM, GAP, TORN, BEHIND_THE_END))
@@ -91,19 +93,19 @@ CURRENT: Final = "current"
 
 
 def ddl(table: str) -> str:
-    """Return the schema of a table in Spark's notation."""
+    """Return the schema of a table in Spark's DDL."""
     return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table])
 
 
 def arrow_schema(table: str) -> pa.Schema:
-    """Return the schema of a table in Arrow, the same that Spark makes of ``ddl`` in a session in UTC."""
+    """Return the Arrow schema of a table: the one that Spark makes from ``ddl`` in a session with the time zone UTC."""
     import pyarrow as pa
 
     return pa.schema([(name, arrow_type(kind)) for name, kind in COLUMNS[table]])
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return Arrow's type for a type name of Spark."""
+    """Return the Arrow type for a Spark type name."""
     import pyarrow as pa
 
     types = {

@@ -1,10 +1,10 @@
-"""Plots as SVG inside a page of HTML: bars beside their names, and lines over time or another axis.
+"""Plots as SVG in an HTML page: horizontal bars with their names, and lines over time or another axis.
 
     | names | bars, over a grid ........ | amounts |      | amounts | lines, over a grid ............ |
     |       | 0     1 GiB     2 GiB      |         |      |         | 09:00      10:00      11:00    |
 
-Text has a fixed-width font, so that its width is known without a browser. Text that does not fit is cut in the middle,
-and its title has the whole text.
+All text has a fixed-width font, so that its width is known without a browser. Text that is too long is cut in the
+middle; its title has the whole text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tandemmq.pipeline.jobs.summary import Bars, Lines, Plot, Stacks
 from tandemmq.pipeline.scale import NAMED_BY_TICKS, amount, log_ticks, ticks
 from tandemmq.pipeline.table import shown
 
-# Distinct for colour-blind readers, too (Okabe and Ito); further parts share one grey.
+# Colours of the parts. Colour-blind readers can distinguish them, too (Okabe and Ito). Further parts are grey.
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 OTHERS_COLOUR: Final = "#999999"
 OTHERS: Final = "others"
@@ -31,20 +31,21 @@ ROW_HEIGHT: Final = 22
 LINES_HEIGHT: Final = 260
 TEXT_HEIGHT: Final = 16
 GAP: Final = 8
-# Width of a letter of 12 px in the widest of the fonts that STYLE names.
+# Width of a character of 12 px in the widest font that STYLE names.
 CELL_WIDTH: Final = 7.3
 LABEL_CELLS_MAX: Final = 40
-# Cells kept of the end of a cut label: file names and the last part of a name are there.
+# Cells at the end of a label that are not cut: the end of a name is often the most useful part.
 LABEL_END_CELLS: Final = 20
-# If the longest bar is at least this many times the shortest, a logarithmic drawing is added, which a reader can open.
+# If the longest bar is at least this many times the shortest, a collapsed drawing on a logarithmic scale is added.
 LOG_FROM: Final = 20
-# Smallest distance of grid lines.
+# Minimum distances of grid lines, in pixels.
 TICK_DISTANCE_MIN: Final = 90
 LOG_TICK_DISTANCE_MIN: Final = 140
 LINE_TICK_DISTANCE_MIN: Final = 40
-# Points of a line. Longer lines show the greatest of each stretch: minima of a backlog do not matter.
+# Maximum number of points of a line. A longer line shows the maximum of each stretch, because the maxima of a backlog
+# matter.
 POINTS_MAX: Final = 300
-# Many points without a gap look like a line by themselves.
+# Radius of a point; smaller in lines with MANY_POINTS.
 POINT_RADIUS: Final = 2.5
 POINT_RADIUS_OF_MANY: Final = 1.2
 MANY_POINTS: Final = 60
@@ -70,7 +71,7 @@ def is_empty(plot: Plot) -> bool:
 
 
 def drawn(plot: Plot) -> Iterator[str]:
-    """Yield the HTML of a plot that is not empty: a legend if there is more than one colour, and the drawing."""
+    """Yield the HTML of a non-empty plot: a legend if there are several colours, and the drawing."""
     match plot:
         case Bars(title, unit, bars):
             rows = [(label, [(COLOURS[0], "", value)]) for label, value in bars]
@@ -95,7 +96,7 @@ def _colours(parts: int) -> list[str]:
 
 
 def _legend(parts: Sequence[str]) -> str:
-    """Return the legend; a part that is not in the drawing has no name."""
+    """Return the legend for the parts of a drawing. An empty name is left out."""
     named = [*zip(COLOURS, parts, strict=False)]
     if any(parts[len(COLOURS) :]):
         named.append((OTHERS_COLOUR, OTHERS))
@@ -107,7 +108,8 @@ Piece = tuple[str, str, int]  # colour, name of the part, value
 
 
 def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]], least: int | None = None) -> str:
-    """Return a drawing of bars. ``least``: least value above 0, for a logarithmic scale; each bar has one piece."""
+    """Return a drawing of bars. ``least``: for a logarithmic scale, the least value above 0; then each bar has one
+    piece."""
     sums = [sum(max(value, 0) for _, _, value in pieces) for _, pieces in rows]
     greatest = max(*sums, 1)
     totals = [amount(total, unit) for total in sums]
@@ -174,7 +176,7 @@ def _lines(plot: Lines) -> str:
     for colour, (name, line) in zip(_colours(len(plot.lines)), plot.lines, strict=True):
         for stretch in _stretches(thinned(line)):
             radius = POINT_RADIUS if len(stretch) <= MANY_POINTS else POINT_RADIUS_OF_MANY
-            # The points of all lines stand at the same places, so that lines do not cross points of others.
+            # The points of all lines have the same x coordinates.
             places = [(across(middle(index, len(line))), up(value)) for index, value in stretch]
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
             parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
@@ -188,15 +190,16 @@ def _lines(plot: Lines) -> str:
 
 
 def middle(index: int, count: int) -> float:
-    """Return the middle of the stretch of ``thinned`` with this point; in a line of few points, the point itself."""
+    """Return the middle of the stretch of ``thinned`` that contains the point ``index``; in a line with few points,
+    ``index`` itself."""
     stretch = -(-count // POINTS_MAX)
     start = index // stretch * stretch
     return (start + min(start + stretch, count) - 1) / 2
 
 
 def thinned(line: Sequence[float | None]) -> list[tuple[int, float | None]]:
-    """Return the points of a line with their places: all, or the greatest of each of POINTS_MAX stretches. None if a
-    stretch has no value."""
+    """Return index and value of the points to draw: all points, or the maximum of each of POINTS_MAX stretches. The
+    value is None if a stretch has no value."""
     stretch = -(-len(line) // POINTS_MAX)
     found: list[tuple[int, float | None]] = []
     for start in range(0, len(line), max(stretch, 1)):
@@ -209,7 +212,7 @@ def thinned(line: Sequence[float | None]) -> list[tuple[int, float | None]]:
 
 
 def _stretches(points: Sequence[tuple[int, float | None]]) -> Iterator[list[tuple[int, float]]]:
-    """Yield the stretches between gaps."""
+    """Yield the sequences of points between gaps."""
     stretch: list[tuple[int, float]] = []
     for index, value in points:
         if value is not None:
@@ -229,7 +232,7 @@ def _svg(title: str, height: float, parts: Sequence[str]) -> str:
 
 
 def _word(x: float, y: float, word: str, anchor: str, kind: str = "") -> str:
-    """Return a text element. A text that is too long is cut, and its title has the whole text."""
+    """Return a text element. A text that is too long is cut; its title has the whole text."""
     fitted = _fitted(word)
     title = f"<title>{_text(word)}</title>" if fitted != shown(word) else ""
     of_kind = f' class="{kind}"' if kind else ""
@@ -245,7 +248,7 @@ def _fitted(word: str) -> str:
 
 
 def _room(words: Iterator[str] | Sequence[str]) -> float:
-    """Return the width of the widest word, with a gap on either side."""
+    """Return the width of the longest of ``words``, with a gap on both sides."""
     return max((cell_len(word) for word in words), default=0) * CELL_WIDTH + 2 * GAP
 
 

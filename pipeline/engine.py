@@ -1,7 +1,7 @@
-"""The engine of a job's tables: Spark, or DuckDB within this process (``pipeline.local``).
+"""Engine of a job: Spark, or DuckDB in this process (``pipeline.local``).
 
-A job is written once, with Spark's DataFrame API, and imports ``F`` and ``Window`` from here. Frames carry their engine
-with them; inside a ``LocalSession`` the API is DuckDB's, otherwise Spark's. Importing this imports neither.
+A job is written once, with Spark's DataFrame API, and imports ``F`` and ``Window`` from here. In a ``LocalSession``
+these are the DuckDB versions, otherwise Spark's. An import of this module imports neither engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     class _Chosen:
-        """Names of one of two modules, depending on the engine that is current at the access."""
+        """Proxy for one of two modules: that of the current engine at each access."""
 
         def __init__(self, spark: tuple[str, str | None], local: tuple[str, str | None]) -> None:
             self._of = {SPARK: spark, LOCAL: local}
@@ -41,7 +41,7 @@ __all__ = ["AUTO", "ENGINES", "LOCAL", "SPARK", "F", "Window", "current", "is_lo
 
 
 def current() -> ContextVar[str]:
-    """Return the variable with the engine of ``F`` and ``Window``."""
+    """Return the context variable with the engine of ``F`` and ``Window``."""
     return _current
 
 
@@ -50,5 +50,6 @@ def is_local() -> bool:
 
 
 def scope(session: Any) -> AbstractContextManager[object]:
-    """Limit the life of the frames made within: a job that runs continuously does each round in a scope."""
-    return session.scope() if is_local() else nullcontext()  # Spark's frames end with the objects
+    """Return a context that frees the frames made in it at its end. A job that runs continuously uses one for each
+    round."""
+    return session.scope() if is_local() else nullcontext()  # Spark frees its frames with their objects

@@ -1,4 +1,4 @@
-"""Failures in Spark as one sentence: of a task's Python, of Java, of Spark itself.
+"""Causes of failures in Spark as one sentence: an exception in the Python code of a task, in Java, or in Spark.
 
 [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "...", line 150, in read
@@ -14,17 +14,17 @@ from typing import Final
 
 _OURS: Final = "tandemmq."
 _TRACEBACK: Final = "Traceback (most recent call last):"
-# The last line of a traceback, the only one that is not indented.
+# Last line of a traceback: the only line that is not indented.
 _RAISED: Final = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.+))?$", re.MULTILINE)
 _THROWN: Final = re.compile(r"^(?:: |Caused by: )(?:[a-z]\w*\.)+([A-Z]\w*: .+)$", re.MULTILINE)
-# Spark's decoration of an error message, and the stack of Java.
+# Parts that Spark adds to an error message, and the stack trace of Java.
 _CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _BEHIND: Final = re.compile(r"\s*SQLSTATE: \w+|^\s+at |^Driver stacktrace:", re.MULTILINE)
 CHARS_MAX: Final = 600
 
 
 def expected() -> tuple[type[Exception], ...]:
-    """The exceptions of a job that are no bug: after `except expected() as error`, ``cause`` gives the text."""
+    """Return the exceptions of a job that are not bugs. Use `except expected() as error`, then ``cause(error)``."""
     found: list[type[Exception]] = [ValueError, OSError, *of_engines()]
     with suppress(ImportError):
         from py4j.protocol import Py4JError
@@ -48,13 +48,13 @@ def of_engines() -> tuple[type[Exception], ...]:
 
 
 def cause(error: BaseException) -> str:
-    """Return the innermost reason in ``error``, in one line of at most CHARS_MAX characters.
+    """Return the innermost cause of ``error``, on one line of at most CHARS_MAX characters.
 
-    Our own exceptions are shown by their message, others with their name.
+    For exceptions of this package this is the message; for others the name and the message.
     """
     text = str(error)
-    told = _of_python(text) or _of_spark(text) or _of_java(error, text) or text.strip().split("\n")[0]
-    line = " ".join(told.split()) or type(error).__name__
+    text_of_cause = _of_python(text) or _of_spark(text) or _of_java(error, text) or text.strip().split("\n")[0]
+    line = " ".join(text_of_cause.split()) or type(error).__name__
     return line if len(line) <= CHARS_MAX else line[: CHARS_MAX - 1] + "…"
 
 
@@ -68,11 +68,13 @@ def _of_python(text: str) -> str | None:
 
 
 def _of_spark(text: str) -> str | None:
-    """Return the text of an error that has a Spark class: its first line is for users, plans follow after it."""
+    """Return the first line of an error with a Spark error class; None for other texts. Query plans follow after the
+    first line."""
     return _BEHIND.split(_CLASS.sub("", text))[0].split("\n")[0] if _CLASS.match(text) else None
 
 
 def _of_java(error: BaseException, text: str) -> str | None:
-    """Return the last cause in Java's words; PySpark may keep them in a separate attribute."""
+    """Return the last "Caused by" of a Java stack trace; None without one. PySpark may keep the trace in a separate
+    attribute."""
     thrown = _THROWN.findall(f"{text}\n{getattr(error, '_stackTrace', '')}")
     return str(thrown[-1]) if thrown else None

@@ -1,4 +1,4 @@
-"""Groups of consecutive items, bounded in size and count."""
+"""Groups of consecutive items with limits of size and count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ T = TypeVar("T")
 def groups(
     items: Iterable[T], size_of: Callable[[T], int], size_max: int, count_max: int | None = None
 ) -> Iterator[list[T]]:
-    """Yield groups of at most ``count_max`` items and ``size_max``, unless one item alone is larger. None is empty."""
+    """Yield groups of at most ``count_max`` items whose sizes sum to at most ``size_max``, unless one item alone is
+    larger. Groups are not empty."""
     together: list[T] = []
     total = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""JSON files that are replaced as a whole."""
+"""JSON files that are replaced atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandemmq.disk import sync_directory, write_fully
 
 
 def read_json(path: Path) -> Any:
-    """Return the value, or None if there is no such file. ValueError if it is damaged."""
+    """Return the value; None: the file does not exist. Raises ValueError if it is damaged."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -20,7 +20,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, body: Mapping[str, Any]) -> None:
-    """Write to another name, sync and rename. Durable on return."""
+    """Write a temporary file, sync it and rename it to ``path``. Durable on return."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     with new.open("wb") as file:
         write_fully(os, file.fileno(), json.dumps(body).encode(), 0)

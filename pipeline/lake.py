@@ -7,12 +7,17 @@
                    pending/<commit>.json    decided: moves that are left to be made
                    commits/<commit>.json    done: journal files, and the Parquet files made from them
 
-A commit is a group of journal files. Its Parquet files are made in staging, and synced; the pending entry decides: from
-then on the files are moved to their places, if necessary by the next process that opens the lake; the entry in commits
-comes last. Before the decision nothing is in place, after it everything gets there, each file once. So no message is
-ever in the lake twice, whether or not a reader uses the ledger, and a reader that does sees all of a commit or nothing.
+A commit adds a group of journal files:
 
-Only for mounted file systems: it relies on rename(2). Imports neither Spark nor Arrow.
+1. The Parquet files are made in staging, and synced.
+2. The pending entry is written. This is the decision: before it, no file is in its place; after it, each file is moved
+   to its place once, if necessary by the next process that opens the lake.
+3. The files are moved, and the entry in commits is written.
+
+So no message is ever in the lake twice, even for a reader that does not use the ledger. A reader that uses it sees all
+or nothing of a commit.
+
+Only for mounted file systems, because it requires rename(2). Imports neither Spark nor Arrow.
 """
 
 from __future__ import annotations
@@ -42,11 +47,12 @@ _COMMIT_DIGITS: Final = 20
 
 
 class LakeError(ValueError):
-    """The lake cannot be used: another process adds to it, it has another layout, or it is damaged."""
+    """The lake cannot be used: another process is adding to it, it has another layout, or it is damaged."""
 
 
 class Identity(NamedTuple):
-    """Identity of a journal file, wherever it is: its number, and its bytes that count."""
+    """Identity of a journal file, independent of its path: its number, and the number and digest of the bytes that
+    count."""
 
     file: int
     counted: int
@@ -55,9 +61,10 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A journal file in the lake. ``bytes`` and ``modified`` (nanoseconds; None: not known) save reading it again.
+    """A journal file in the lake. A file with the same ``bytes`` and ``modified`` (nanoseconds; None: not known) need
+    not be read again.
 
-    ``damaged`` bytes of it could not be read.
+    ``damaged``: number of its bytes that could not be read.
     """
 
     store: str
@@ -75,7 +82,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of a whole lake. ``destinations``: only those, empty for all; ``raw``: with frames."""
+    """Layout of a lake. ``destinations``: only these; empty: all. ``raw``: with frames."""
 
     by: str = BY_DESTINATION
     destinations: tuple[str, ...] = ()
@@ -84,7 +91,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Result of a group of files: the Parquet files of each table, as paths below the lake, and the rows."""
+    """A commit: a group of journal files, and for each table the paths of its Parquet files below the lake and the
+    number of rows."""
 
     name: str
     files: tuple[Archived, ...]
@@ -93,7 +101,7 @@ class Commit:
 
 
 def commit_name(files: Iterable[Archived]) -> str:
-    """Return a name that depends on the files only."""
+    """Return the name of a commit, which depends only on the files."""
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: (file.store, file.file)):
         digest.update(f"{file.store}\0{file.file}\0{file.counted}\0{file.counted_sha256}\n".encode())
@@ -101,9 +109,9 @@ def commit_name(files: Iterable[Archived]) -> str:
 
 
 class Lake(AbstractContextManager["Lake"]):
-    """A lake opened for adding; only one process has it. Close it. Raises LakeError, OSError.
+    """A lake that is open for adding, in only one process at a time. Close it. Raises LakeError, OSError.
 
-    Opening creates it if needed, and completes the commit of an earlier process that was interrupted.
+    Opening creates the lake if it does not exist, and completes an interrupted commit of an earlier process.
     """
 
     def __init__(self, path: str, layout: Layout) -> None:
@@ -140,22 +148,23 @@ class Lake(AbstractContextManager["Lake"]):
         return identity in self._files
 
     def at(self, store: str, file: int) -> Archived | None:
-        """Return the file that was added last under that name."""
+        """Return the file with this store and number that was added last."""
         return self._by_place.get((store, file))
 
     def files_of(self, store: str) -> set[int]:
         return {file for place, file in self._by_place if place == store}
 
     def staging(self, files: Iterable[Archived]) -> Path:
-        """Return an empty directory for the Parquet of these files: in it a directory for each table and partition."""
+        """Return an empty staging directory for the Parquet of these files, which must be in a directory for each table
+        and partition."""
         place = self._ledger / "staging" / commit_name(files)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         return place
 
     def commit(self, files: tuple[Archived, ...], rows: Mapping[str, int]) -> Commit:
-        """Move the staged Parquet of these files to its place. Durable on return. The lake gets all of it even if this
-        process dies before it returns."""
+        """Move the staged Parquet of these files to its place. Durable on return. If this process dies after the
+        decision (see above), the next one completes the commit."""
         name = commit_name(files)
         staged = self._ledger / "staging" / name
         moves = list(_moves(staged, name))
@@ -166,7 +175,7 @@ class Lake(AbstractContextManager["Lake"]):
         parquet = {table: tuple(target for _, target in moves if target.startswith(f"{table}/")) for table in TABLES}
         made = Commit(name, files, parquet, dict(rows))
         body = asdict(made)
-        del body["name"]  # the file has it
+        del body["name"]  # the name of the file states it
         self.write(f"pending/{name}.json", {"format": FORMAT, **body, "moves": moves})
         self._finish(name, moves)
         self.commits[name] = made
@@ -174,7 +183,7 @@ class Lake(AbstractContextManager["Lake"]):
         return made
 
     def read(self, name: str) -> Any:
-        """Return the JSON of a file of the ledger, or None if there is none."""
+        """Return the JSON in a file of the ledger; None: the file does not exist."""
         path = self._ledger / name
         try:
             return read_json(path)
@@ -182,7 +191,7 @@ class Lake(AbstractContextManager["Lake"]):
             raise LakeError(f"{path} is damaged: {error}") from error
 
     def write(self, name: str, body: Mapping[str, Any]) -> None:
-        """Write JSON into a file of the ledger, as a whole. Durable on return."""
+        """Replace a file of the ledger atomically. Durable on return."""
         write_json(self._ledger / name, body)
 
     def _lay_out(self, layout: Layout) -> None:
@@ -199,7 +208,7 @@ class Lake(AbstractContextManager["Lake"]):
         for path in sorted((self._ledger / "pending").glob("*.json")):
             body = self.read(f"pending/{path.name}")
             self._finish(path.stem, [(source, target) for source, target in body["moves"]])
-        # Undecided commits never existed.
+        # Commits without a decision are dropped.
         for left_over in (self._ledger / "staging").iterdir():
             shutil.rmtree(left_over)
 
@@ -213,7 +222,7 @@ class Lake(AbstractContextManager["Lake"]):
                 os.replace(staged / source, place)
             except FileNotFoundError:
                 if not place.exists():
-                    raise LakeError(f"{place} is missing, and so is what was to become it") from None
+                    raise LakeError(f"{place} is missing, and its staged file is missing, too") from None
             directories.add(place.parent)
         for directory in sorted(directories):
             _sync(directory)
@@ -230,7 +239,7 @@ class Lake(AbstractContextManager["Lake"]):
 
 
 def committed(path: str) -> dict[str, Commit]:
-    """Return the commits of a lake, by name, for a reader: no lock is taken. Empty if there is no lake."""
+    """Return the commits of a lake by name, for a reader. Takes no lock. Empty if there is no lake."""
     return dict(_commits(Path(path) / LEDGER / "commits"))
 
 
@@ -248,8 +257,8 @@ def _commits(directory: Path) -> Iterator[tuple[str, Commit]]:
 
 
 def _moves(staged: Path, commit: str) -> Iterator[tuple[str, str]]:
-    """Yield the path of each Parquet file below ``staged``, and its place below the lake. Spark's names are random:
-    ours are the commit's."""
+    """Yield the path of each Parquet file below ``staged``, and its path below the lake. Spark's random file names are
+    replaced by the commit's name."""
     by_directory: dict[Path, int] = {}
     for path in sorted(staged.rglob("*.parquet")):
         source = path.relative_to(staged)
@@ -260,7 +269,7 @@ def _moves(staged: Path, commit: str) -> Iterator[tuple[str, str]]:
 
 
 def _make(directory: Path, root: Path) -> None:
-    """Create a directory and its parents below ``root``, which exists; each of them is durable."""
+    """Create a directory and its parents below ``root``, which must exist. All are durable on return."""
     if directory == root or directory.is_dir():
         return
     _make(directory.parent, root)

@@ -1,11 +1,11 @@
-"""Lockstep decoder of KahaDB's commands: all records advance together, one field at a time.
+"""Lockstep decoder of KahaDB's commands: it decodes one field of all records at a time.
 
     ADD      01 varint  [0A transaction]  12 destination  1A message id  22 frame   28 priority  30 prioritized
     REMOVE   02 varint  [0A transaction]  12 destination  1A message id  [22 ack]  [2A subscription]
     PREPARE, COMMIT, ROLLBACK   03, 04, 05 varint  0A transaction
 
-Only records written exactly so fit, which nearly all of a journal are. Every other record is decoded by
-store.records.commands, which decides whether it is sound. Records that fit give the same values there.
+Only records with exactly this layout fit: nearly all records of a journal. All others are decoded by
+store.records.commands, which decides whether they are sound. For records that fit, both decoders give the same values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from tandemmq.pipeline.vectors import Bytes, Optional, Spans, only, varints
 from tandemmq.store.records import commands
 
-_LENGTH_LIMIT: Final = 0x80  # of fields with a length of one byte
+_LENGTH_LIMIT: Final = 0x80  # limit of lengths that have one byte
 _TRANSACTION, _DESTINATION, _MESSAGE_ID, _FRAME = 0x0A, 0x12, 0x1A, 0x22
 _PRIORITY, _SUBSCRIPTION, _PRIORITIZED = 0x28, 0x2A, 0x30
 _CONNECTION_ID, _TRANSACTION_VALUE = 0x0A, 0x08
@@ -26,7 +26,8 @@ _CONNECTION_ID, _TRANSACTION_VALUE = 0x0A, 0x08
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Fields of some records. ``fits``: records for which the rest is valid. Spans are places in the buffer."""
+    """Fields of some records. ``fits``: records for which the other fields are valid. Spans are places in the
+    buffer."""
 
     fits: np.ndarray
     kind: np.ndarray
@@ -41,7 +42,7 @@ class Commands:
 
 
 def read_commands(data: Bytes, starts: np.ndarray, stops: np.ndarray) -> Commands:
-    """Return the commands in the payloads between ``starts`` and ``stops``."""
+    """Decode the commands in the payloads between ``starts`` and ``stops``."""
     word = data.words(starts)
     kind = word & 0xFF
     is_add, is_remove = kind == commands.ADD, kind == commands.REMOVE
@@ -78,7 +79,7 @@ def read_commands(data: Bytes, starts: np.ndarray, stops: np.ndarray) -> Command
     blob = at + 1 + size, at + 1 + size + length
     at = np.where(has_blob, blob[1], at)
 
-    # A priority and its flag, both below 128, and the end; or a subscription, or nothing.
+    # An add must end with a priority and its flag, both below 128.
     word = data.words(at)
     fits &= ~is_add | (has_blob & (at + 4 == stops) & ((word & 0x80FF80FF) == _PRIORITIZED << 16 | _PRIORITY))
     tag, length = _field(word)
@@ -104,13 +105,13 @@ def read_commands(data: Bytes, starts: np.ndarray, stops: np.ndarray) -> Command
 
 
 def _field(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first tag of each word, and its length, if that is below 128."""
+    """Return the tag in each word, and the length of its field, which is valid if it is below 128."""
     return words & 0xFF, words >> 8 & 0xFF
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTransactions:
-    """Transactions in KahaTransactionInfo; ``fits``: local ones, written as KahaDB does."""
+    """Local transactions in KahaTransactionInfo. ``fits``: rows in which the other fields are valid."""
 
     fits: np.ndarray
     connection_id: Spans
@@ -118,7 +119,7 @@ class LocalTransactions:
 
 
 def read_local_transactions(data: Bytes, spans: Spans) -> LocalTransactions:
-    """Read ``0A length (0A connection id, 08 varint)`` in each span."""
+    """Decode ``0A length (0A connection id, 08 varint)`` in each span."""
     starts, stops = spans
     word = data.words(starts)
     tag, length = _field(word)

@@ -1,7 +1,8 @@
-"""Lockstep decoder of OpenWire messages in their frames (layout: store.records.fields), one field of all at a time.
+"""Lockstep decoder of the OpenWire frames of messages (layout: store.records.fields): one field of all frames at a
+time.
 
-A frame fits if it has the layout of version 3 or newer, no objects but destinations and producer ids, and ASCII in its
-strings. store.records decodes every other one. Frames that fit give the same values there.
+A frame fits if it has the layout of version 3 or newer, no objects except destinations and producer ids, and only ASCII
+in its strings. store.records decodes all other frames. For frames that fit, both decoders give the same values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tandemmq.store.records import loose
 from tandemmq.store.records.message import BodyKind, DestinationKind
 
 VERSION_MIN: Final = 3
-_TEXT_VIEW_SINCE: Final = 10  # and one byte more at the end
+_TEXT_VIEW_SINCE: Final = 10  # versions from this one also have one more byte at the end
 
 
 def _layout(fields: str) -> np.dtype:
@@ -24,14 +25,14 @@ def _layout(fields: str) -> np.dtype:
 
 
 _HEAD: Final = _layout("size >i4, type u1, command_id >i4, is_response_required u1")
-# A producer id or a destination, up to its text.
+# Layout of a producer id or a destination before its text.
 _NAMED: Final = _layout("present u1, type u1, text_present u1, length >u2")
 _TEXT: Final = _layout("present u1, length >u2")
 _BLOB: Final = _layout("present u1, length >i4")
 _MESSAGE_ID: Final = _layout("present u1, type u1")
 _NUMBERS_OF_PRODUCER: Final = 16
 _NUMBERS_OF_MESSAGE_ID: Final = 16
-# From the original transaction id to the type, if there is no object and no string.
+# Layout from the original transaction id to the type, if there is no object and no string.
 _MIDDLE: Final = _layout(
     "original_transaction u1, group_id u1, group_sequence >i4, correlation_id u1, persistent u1, expiration >i8, "
     "priority i1, reply_to u1, timestamp >i8, type u1"
@@ -39,15 +40,15 @@ _MIDDLE: Final = _layout(
 _DELIVERY: Final = _layout("persistent u1, expiration >i8, priority i1")
 _I4: Final = np.dtype(">i4")
 _I8: Final = np.dtype(">i8")
-# From the data structure to the user id, without objects, and from there to the end.
+# Layouts from the data structure to the user id, without objects, and from there to the end.
 _STORED: Final = _layout("structure u1, target u1, compressed u1, redeliveries >i4, path u1, arrival >i8")
 _END: Final = _layout("by_bridge u1, droppable u1, cluster u1, broker_in >i8, broker_out >i8")
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Fields of some frames. ``fits``: frames for which the rest is valid. Times are milliseconds since 1970. ``stop``:
-    end of each, without the extra field of a BLOB."""
+    """Fields of some frames. ``fits``: frames for which the other fields are valid. Times are milliseconds since 1970.
+    ``stop``: end of each frame, without the extra field of a BLOB."""
 
     fits: np.ndarray
     kind: np.ndarray
@@ -68,7 +69,7 @@ class Frames:
 
 
 def read_frames(data: Bytes, spans: Spans, version: int) -> Frames:
-    """Return the frames that fill ``spans``, in a ``version`` of VERSION_MIN or newer."""
+    """Decode the frames in ``spans``. ``version``: OpenWire version, at least VERSION_MIN."""
     starts, stops = spans
     head = data.at(_HEAD, starts)
     kind = head["type"]
@@ -131,13 +132,13 @@ def read_frames(data: Bytes, spans: Spans, version: int) -> Frames:
 
 
 class _Walk:
-    """Position in all frames at once. ``texts`` are the strings that it has passed."""
+    """Decoder with a position in each frame. ``texts``: the strings that were decoded."""
 
     __slots__ = ("_data", "_fits", "places", "texts")
 
     def __init__(self, data: Bytes, places: np.ndarray, fits: np.ndarray) -> None:
         self._data = data
-        self._fits = fits  # the caller's array: rows that do not fit are set to False
+        self._fits = fits  # array of the caller; rows that do not fit are set to False
         self.places = places
         self.texts: list[Spans] = []
 
@@ -147,7 +148,7 @@ class _Walk:
         return found
 
     def nothing(self) -> None:
-        """Read an object that must be absent."""
+        """Read the presence byte of an object, which must be absent."""
         self._fits &= self.layout(BYTE) == 0
 
     def producer_id(self) -> None:
@@ -165,7 +166,7 @@ class _Walk:
         self.places = self.places + _NUMBERS_OF_MESSAGE_ID
 
     def destination(self, *, is_needed: bool = False) -> Spans:
-        """Read a destination and return its span, up to and with its name; empty if absent."""
+        """Read a destination, and return its span including its name; empty if absent."""
         begin = self.places
         found = self._data.at(_NAMED, begin)
         is_there = found["present"] != 0
@@ -183,7 +184,7 @@ class _Walk:
         return begin, np.where(is_there, self.places, begin)
 
     def text(self) -> Optional:
-        """Read a string."""
+        """Read an optional string."""
         begin = self.places
         found = self._data.at(_TEXT, begin)
         is_there = found["present"] != 0
@@ -196,7 +197,7 @@ class _Walk:
         return Optional(is_there, span)
 
     def blob(self) -> Optional:
-        """Read bytes."""
+        """Read an optional byte array."""
         begin = self.places
         found = self._data.at(_BLOB, begin)
         is_there = found["present"] != 0

@@ -1,4 +1,4 @@
-"""Columns of the table ``messages`` for many records at once."""
+"""Columns of the table ``messages``, made for many records at once."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tandemmq.store.records.properties import decode_properties
 _LENGTH: Final = np.dtype(">i4")  # at the beginning of a text
 _BODY_KINDS: Final = pa.array([BodyKind(kind).name.lower() for kind in range(BodyKind.NONE, BodyKind.BLOB + 1)])
 _COLON, _ZERO = ord(":"), ord("0")
-_DIGITS_MAX: Final = 18  # of a sequence, which is then below 2**63
+_DIGITS_MAX: Final = 18  # a sequence number with at most this many digits is below 2**63
 _MAP: Final = pa.map_(pa.string(), pa.string())
 
-Properties = dict[int, list[tuple[str, str | None]]]  # by row
+Properties = dict[int, list[tuple[str, str | None]]]  # properties by row
 
 
 def messages(block: Block, file: JournalFile, version: int | None, *, payload: bool) -> Found:
-    """Return the table of records that are all adds and updates; only adds with uncompressed bodies fit.
+    """Return the columns of ``messages`` for a block of adds and updates. Only adds with uncompressed bodies fit.
 
-    ``payload``: includes the column of frames.
+    ``payload``: includes the column ``raw``.
     """
     count = len(block)
     data = block.data
@@ -99,7 +99,8 @@ def messages(block: Block, file: JournalFile, version: int | None, *, payload: b
 
 
 def _bodies(data: Bytes, frames: Frames, is_text: np.ndarray, fits: np.ndarray) -> pa.Array:
-    """Return the bodies, texts without their lengths. Damaged texts, and others than plain UTF-8, do not fit."""
+    """Return the bodies; those of texts without their lengths. Damaged texts, and texts that are not plain UTF-8, do
+    not fit."""
     start, stop = frames.content.spans
     is_long = is_text & frames.content.is_there
     fits &= ~is_long | (
@@ -112,7 +113,8 @@ def _bodies(data: Bytes, frames: Frames, is_text: np.ndarray, fits: np.ndarray) 
 
 
 def _is_plain(text: bytes) -> bool:
-    """Return whether the modified UTF-8 of a text is its UTF-8: special sequences are not valid UTF-8."""
+    """Return whether the modified UTF-8 of a text is also its UTF-8. (The special sequences of modified UTF-8 are not
+    valid UTF-8.)"""
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -128,7 +130,7 @@ def _only_texts(bodies: pa.Array, is_text: np.ndarray) -> pa.Array:
 
 
 def _properties(block: Block, frames: Frames, fits: np.ndarray) -> Properties:
-    """Return the properties of the rows that have any. Rows with damaged ones do not fit."""
+    """Return the properties of the rows that have some. Rows with damaged properties do not fit."""
     found: Properties = {}
     starts, stops = frames.properties.spans
     for row in np.flatnonzero(fits & frames.properties.is_there).tolist():
@@ -147,14 +149,14 @@ def _maps(properties: Properties, count: int) -> pa.Array:
 
 
 def _destinations(encoded: pa.Array) -> pa.Array:
-    """Return ``queue://name`` for each object; null if there is none."""
+    """Return ``queue://name`` for each encoded destination; null if it is absent."""
     picked = encoded.dictionary_encode()
     names = [str(read_destination(key, 0)[0]) if key else None for key in picked.dictionary.to_pylist()]
     return array(names, pa.string()).take(picked.indices)
 
 
 def _producers(message_ids: pa.Array, fits: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """Return the part before the last colon of each message id, and the number after it. Ids of another form do not
+    """Return the part of each message id before its last colon, and the number after it. Ids of another form do not
     fit."""
     _, offsets, content = message_ids.buffers()
     edges = np.frombuffer(offsets, np.int32, len(message_ids) + 1).astype(np.int64)

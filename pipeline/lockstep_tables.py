@@ -1,4 +1,4 @@
-"""Columns of a table for many records at once, for the records that the lockstep decoder reads."""
+"""Columns of the tables ``records`` and ``acks``, made for many records at once with the lockstep decoder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import SCHEMES, Destination
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
-# By the numbers of the commands; those that fit are 1 to 5.
+# Names of commands by their numbers; only the commands 1 to 5 fit.
 _NAMES: Final = pa.array(
     [None, columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.PREPARE, columns.COMMIT, columns.ROLLBACK]
 )
@@ -36,8 +36,8 @@ Column = Callable[[], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Columns by name, each made when it is called. They are valid where ``fits`` is True. ``sizes``: bytes of bodies
-    and similar columns in each row."""
+    """Columns by name; each is made when its function is called. Values are valid in rows where ``fits`` is True.
+    ``sizes``: bytes of the long columns in each row."""
 
     fits: np.ndarray
     sizes: np.ndarray
@@ -45,7 +45,7 @@ class Found:
 
 
 def records(block: Block, file: JournalFile, version: int | None) -> Found:
-    """Return the table ``records``."""
+    """Return the columns of ``records`` for a block."""
     count = len(block)
     data = block.data
     found = commands_of(block)
@@ -77,7 +77,7 @@ def records(block: Block, file: JournalFile, version: int | None) -> Found:
 
 
 def acks(block: Block, file: JournalFile, version: int | None) -> Found:
-    """Return the table ``acks`` of records that are all removes."""
+    """Return the columns of ``acks`` for a block of removes."""
     found = commands_of(block)
     shared, _ = shared_columns(block, file, found)
 
@@ -100,8 +100,8 @@ def commands_of(block: Block) -> Commands:
 
 
 def shared_columns(block: Block, file: JournalFile, found: Commands) -> tuple[dict[str, Column], pa.Array]:
-    """Return the columns that tables share, and the message ids as binaries. Sets ``found.fits`` to False for rows that
-    do not fit."""
+    """Return the columns that several tables have, and the message ids as binaries. Sets ``found.fits`` to False for
+    rows that do not fit."""
     count = len(block)
     data, fits = block.data, found.fits
     keys, key_rows = _transactions(data, found)
@@ -133,7 +133,7 @@ def shared_columns(block: Block, file: JournalFile, found: Commands) -> tuple[di
 
 
 def _transactions(data: Bytes, found: Commands) -> tuple[pa.Array, np.ndarray]:
-    """Return the keys of local transactions, as ``LocalTransactionId.key`` writes them, and the rows that have them."""
+    """Return the keys of local transactions, in the form of ``LocalTransactionId.key``, and the rows that have one."""
     rows = np.flatnonzero(found.fits & found.transaction.is_there)
     if not len(rows):
         return pa.nulls(0, pa.string()), rows
@@ -145,7 +145,7 @@ def _transactions(data: Bytes, found: Commands) -> tuple[pa.Array, np.ndarray]:
 
 
 def _destinations(data: Bytes, found: Commands) -> tuple[list[Destination | None], pa.Array]:
-    """Return the distinct destinations, and the index of each row into them."""
+    """Return the distinct destinations, and the index of each row's destination."""
     encoded = data.slices(only(found.fits, found.destination)).dictionary_encode()
     destinations = [_destination(key) for key in encoded.dictionary.to_pylist()]
     known = np.array([each is not None for each in destinations], np.bool_)
@@ -156,7 +156,7 @@ def _destinations(data: Bytes, found: Commands) -> tuple[list[Destination | None
 def _destination(field: bytes) -> Destination | None:
     try:
         return decode_destination(field)
-    except RecordDamaged:  # or there is none
+    except RecordDamaged:  # also if it is absent
         return None
 
 

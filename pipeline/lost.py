@@ -1,4 +1,4 @@
-"""Journal files that the pipeline was to archive, and that were deleted before it did."""
+"""Lost files: journal files that were deleted before the pipeline archived them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _FILE: Final = "stores.json"
 
 
 class Seen:
-    """For each store, the numbers of the files that have existed, and of those that are done: in the lake, or lost and
+    """For each store, the numbers of all files that existed, and of the files that are done: in the lake, or lost and
     skipped. Stored in the lake's ledger.
 
-    Files that were deleted before the first listing of a store are unknown and not reported. From then on, every number
-    up to the newest is a file, because brokers number files without gaps.
+    Files that were deleted before the first listing of a store are not known and not reported. After that, each number
+    up to the newest one is a file, because brokers number files without gaps.
     """
 
     def __init__(self, lake: Lake, body: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class Seen:
         self._done.setdefault(store, set()).add(file)
 
     def lost(self, present: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
-        """Return the files of the stores in ``present`` that have existed, do not exist any more, and are not in the
+        """Return the files of the stores in ``present`` that existed, do not exist any more, and are not in the
         lake."""
         found = {
             store: sorted(self._present.get(store, set()) - set(files) - self._done.get(store, set()))
@@ -59,7 +59,7 @@ class Seen:
         return {store: files for store, files in found.items() if files}
 
     def skip(self, lost: Mapping[str, Iterable[int]]) -> None:
-        """Record that these files are given up: ``lost`` does not return them any more. Durable on return."""
+        """Record that these files are skipped, so that ``lost`` does not return them any more. Durable on return."""
         for store, files in lost.items():
             self._done[store].update(files)
         self._write()
@@ -74,7 +74,7 @@ class Seen:
 
 
 def ranges_of(files: Iterable[int]) -> str:
-    """Format numbers: [3, 4, 5, 9] -> "db-3.log to db-5.log, db-9.log"."""
+    """Format file numbers: [3, 4, 5, 9] -> "db-3.log to db-5.log, db-9.log"."""
     return ", ".join(
         f"db-{first}.log" if first == last else f"db-{first}.log to db-{last}.log" for first, last in ranges(files)
     )

@@ -1,6 +1,6 @@
-"""Manifests that a broker leaves beside archived files. A file with a manifest is not opened to plan a read.
+"""Manifests that a broker writes beside archived files. To plan a read, a file with a manifest is not opened.
 
-A manifest is trusted if it has the name and the length of its file. docs/formats/archive-manifest.md.
+A manifest is trusted if it states the name and the length of its file. See docs/formats/archive-manifest.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Mistrusted(NamedTuple):
-    """A manifest that does not describe the file beside it, and the reason."""
+    """A manifest that does not match its file, and the reason."""
 
     path: str
     why: str
@@ -29,23 +29,24 @@ def described(entries: Iterable[Entry]) -> frozenset[str]:
 
 
 def manifest_of(place: Place, path: str, size: int) -> Manifest | None:
-    """Return the manifest of the file at ``path``, of ``size`` bytes; None if there is none, or none that is trusted.
+    """Return the manifest of the file at ``path``, which has ``size`` bytes; None: there is no manifest, or it is not
+    trusted.
 
-    Raises the file system's OSError.
+    Raises OSError of the file system.
     """
     found = _read(place, path + SUFFIX)
     if isinstance(found, Manifest):
         why = _wrong(found, path, size)
         if why is None:
             return found
-        log.warning("%s is not believed: %s", path + SUFFIX, why)
+        log.warning("%s is not trusted: %s", path + SUFFIX, why)
     elif found is not None:
-        log.warning("%s is not believed: %s", *found)
+        log.warning("%s is not trusted: %s", *found)
     return None
 
 
 def mistrusted(place: Place, directory: str, entries: Iterable[Entry]) -> Iterator[Mistrusted]:
-    """Yield what is wrong with the manifests in a directory, file by file."""
+    """Yield the manifests in a directory that are not trusted, with the reasons."""
     sizes = {entry.name: entry.size for entry in entries if not entry.is_directory}
     for name in sorted(sizes):
         if not name.endswith(SUFFIX) or name.startswith("."):
@@ -53,7 +54,7 @@ def mistrusted(place: Place, directory: str, entries: Iterable[Entry]) -> Iterat
         path = f"{directory.rstrip('/')}/{name}"
         file = name.removesuffix(SUFFIX)
         if file not in sizes:
-            yield Mistrusted(path, "its file is not there")
+            yield Mistrusted(path, "its file does not exist")
             continue
         found = _read(place, path)
         if isinstance(found, Mistrusted):
@@ -73,7 +74,7 @@ def _read(place: Place, path: str) -> Manifest | Mistrusted | None:
         manifest = decode_manifest(source.read(0, MANIFEST_BYTES_MAX))
     finally:
         source.release()
-    return Mistrusted(path, "it is no manifest of a format that is known here") if manifest is None else manifest
+    return Mistrusted(path, "it is not a manifest of a known format") if manifest is None else manifest
 
 
 def _wrong(manifest: Manifest, path: str, size: int) -> str | None:
@@ -81,5 +82,5 @@ def _wrong(manifest: Manifest, path: str, size: int) -> str | None:
     if manifest.name != name:
         return f"it is of {manifest.name}"
     if manifest.bytes != size:
-        return f"it tells of {manifest.bytes} bytes, and {name} has {size}"
+        return f"it states {manifest.bytes} bytes, but {name} has {size}"
     return None

@@ -1,4 +1,4 @@
-"""Rows of the table ``messages``, one by one."""
+"""Rows of the table ``messages``, made one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tandemmq.store.records.message import SCHEMES, BodyKind, Destination
 from tandemmq.store.records.openwire import decode_message
 from tandemmq.store.records.properties import Char
 
-# Numbers of the commands that have a row.
+# Numbers of the commands that have a row in ``messages``.
 STORED: Final = frozenset((commands.ADD, commands.UPDATE))
 
 
@@ -27,7 +27,7 @@ class MessageRows(record_rows.Rows):
         if command is None:
             return None
         stored = command.add if isinstance(command, UpdateMessage) else command
-        assert isinstance(stored, AddMessage), "both kinds store a message"
+        assert isinstance(stored, AddMessage), "adds and updates store a message"
         head = (file.store, file.file, offset, record_rows.command_name(command, data))
         transaction = None if stored.transaction is None else stored.transaction.key
         producer, _, sequence = stored.message_id.rpartition(":")
@@ -68,7 +68,7 @@ class MessageRows(record_rows.Rows):
             properties_of(message.properties),
             message.body_kind.name.lower(),
             body or None,
-            # An empty text has a length; a message without a text has no content.
+            # A message with an empty text has content: the length of the text. A message without a text has no content.
             body.decode("utf-8", "replace") if message.body_kind is BodyKind.TEXT and content_bytes else None,
             raw,
         )
@@ -91,7 +91,7 @@ def properties_of(properties: Mapping[str, object] | None) -> list[tuple[str, st
 
 
 def _property(value: object) -> str | None:
-    """Return the text that Java prints for a value; a byte becomes two hexadecimal digits."""
+    """Return a value as Java prints it; a byte becomes two hexadecimal digits."""
     if value is None:
         return None
     if isinstance(value, bool | int | float):

@@ -1,13 +1,14 @@
-"""Offsets of a stream: how far it has read each store, as Spark writes it into a checkpoint. Pure.
+"""Offsets of a stream: how far each store was read, in the form that Spark writes into a checkpoint. Pure.
 
     {"version": 1, "stores": {"/data/a": {"file": 7, "offset": 4096}, "/data/b": {"file": 2, "offset": 0}}}
 
-Everything before ``offset`` in db-``file``.log was read, and every file before it. Offsets stand between batches. After
-a file was read to its end, the offset is at the next number: {"file": 8, "offset": 0}, whether or not db-8.log exists.
+All files before db-``file``.log were read, and this file up to ``offset``, which is between two batches. After a file
+was read to its end, the position is the next number with offset 0: {"file": 8, "offset": 0}, even if db-8.log does not
+exist yet.
 
-``passed``, as in "passed": [[9, 11]], are later files that will not be read: those that were gone when the stream
-began, and, in an archive, into which a broker may move db-9.log before db-8.log, those that were read. ``skipped``
-counts the files that were gone before they could be read, with failOnDataLoss=false.
+``passed``, for example "passed": [[9, 11]], are later files that will not be read: files that did not exist when the
+stream began, and in an archive files that were already read (a broker may move db-9.log into the archive before
+db-8.log). ``skipped``: number of files that were deleted before they were read, with failOnDataLoss=false.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class BadOffsets(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position up to which a store was read. ``skipped_ranges`` are file ranges, both ends included, ascending and
-    after ``file``."""
+    """Position up to which a store was read. ``skipped_ranges``: ranges of file numbers after ``file``, ascending, both
+    ends included (``passed`` in JSON)."""
 
     file: int = FIRST_FILE
     offset: int = 0
@@ -45,10 +46,10 @@ class Position:
     def of(cls, raw: object) -> Position:
         """Parse a position. Raises BadOffsets."""
         if not isinstance(raw, Mapping) or not _KEYS.issuperset(raw) or not {"file", "offset"} <= raw.keys():
-            raise BadOffsets(f'a position is {{"file": N, "offset": M}}, not {raw!r}')
+            raise BadOffsets(f'a position must be {{"file": N, "offset": M}}, not {raw!r}')
         file, offset, skipped = raw["file"], raw["offset"], raw.get("skipped", 0)
         if not all(_is_number(value) for value in (file, offset, skipped)) or file > FILE_ID_LIMIT + 1:
-            raise BadOffsets(f"file and offset are numbers from 0 on, not {file!r} and {offset!r}")
+            raise BadOffsets(f"file and offset must be numbers from 0 on, not {file!r} and {offset!r}")
         return cls(file, offset, tuple(_ranges(raw.get("passed", []), file)), skipped)
 
     def as_json(self) -> dict[str, Any]:
@@ -61,17 +62,17 @@ class Position:
         return found
 
     def is_past(self, file: int) -> bool:
-        """Return whether nothing of ``file`` will be read any more."""
+        """Return whether ``file`` was read completely or will not be read."""
         return file < self.next_from(file)
 
     def next_from(self, file: int) -> int:
-        """Return the first number from ``file`` on of a file that may still be read."""
+        """Return the lowest file number, at least ``file``, that may still be read."""
         file = max(file, self.file)
         at = bisect_right(self.skipped_ranges, (file, FILE_ID_LIMIT)) - 1
         return max(file, self.skipped_ranges[at][1] + 1) if at >= 0 else file
 
     def behind(self, file: int, *, is_skipped: bool = False) -> Position:
-        """Return the position after the rest of ``file`` was read, or was skipped."""
+        """Return the position after the rest of ``file`` was read or skipped."""
         number, offset, skipped_ranges = self.file, self.offset, self.skipped_ranges
         if file == number:
             number, offset = self.next_from(file + 1), 0
@@ -95,7 +96,7 @@ class Position:
 def beginning(files: Iterable[int], *, has_all: bool) -> Position:
     """Return the position before the first of the existing ``files``.
 
-    ``has_all``: missing files will not appear later. Otherwise, as in an archive, they may.
+    ``has_all``: missing files will not appear later. In an archive they may.
     """
     if not has_all:
         return Position()

@@ -1,6 +1,6 @@
-"""Options of a read or a stream, set by ``option(...)``: docs/pipeline-jobs.md.
+"""Options of a read or a stream, set with ``option(...)``. See docs/pipeline-jobs.md.
 
-Of Spark, it relies only on names in small letters and several paths as JSON.
+Spark passes the names in lower case, and several paths as JSON.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _BOOLEANS: Final = ("true", "false")
 
 
 class BadOption(ValueError):
-    """An option that the source does not know, or a value that it does not accept."""
+    """An unknown option, or an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a read, and of a stream. ``first`` and ``last`` bound the numbers of the files; ``until``: end of each
-    store, None: as it is now. ``access``: settings to reach remote paths, which may hold a secret."""
+    """Options of a read or a stream. ``first`` and ``last``: limits of the file numbers. ``until``: end of the read in
+    each store; None: the end at the time of the read. ``access``: settings to reach remote paths, which may contain a
+    secret."""
 
     paths: tuple[str, ...]
     table: str = columns.RECORDS
@@ -45,7 +46,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, str], follow: str = "tail") -> Options:
-        """Parse options of ``spark.read``; ``follow`` is the default of that option. Raises BadOption."""
+        """Parse the options of ``spark.read``. ``follow``: default of the option with that name. Raises BadOption."""
         given = _given(options, (*_OF_BOTH, *_OF_READ), "readStream", _OF_STREAM)
         return cls(
             _paths(given),
@@ -62,7 +63,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Options of a stream in addition to those of a read. ``starting``: EARLIEST, LATEST or where each store begins."""
+    """Options of a stream. ``starting``: EARLIEST, LATEST or the position at which each store begins."""
 
     read: Options
     starting: str | Offsets = EARLIEST
@@ -72,7 +73,7 @@ class StreamOptions:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> StreamOptions:
-        """Parse options of ``spark.readStream``. Raises BadOption."""
+        """Parse the options of ``spark.readStream``. Raises BadOption."""
         given = _given(settings, (*_OF_BOTH, *_OF_STREAM), "read", _OF_READ)
         options = cls(
             Options.of({name: value for name, value in given.items() if name not in _small(_OF_STREAM)}, "closed"),
@@ -89,7 +90,7 @@ class StreamOptions:
 
 
 def table_of(options: Mapping[str, str]) -> str:
-    """Return the requested table, whatever the other options are. Raises BadOption."""
+    """Return the requested table without a check of the other options. Raises BadOption."""
     return _table({name.lower(): value for name, value in options.items()})
 
 

@@ -1,7 +1,7 @@
-"""Files for a cluster: this package as a zip for ``spark-submit --py-files``, and the script that starts a job.
+"""Files for a cluster: this package as a zip for ``spark-submit --py-files``, and a script that starts a job.
 
-In the zip, ``tandemmq`` is one package, as in an installed wheel. It has no dependencies: workers need pyarrow and
-numpy, the driver click and rich, too.
+In the zip, ``tandemmq`` is one package, as in an installed wheel. Dependencies are not included: workers need pyarrow
+and numpy, and the driver also click and rich.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import tandemmq
 ZIP_NAME: Final = "tandemmq-pipeline.zip"
 SCRIPT_NAME: Final = "submit.py"
 SCRIPT: Final = "from tandemmq.cli.pipeline import submit\n\nsubmit()\n"
-# Directories that no job needs, and that a wheel does not have.
+# Directories that are not included, as in a wheel: jobs do not need them.
 _LEFT_OUT: Final = frozenset(("__pycache__", "peers", "reports"))
-# The same files give the same zip: the earliest time that zip allows.
+# Time of all files, the earliest that zip permits, so that the same files give the same zip.
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def package(directory: Path) -> tuple[Path, Path]:
-    """Write the zip and the script into ``directory``, which is created if needed. Return their paths."""
+    """Write the zip and the script into ``directory``, which is created if necessary. Return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     archive, script = directory / ZIP_NAME, directory / SCRIPT_NAME
     fresh = directory / f".{ZIP_NAME}.fresh"
@@ -40,7 +40,8 @@ def package(directory: Path) -> tuple[Path, Path]:
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """Yield each file of the package with its name in the zip. In a source tree, its directories are links."""
+    """Yield each file of the package with its name in the zip. In a source tree, the package's directories are
+    links."""
     package_directory = Path(tandemmq.__file__).resolve().parent
     for directory, subdirectories, names in os.walk(package_directory, followlinks=True):
         subdirectories[:] = sorted(name for name in subdirectories if name not in _LEFT_OUT)

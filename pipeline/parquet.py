@@ -1,4 +1,4 @@
-"""Recognition of sources: Parquet of the table ``messages``, or the lake of the job archive. No Spark."""
+"""Recognition of sources: Parquet of the table ``messages``, or a lake of the job ``archive``. No Spark."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SIGNS = ("_SUCCESS", "*.parquet", "*=*")
 
 
 def is_lake(path: str) -> bool:
-    """Return whether the job archive made it."""
+    """Return whether ``path`` is a lake."""
     return (Path(path) / LEDGER).is_dir()
 
 
 def is_parquet(path: str) -> bool:
-    """Return whether it is a file of Parquet, a directory of them as Spark writes it, or a lake."""
+    """Return whether ``path`` is a Parquet file, a directory of Parquet in the layout of Spark, or a lake."""
     place = Path(path)
     return path.endswith(".parquet") or (
         place.is_dir() and (is_lake(path) or any(next(place.glob(sign), None) for sign in _SIGNS))
@@ -24,7 +24,7 @@ def is_parquet(path: str) -> bool:
 
 
 def are_parquet(paths: Sequence[str]) -> bool:
-    """Return whether all paths are Parquet. False: they are journals, or nothing. ValueError for a mixture."""
+    """Return whether all paths are Parquet; False: none is. Raises ValueError for a mixture."""
     found = {is_parquet(path) for path in paths}
     if len(found) > 1:
         raise ValueError("give journals or Parquet, not both at once")

@@ -1,4 +1,4 @@
-"""Partitions that Spark gives to a task."""
+"""Partitions of a read: each is the input of one Spark task."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from tandemmq.pipeline.places import is_remote
 from tandemmq.pipeline.reach import files_for
 from tandemmq.pipeline.walk import JournalFile
 
-# Key: a store and the number of a file. Look: its path, size and time, which a closed file keeps.
+# Key: store and number of a file. FileState: its path, size and modification time, which do not change after it is
+# closed.
 Key = tuple[str, int]
-Look = tuple[str, int, int | None]
+FileState = tuple[str, int, int | None]
 
 
 @dataclass
 class Files(InputPartition):
-    """Journal files that one task reads, as they were planned."""
+    """Journal files that one task reads, as planned."""
 
     files: tuple[JournalFile, ...] = field(default_factory=tuple)
 
 
 @dataclass
 class Closed(InputPartition):
-    """Closed files that one task reads if they still exist: see ``Rest``. ``looks`` are their states."""
+    """Closed files that one task reads if they still exist (see ``Rest``). ``states``: their states at planning."""
 
     files: tuple[JournalFile, ...]
-    looks: tuple[Look | None, ...]
+    states: tuple[FileState | None, ...]
 
     def now(self, options: Options) -> Iterator[JournalFile]:
-        """Yield those that exist now."""
-        looks = [look(file) for file in self.files]
-        if looks == list(self.looks):
+        """Yield the files that exist now."""
+        states = [state_of(file) for file in self.files]
+        if states == list(self.states):
             yield from self.files
             return
-        # Some were archived, changed after their end, or deleted; or the store is another one.
+        # Some files were archived, changed after their end or deleted, or the path is another store now.
         wanted = {(file.store, file.file) for file in self.files}
         yield from (file for file in files_for(options) if (file.store, file.file) in wanted)
 
@@ -47,8 +48,8 @@ class Closed(InputPartition):
 class Rest(InputPartition):
     """All files except those in ``closed``, listed when the task reads them.
 
-    Spark plans a DataFrame or a view once, and reuses that plan. So one task lists the files that exist when it runs,
-    beside the tasks for the files that were closed at planning; those do not change, but may be deleted.
+    Spark plans a DataFrame or a view once, and reuses the plan. So other tasks read the files that were closed at
+    planning, which do not change but may be deleted; and one task lists and reads all files that were added later.
     """
 
     closed: frozenset[Key]
@@ -57,8 +58,8 @@ class Rest(InputPartition):
         yield from (file for file in files_for(options) if (file.store, file.file) not in self.closed)
 
 
-def look(file: JournalFile) -> Look | None:
-    """Return the state of a file, or None if it is gone. The time of remote files is not fetched."""
+def state_of(file: JournalFile) -> FileState | None:
+    """Return the state of a file; None: it does not exist. The modification time of remote files is not read."""
     if is_remote(file.path):
         return file.path, file.size, None
     try:
@@ -69,6 +70,6 @@ def look(file: JournalFile) -> Look | None:
 
 
 def planned(files: Iterable[JournalFile]) -> tuple[list[JournalFile], Rest]:
-    """Return the closed ones of ``files``, and a partition for the rest."""
+    """Return the closed files, and the partition for all others."""
     closed = [file for file in files if file.cut is None and not file.is_current]
     return closed, Rest(frozenset((file.store, file.file) for file in closed))

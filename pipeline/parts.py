@@ -1,4 +1,4 @@
-"""Reading of a task: journal files or parts of them, found again if they were moved after planning."""
+"""Reads of a task: journal files or parts of them, which are searched for again if they were moved after planning."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from tandemmq.pipeline.walk import JournalFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Small files share a partition up to the first of these; few bytes are split into at least this many partitions.
+# Limit of the bytes in a partition that several files share; for few bytes, the limit is smaller so that there are
+# several partitions.
 PARTITION_BYTES: Final = 128 << 20
 PARTITION_BYTES_MIN: Final = 4 << 20
 PARTITIONS_WANTED: Final = 8
 
 
 class FileGone(Exception):
-    """A file that was to be read is gone."""
+    """A file that a task must read was deleted."""
 
 
 def packed(files: Sequence[JournalFile]) -> Iterator[tuple[JournalFile, ...]]:
-    """Group files in order, so that each group is worth the start of a task. No file is split."""
+    """Group files in order into partitions that are large enough for a task. Files are not split."""
     total = sum(file.size for file in files)
     most = min(PARTITION_BYTES, max(PARTITION_BYTES_MIN, total // PARTITIONS_WANTED))
     return map(tuple, groups(files, lambda file: file.size, most))
 
 
 def record_batches_of(file: JournalFile, options: Options, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, wherever it is now. Raises FileGone before the first row."""
+    """Yield the rows of a file, also if it was moved into the archive. Raises FileGone before the first row."""
     from tandemmq.pipeline.arrow import record_batches
 
     def batches(file: JournalFile) -> Iterator[pa.RecordBatch]:
@@ -56,7 +57,7 @@ def record_batches_of(file: JournalFile, options: Options, names: Sequence[str])
 
 
 def _moved(file: JournalFile, options: Options) -> JournalFile | None:
-    """Return the same file of the same store under another path, if a broker moved it into its archive."""
+    """Return the same file under another path if a broker moved it into its archive; None: it was not found."""
     try:
         found = journal_files(
             options.paths, is_tail_wanted=True, first=file.file, last=file.file, access=options.access

@@ -1,12 +1,12 @@
-"""File systems of journals: mounted ones, or those that pyarrow reaches (s3a, hdfs, gs, abfs).
+"""File systems of journals: mounted file systems, and remote ones through pyarrow (s3a, hdfs, gs, abfs).
 
     place = place_of("s3a://lake/orders", access)
     place.entries("s3a://lake/orders")                 the directory
     place.open("s3a://lake/orders/db-1.log")           ranges of a file, which is not copied
 
-Spark's workers and planners are Python processes without Hadoop's classes, so Hadoop's paths are read through pyarrow's
-file system of that kind. Hadoop's settings ``spark.hadoop.fs.s3a.*`` are passed here as ``access``. pyarrow is imported
-for remote paths only.
+Spark's workers and planners are Python processes without Hadoop's classes. So remote paths are read with pyarrow's file
+systems, and Hadoop's settings ``spark.hadoop.fs.s3a.*`` are passed as ``access``. pyarrow is imported only for remote
+paths.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from tandemmq.disk import NotRegular, data_from, kind_of, open_with_status, read
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-# Hadoop's settings by name, for example fs.s3a.endpoint; sorted, so that equal ones are one file system.
+# Hadoop's settings by name, for example fs.s3a.endpoint; sorted, so that equal settings are the same key.
 Access = tuple[tuple[str, str], ...]
 
-# Hadoop's scheme -> pyarrow's
+# scheme in pyarrow for each scheme of Hadoop
 SCHEMES: Final = {"s3a": "s3", "s3n": "s3"} | {name: name for name in ("s3", "hdfs", "viewfs", "gs", "abfs", "abfss")}
 # Prefixes of Hadoop's settings, in Hadoop and in Spark
 _FS: Final = "fs."
 _HADOOP: Final = "spark.hadoop."
-# File systems that a process keeps, with their connections; each set of settings has its own.
+# Number of file systems that a process caches with their connections, one for each set of settings.
 _KEPT: Final = 8
-# Irregular files whose warning is remembered
-_TOLD: Final = 1024
+# Number of irregular files for which it is remembered that a warning was logged
+_WARNED_MAX: Final = 1024
 
 log = logging.getLogger(__name__)
 
 
 class NoPlace(Exception):
-    """A path whose file system cannot be reached from here; the message names the missing part."""
+    """The file system of a path cannot be reached; the message states what is missing."""
 
 
 class Entry(NamedTuple):
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class Opened(ABC):
-    """An open file that keeps its size: a live one grows under its reader."""
+    """An open file with the size that it had when it was opened: a live file grows during a read."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -61,55 +61,56 @@ class Opened(ABC):
         return self._size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes, or fewer only at the end."""
+        """Return ``length`` bytes at ``offset``; fewer only at the end of the file."""
         wanted = min(length, self._size - offset)
         return self._read(offset, wanted) if wanted > 0 else b""
 
     def data_from(self, offset: int) -> int:
-        """Return the end of the zeros that begin at ``offset``, as far as it is known without reading."""
+        """Return the end of the hole (zeros) that begins at ``offset``, if it is known without a read; otherwise
+        ``offset``."""
         return offset
 
     def close(self) -> None:  # noqa: B027
-        """Do nothing: the opener releases the file, not the scans that use it."""
+        """Do nothing: the code that opened the file must ``release`` it, not the scans that use it."""
 
     @abstractmethod
     def release(self) -> None: ...
 
     @abstractmethod
     def _read(self, offset: int, length: int) -> bytes:
-        """Read bytes that exist, at least one."""
+        """Read ``length`` bytes, at least one, which must be in the file."""
 
 
 class Place(Protocol):
-    """A file system. Paths are complete: absolute ones, or URLs if it is remote."""
+    """A file system. Paths must be absolute, or URLs if it is remote."""
 
     is_remote: bool
 
     def entries(self, directory: str) -> list[Entry]:
-        """Return the entries of a directory, by name. Raises FileNotFoundError, NotADirectoryError."""
+        """Return the entries of a directory, ordered by name. Raises FileNotFoundError, NotADirectoryError."""
 
     def open(self, path: str) -> Opened:
         """Open a file. Raises FileNotFoundError."""
 
 
 def is_access(name: str) -> bool:
-    """Return whether a setting is for access to file systems, as (spark.hadoop.)fs.s3a.endpoint is."""
+    """Return whether a setting is for access to file systems, for example (spark.hadoop.)fs.s3a.endpoint."""
     return name.removeprefix(_HADOOP).startswith(_FS)
 
 
 def access_of(settings: Mapping[str, str]) -> Access:
-    """Return those of ``settings`` that are for access to file systems."""
+    """Return the settings for access to file systems."""
     return tuple(sorted((name.removeprefix(_HADOOP), value) for name, value in settings.items() if is_access(name)))
 
 
 def is_remote(path: str) -> bool:
-    """Return whether ``path`` is a URL, but not of a mounted file."""
+    """Return whether ``path`` is a URL of a remote file."""
     scheme, separator, _ = path.partition("://")
     return bool(separator) and scheme != "file"
 
 
 def normal(path: str) -> str:
-    """Return the complete path: absolute, or the URL without redundant slashes."""
+    """Return the absolute path, or the URL without redundant slashes."""
     scheme, separator, rest = path.partition("://")
     if is_remote(path):
         authority, *names = rest.split("/")
@@ -120,7 +121,7 @@ def normal(path: str) -> str:
 
 
 def place_of(path: str, access: Access = ()) -> Place:
-    """Return the file system of a complete path. Raises NoPlace."""
+    """Return the file system of an absolute path or URL. Raises NoPlace."""
     if not is_remote(path):
         return MOUNTED
     scheme, _, rest = path.partition("://")
@@ -172,14 +173,14 @@ def _entries(directory: str) -> Iterable[Entry]:
                 elif entry.is_file(follow_symlinks=False):
                     yield Entry(entry.name, False, entry.stat(follow_symlinks=False).st_size)
                 else:
-                    tell_left_out(entry.path, kind_of(entry.path) or "gone by now")
-            except FileNotFoundError:  # deleted meanwhile
+                    warn_left_out(entry.path, kind_of(entry.path) or "gone by now")
+            except FileNotFoundError:  # the entry was deleted meanwhile
                 continue
 
 
-@lru_cache(_TOLD)
-def tell_left_out(path: str, kind: str) -> None:
-    """Report an irregular file with a journal file's name, once: a stream lists it again and again."""
+@lru_cache(_WARNED_MAX)
+def warn_left_out(path: str, kind: str) -> None:
+    """Log a warning about an irregular file with a journal file's name, only once: a stream lists it many times."""
     log.warning("%s: left out", NotRegular(path, kind))
 
 
@@ -202,7 +203,7 @@ class _Remote:
     is_remote = True
 
     def __init__(self, system: FileSystem, root: str, prefix: str) -> None:
-        """``prefix`` replaces the URL's ``root`` in the file system's own paths."""
+        """``prefix``: text that replaces ``root`` of a URL in a path of ``system``."""
         self._system = system
         self._root = root
         self._prefix = prefix
@@ -251,7 +252,8 @@ def _remote(scheme: str, authority: str, access: Access) -> Place:
 
 def _s3(bucket: str, access: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, object]:
     """Return the options of pyarrow's S3FileSystem. Settings of the bucket (fs.s3a.bucket.NAME.*) override general
-    ones, and these the environment; for unset ones, AWS's own chain is used (environment, profile, instance)."""
+    settings, which override the environment. Without settings, AWS's credential chain is used (environment, profile,
+    instance)."""
 
     def setting(name: str, *variables: str) -> str | None:
         for key in (f"fs.s3a.bucket.{bucket}.{name}", f"fs.s3a.{name}"):

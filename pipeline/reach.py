@@ -1,7 +1,7 @@
-"""Extent of a read: closed files whole, and the growing one up to its last whole batch, as it was at one moment.
+"""Extent of a read: closed files completely, and the growing file up to its last complete batch at one moment.
 
-A broker may be writing. The part of the newest file that was complete while no other file followed counts, even if that
-file is closed before it is read. Bytes that a deposed master may have written after it are not read.
+A broker may be writing. The batches of the newest file that were complete while no other file followed count, even if
+the file is closed before it is read. Bytes that a deposed master may have written after them are not read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tandemmq.pipeline.places import Access
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.pipeline.walk import JournalFile
 
-# Stores whose extent is printed; the JSON has all.
-TOLD_MAX: Final = 5
+# Maximum number of stores whose extent is printed; the JSON has all.
+STORES_LISTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A store was read up to ``offset`` of ``file``. ``is_growing``: a broker may write after it, and the last bytes
-    before it may not be synced yet. Otherwise the file is closed, and was read whole."""
+    """A store was read up to ``offset`` of ``file``. ``is_growing``: a broker may be writing the file, and the last
+    bytes that were read may not be synced yet. Otherwise the file is closed, and was read completely."""
 
     store: str
     file: int
@@ -41,8 +41,9 @@ def read_files(
     last: int | None = None,
     access: Access = (),
 ) -> list[JournalFile]:
-    """Return the files below ``paths`` to read, by store and number: as they are now, or up to ``until`` as they were
-    then. Without ``is_tail_wanted``, only closed ones. ``first`` and ``last`` bound the numbers. Raises NoJournal."""
+    """Return the files below ``paths`` to read, by store and number: up to their present end, or up to ``until``.
+    Without ``is_tail_wanted``, only closed files. ``first`` and ``last``: limits of the file numbers. Raises
+    NoJournal."""
     stores: Mapping[str, Mapping[int, JournalFile]]
     if until is None:
         listings = Stores(paths, access)
@@ -64,7 +65,7 @@ def read_files(
 
 
 def files_for(options: Options) -> list[JournalFile]:
-    """Return ``read_files`` for the options of a read."""
+    """Return the result of ``read_files`` for the options of a read."""
     return read_files(
         options.paths,
         is_tail_wanted=options.is_tail_wanted,
@@ -85,7 +86,7 @@ def _until(file: JournalFile, end: Position) -> JournalFile | None:
     if file.file < end.file:
         return replace(file, is_current=False)
     if file.file == end.file and end.offset:
-        # Batches that a power loss and another master have removed since do not count any more.
+        # The file may be shorter now: after a power loss, a new master may have excluded unsynced batches.
         cut = end.offset if file.end is None else min(end.offset, file.end)
         return replace(file, cut=cut, is_current=True)
     return None
@@ -95,7 +96,7 @@ def reaches(files: Iterable[JournalFile]) -> tuple[Reach, ...]:
     """Return how far each store is read, from the result of ``read_files``."""
     newest: dict[str, JournalFile] = {}
     for file in files:
-        newest[file.store] = file  # they ascend
+        newest[file.store] = file  # the files are in ascending order
     return tuple(
         Reach(store, file.file, file.cut or file.end or file.size, file.cut is not None)
         for store, file in newest.items()
@@ -103,7 +104,7 @@ def reaches(files: Iterable[JournalFile]) -> tuple[Reach, ...]:
 
 
 def offsets_of(reached: Iterable[Reach]) -> Offsets:
-    """Return offsets with which ``read_files`` reads the same."""
+    """Return the offsets with which ``read_files`` reads the same extent."""
     return Offsets(
         {
             each.store: Position(each.file, each.offset) if each.is_growing else Position(each.file + 1, 0)
@@ -113,10 +114,10 @@ def offsets_of(reached: Iterable[Reach]) -> Offsets:
 
 
 def told(reached: Sequence[Reach]) -> tuple[str, ...]:
-    """Return sentences on how far was read."""
+    """Return sentences about the extent of a read."""
     several = len(reached) > 1
     lines = []
-    for each in reached[:TOLD_MAX]:
+    for each in reached[:STORES_LISTED]:
         where = f"{each.store}: read" if several else "Read"
         if each.is_growing:
             lines.append(
@@ -125,6 +126,6 @@ def told(reached: Sequence[Reach]) -> tuple[str, ...]:
             )
         else:
             lines.append(f"{where} up to the end of db-{each.file}.log, which is closed.")
-    if len(reached) > TOLD_MAX:
-        lines.append(f"The JSON has the extent of {len(reached) - TOLD_MAX:,} more stores.")
+    if len(reached) > STORES_LISTED:
+        lines.append(f"The JSON has the extent of {len(reached) - STORES_LISTED:,} more stores.")
     return tuple(lines)

@@ -1,4 +1,4 @@
-"""Rows of the table ``records``, one by one, and the code that all tables of records share."""
+"""Rows of the table ``records``, made one by one, and the base class for the rows of all tables made from records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODES: Final = (PERMISSIVE, FAILFAST, DROPMALFORMED)
 
 Row = tuple[Any, ...]
 
-# The last millisecond of the year 9999: later times, such as Java's "never", are no timestamps of Spark.
+# The last millisecond of the year 9999. Spark has no timestamps for later times, such as Java's "never".
 LAST_MS: Final = 253_402_300_799_999
 _LONG: Final = struct.Struct(">q")
 
@@ -45,11 +45,11 @@ _COMMANDS: Final[dict[type, str]] = {
 
 
 class Malformed(Exception):
-    """A file has unreadable content, and the mode is FAILFAST."""
+    """A file has unreadable content and the mode is FAILFAST."""
 
 
 def stretches(file: JournalFile, mode: str) -> Iterator[Stretch]:
-    """Yield the stretches of ``walk``; in the mode FAILFAST, raise Malformed at damage."""
+    """Yield the stretches of ``walk``. In the mode FAILFAST, raise Malformed at damage."""
     for stretch in walk(file):
         if mode == FAILFAST and stretch.status in (columns.BAD_SUM, columns.GAP):
             raise Malformed(f"{file.path} from {stretch.start} to {stretch.stop}: {stretch.detail}")
@@ -57,7 +57,8 @@ def stretches(file: JournalFile, mode: str) -> Iterator[Stretch]:
 
 
 class Rows(ABC):
-    """Maker of the rows of a table of one file, record by record, in order. ``payload``: messages have their frames."""
+    """Maker of the rows of one table for one file, record by record, in order. ``payload``: messages have their
+    frames."""
 
     def __init__(self, file: JournalFile, mode: str, payload: bool = False) -> None:
         self._file = file
@@ -69,10 +70,11 @@ class Rows(ABC):
 
     @abstractmethod
     def row(self, batch: int, offset: int, data: bytes) -> Row | None:
-        """Return the row of a record, or None if it has none or the mode leaves it out. Raises Malformed."""
+        """Return the row of a record; None: the record has no row in the table, or the mode leaves it out. Raises
+        Malformed."""
 
     def _decoded(self, offset: int, data: bytes) -> commands.Command | None:
-        """Return the command, or None for an invalid one, which has its row in the table of records."""
+        """Return the command; None: it cannot be decoded. (The table ``records`` has a row for it.)"""
         try:
             return commands.decode(data)
         except RecordDamaged as error:
@@ -102,7 +104,7 @@ class RecordRows(Rows):
                 priority = stored.priority
                 body_bytes, broker_in = body_and_time(self._scratch, stored.message, self.version)
             elif name == columns.CLOCK:
-                assert isinstance(stored, commands.Trace), "the name says so"
+                assert isinstance(stored, commands.Trace), "these names are of traces"
                 broker_in = time_of(clock_of(stored.message or "") or 0)
         except RecordDamaged as error:
             self._refuse(offset, error)
@@ -152,7 +154,8 @@ def version_of(frame: bytes) -> int:
 
 
 def body_and_time(scratch: Message, frame: bytes, version: int) -> tuple[int, int | None]:
-    """Return the stored bytes of body in a frame, compressed ones as they are, and the time when the broker took it."""
+    """Return the length of the body as stored (compressed or not), and the time in microseconds at which the broker
+    received the message."""
     try:
         marks, _, _ = read_fields(scratch, frame, version)
         content_at, in_time_at = marks[7], marks[12]

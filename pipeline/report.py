@@ -1,7 +1,7 @@
-"""A summary as one self-contained HTML page: plots are SVG in the page, there are no scripts and nothing is loaded.
+"""A summary as one self-contained HTML page: it has plots as SVG and no scripts, and loads nothing.
 
-Names of destinations, causes and ids come from clients: everything is escaped, and the page's own content policy blocks
-the rest.
+Names of destinations, causes and ids come from clients. So all text is escaped, and the page's content security policy
+blocks scripts and loads.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tandemmq.pipeline.jobs.summary import Plot, Summary
 from tandemmq.pipeline.reach import told
 from tandemmq.pipeline.table import Cell, Table, is_number, shown, with_short_stores
 
-# Words up to this length are not wrapped: times, and names of commands.
+# Cells up to this length are not wrapped, for example times and names of commands.
 SHORT_CHARS_MAX: Final = 24
-# With more columns than these, words are broken to fit on paper.
+# In tables with more columns than this, words are broken so that they fit on paper.
 PAPER_COLUMNS_MAX: Final = 9
 
 _STYLE: Final = """
@@ -45,8 +45,8 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(summary: Summary, sources: Sequence[str], made: datetime) -> str:
-    """Return the whole page. Values are written as on the terminal; if a bar is too short, its title shows them.
-    ``made``: time of the job's result, shown in its time zone."""
+    """Return the page. Values are formatted as on the terminal. ``made``: time of the job's result, shown in its time
+    zone."""
     title = f"{summary.job}: {', '.join(sources)}"
     return "\n".join(
         (

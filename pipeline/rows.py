@@ -1,6 +1,6 @@
-"""Rows of each table in one journal file, as plain tuples in the order of its columns. No Spark, no Arrow.
+"""Rows of each table for one journal file, as tuples in the order of the columns. No Spark, no Arrow.
 
-Times are microseconds since 1970. If a record cannot be decoded, its row says so; nothing is left out silently.
+Times are microseconds since 1970. A record that cannot be decoded has a row that states this.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tandemmq.store.records.openwire import VERSIONS_TRIED
 
 __all__ = ["DROPMALFORMED", "FAILFAST", "MAKERS", "MODES", "PERMISSIVE", "REMOVED", "Malformed", "ack_kind", "rows"]
 
-# Numbers of the commands that have a row of ``acks``.
+# Numbers of the commands that have a row in ``acks``.
 REMOVED: Final = frozenset((commands.REMOVE,))
 
 
 def rows(file: JournalFile, table: str, mode: str = PERMISSIVE, *, payload: bool = False) -> Iterator[Row]:
     """Yield the rows of one table. ``payload``: ``messages.raw`` has the frames. Raises FileNotFoundError; in the mode
-    FAILFAST Malformed, at the first damage."""
+    FAILFAST, Malformed at the first damage."""
     if table == columns.BATCHES:
         return _batches(file, mode)
     if table == columns.FILES:
@@ -68,7 +68,7 @@ class AckRows(Rows):
         command = self._decoded(offset, data)
         if command is None:
             return None
-        assert isinstance(command, RemoveMessage), "the number of the command says so"
+        assert isinstance(command, RemoveMessage), "the number of the command is that of a remove"
         return (
             file.store,
             file.file,
@@ -83,14 +83,14 @@ class AckRows(Rows):
 
 
 def ack_kind(frame: bytes | None, version: int | None) -> str | None:
-    """Return the type of the acknowledgement, or None if the record has none, or none that can be read.
+    """Return the type of the acknowledgement; None: the record has none, or it cannot be read.
 
-    An empty one is present, and means UNMATCHED (KahaDBTopicMessageStore.doAcknowledge). A standard one without
-    consumer and transaction is BY_BROKER: the broker's own (Queue.removeMessage, Topic.messageExpired). One in an XA
-    transaction is a consumer's, though this broker names none.
+    An empty acknowledgement means UNMATCHED (KahaDBTopicMessageStore.doAcknowledge). A standard one without consumer
+    and transaction is BY_BROKER: the broker made it (Queue.removeMessage, Topic.messageExpired). In an XA transaction
+    it is of a consumer, although this broker writes no consumer into it.
 
-    ``version`` is that of the bodies in the file. None: no header gives it, so each is tried; ActiveMQ keeps 6 for a
-    store that an old version of it began.
+    ``version``: OpenWire version of the bodies in the file. None: no header states it, so all versions are tried.
+    (ActiveMQ keeps version 6 for a store that an old release made.)
     """
     if frame is None:
         return None
@@ -114,8 +114,8 @@ def ack_kind(frame: bytes | None, version: int | None) -> str | None:
 
 
 class MarkRows(Rows):
-    """Rows of the table ``marks``: traces with their text, and the records that contain, after their command, the
-    place from which they were moved."""
+    """Rows of the table ``marks``: traces with their text, and records that contain the place from which they were
+    moved."""
 
     def row(self, batch: int, offset: int, data: bytes) -> Row | None:
         if plain_add_or_remove(data) is not None:
@@ -125,7 +125,7 @@ class MarkRows(Rows):
             hint = hint_of(data)
         except RecordDamaged as error:
             self._refuse(offset, error)
-            return None  # it has a row in the table of records
+            return None  # the table ``records`` has a row for it
         text = command.message if isinstance(command, Trace) else None
         if text is None and hint is None:
             return None
@@ -140,7 +140,8 @@ class MarkRows(Rows):
 _MARKING: Final = frozenset((commands.TRACE, commands.ADD, commands.REMOVE, commands.UPDATE))
 _NO_PLACE: Final[tuple[int | None, ...]] = (None, None, None)
 
-# By table: the maker of the rows of its records, and the numbers of the commands that have one; None: all have.
+# For each table made from records: the class that makes its rows, and the numbers of the commands that have rows (None:
+# all).
 MAKERS: Final[dict[str, tuple[type[Rows], frozenset[int] | None]]] = {
     columns.RECORDS: (RecordRows, None),
     columns.MESSAGES: (MessageRows, STORED),

@@ -1,5 +1,5 @@
-"""Amounts as text, and round values for an axis: bytes in steps of 1024, times in units of the clock, others in powers
-of ten."""
+"""Amounts as text, and round values for an axis: bytes in steps of 1024, times in ms, s, min, h and d, other units in
+powers of ten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandemmq.pipeline.table import size
 
 BYTES: Final = "bytes"
 MILLISECONDS: Final = "ms"
-# Units that are part of each label of an axis; other units are named once, beside the axis.
+# Units that are part of each label of an axis. Other units are written once beside the axis.
 NAMED_BY_TICKS: Final = frozenset({BYTES, MILLISECONDS})
 
 _CLOCK: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
@@ -31,8 +31,8 @@ def amount(value: float, unit: str) -> str:
 
 
 def ticks(greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
-    """Return up to ``most`` + 1 round amounts from 0 to the first one not below ``greatest``, which is above 0, and
-    their labels: all in one unit; counted things without theirs. ``most`` is at least 1.
+    """Return at most ``most`` + 1 round amounts, from 0 to the first one that is at least ``greatest`` (above 0), with
+    their labels. All labels have the same unit; those of counted items have none. ``most`` must be at least 1.
     """
     factor, length, name = next(step for step in _steps(unit) if math.ceil(greatest / (step[0] * step[1])) <= most)
     factors = [number * factor for number in range(math.ceil(greatest / (factor * length)) + 1)]
@@ -40,8 +40,8 @@ def ticks(greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
 
 
 def log_ticks(least: float, greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
-    """Return powers of ten (of bytes: of 32), up to ``most`` + 1 of them at equal distances, from 1 or the greatest one
-    below ``least``, which is at least 1, to one that is not below ``greatest``; and their labels."""
+    """Return at most ``most`` + 1 powers of ten (for bytes: of 32) at equal distances, with their labels. They begin at
+    or below ``least`` (at least 1), and end at or above ``greatest``."""
     base = 32 if unit == BYTES else 10
     low = max(math.ceil(math.log(least, base) - _ROUNDED) - 1, 0)
     high = max(math.ceil(math.log(greatest, base) - _ROUNDED), low + 1)
@@ -53,7 +53,7 @@ def log_ticks(least: float, greatest: float, unit: str, most: int) -> list[tuple
 
 
 def _steps(unit: str) -> Iterator[tuple[int, int, str]]:
-    """Yield steps of increasing length: a factor, the length of its unit, and the unit's name."""
+    """Yield steps of increasing length, each as a factor, the length of its unit, and the name of the unit."""
     if unit == BYTES:
         for power, name in enumerate(_MEMORY):
             yield from ((factor, 1024**power, name) for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500))

@@ -1,6 +1,7 @@
-"""A Spark session that listens only on the loopback address, uses UTC, and whose workers find this package.
+"""Spark session of the jobs: it listens only on the loopback address, uses UTC, and lets its workers import this
+package.
 
-An existing session (spark-submit, a notebook) is used as it is.
+An existing session (spark-submit, a notebook) is used without changes.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 JAVA_MIN: Final = 17
 EXTRA: Final = "spark"
 DEFAULT_MASTER: Final = "local[*]"
-# Spark's own progress bars on stderr, one for each long stage.
+# Setting for Spark's progress bars on stderr, one for each long stage.
 PROGRESS: Final = "spark.ui.showConsoleProgress"
 _LOOPBACK: Final = "127.0.0.1"
-# Up to this many bytes of journals, Java's start and Spark's planning take the time, not the rows. So: few tasks, no
-# generated code for each query, no adaptive plans, and only Java's quick compiler.
+# Limit of the journal bytes for a session that is tuned for little data: then the start of Java and Spark's planning
+# take most of the time, not the rows. The tuning: few tasks, no generated code, no adaptive plans, and only Java's fast
+# compiler.
 SMALL_BYTES: Final = 128 << 20
 _SMALL: Final = {
     "spark.sql.shuffle.partitions": "2",
@@ -40,15 +42,15 @@ _SMALL_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _MASTER: Final = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|yarn|spark://.+|k8s://.+")
 _STANDALONE: Final = "spark://"
-# A standalone master that is silent for this long is reported; Spark would try for a minute.
+# Time limit for the connection to a standalone master. Spark itself would try for a minute.
 _MASTER_SECONDS: Final = 5.0
 _SILENCE_SECONDS: Final = 2.0
-# Logs errors only, and none that a failing job reports anyway.
+# Log configuration: only errors, without those that a failing job reports anyway.
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
 class NoSpark(Exception):
-    """Spark cannot run here; the message names what to install."""
+    """Spark cannot be used; the message states what to install."""
 
 
 def session(
@@ -58,10 +60,11 @@ def session(
     name: str = "tandemmq",
     bytes: int | None = None,
 ) -> SparkSession:
-    """Return the active session, or a new one with this ``master`` and ``conf``, with the source "tandemmq" registered.
-    ``bytes``: amount to read; a local session for little data starts and answers faster. None: any amount.
+    """Return the active session, or a new one with this ``master`` and ``conf``; the source "tandemmq" is registered.
+    ``bytes``: size of the data to read; for little data, a local session is tuned to start and answer faster. None:
+    unknown.
 
-    Raises NoSpark when the extra or a Java is missing, or when a session is active and ``master`` is given.
+    Raises NoSpark if the extra ``spark`` or Java is missing, or if ``master`` is given although a session is active.
     """
     try:
         import pyarrow  # noqa: F401
@@ -96,7 +99,7 @@ def session(
 
 
 def defaults(master: str, bytes: int | None = None) -> dict[str, str]:
-    """Return the settings of our sessions, before those of the caller."""
+    """Return the default settings of a new session. Settings of the caller override them."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
@@ -108,22 +111,22 @@ def defaults(master: str, bytes: int | None = None) -> dict[str, str]:
         if bytes is not None and bytes <= SMALL_BYTES:
             settings |= _SMALL
             chosen = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {os.environ.get('JAVA_TOOL_OPTIONS', '')}"
-            if "-XX:" not in chosen:  # two collectors at once end Java
+            if "-XX:" not in chosen:  # Java ends if two garbage collectors are chosen
                 settings["spark.driver.extraJavaOptions"] = _SMALL_JAVA
     return settings
 
 
 def silence(spark: SparkSession) -> None:
-    """Turn off Java's log; also while the connection of the calling thread waits for Java."""
+    """Turn off Java's log. This uses another thread, because the connection of the calling thread may wait for Java."""
     asking = Thread(target=spark.sparkContext.setLogLevel, args=("OFF",), daemon=True)
     asking.start()
     asking.join(_SILENCE_SECONDS)
 
 
 def environment_of_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for the start of Java, which its children inherit: this interpreter, the
-    loopback address if ``master`` is local, a quiet log. The user's choices stay, in the environment or in
-    ``settings``.
+    """Return the environment variables for Java and its child processes: this interpreter, the loopback address if
+    ``master`` is local, and a quiet log. Values that the user has set, in the environment or in ``settings``, are not
+    overridden.
     """
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if master.startswith("local"):
@@ -138,7 +141,7 @@ def environment_of_java(master: str, settings: Mapping[str, str]) -> dict[str, s
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set these variables, and restore them at the end."""
+    """Set these environment variables within this context, and restore the former values at the end."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -152,7 +155,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def check_master(master: str) -> None:
-    """Raise NoSpark for an invalid master, and for a standalone one that accepts no connection."""
+    """Raise NoSpark for an invalid master, and for a standalone master that accepts no connection."""
     if not _MASTER.fullmatch(master):
         raise NoSpark(
             f"{master!r} is no master of Spark: local[*], local[4], spark://host:7077, yarn, k8s://https://host:443"
@@ -171,7 +174,7 @@ def check_master(master: str) -> None:
 
 
 def check_java() -> None:
-    """Raise NoSpark unless there is a Java that Spark runs on."""
+    """Raise NoSpark unless a Java version that Spark supports is installed."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
     needed = f"Spark needs Java {JAVA_MIN} or newer"

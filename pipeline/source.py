@@ -1,6 +1,6 @@
-"""The data source "tandemmq": ``spark.read`` and ``spark.readStream``, ``.format("tandemmq").load(path)``.
+"""The data source "tandemmq", for ``spark.read`` and ``spark.readStream``: ``.format("tandemmq").load(path)``.
 
-Planned in one Python process beside the driver, read in the workers; both import this package by its name.
+A Python process beside the driver plans a read, and the workers carry it out. Both import this package by its name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.options import BadOption, Options, StreamOptions, table_of
-from tandemmq.pipeline.partitions import Closed, Files, Rest, look, planned
+from tandemmq.pipeline.partitions import Closed, Files, Rest, planned, state_of
 from tandemmq.pipeline.parts import FileGone, packed, record_batches_of
 from tandemmq.pipeline.reach import files_for
 from tandemmq.pipeline.stream import JournalStreamReader
@@ -54,7 +54,7 @@ def _demand_paths(options: Options) -> None:
 
 
 def _checked(schema: StructType, table: str) -> Iterator[str]:
-    """Yield the names of the requested columns: a part of the table, each with its own type."""
+    """Yield the names of the requested columns. Raises BadOption for a column or type that the table does not have."""
     known = {name: kind.lower().replace(" ", "") for name, kind in columns.COLUMNS[table]}
     for wanted in schema.fields:
         kind = wanted.dataType.simpleString()
@@ -64,7 +64,8 @@ def _checked(schema: StructType, table: str) -> Iterator[str]:
 
 
 class JournalReader(DataSourceReader):
-    """Plan and read the files: as they were at planning, if the options have an end; else as they are at each read."""
+    """Plans and reads the files: as they were at planning if the options have an end, otherwise as they are at each
+    read."""
 
     def __init__(self, options: Options, names: tuple[str, ...]) -> None:
         self._options = options
@@ -75,10 +76,10 @@ class JournalReader(DataSourceReader):
         if self._options.until is not None:
             return [Files(files) for files in packed(files)] or [Files(())]
         closed, rest = planned(files)
-        return [*(Closed(files, tuple(map(look, files))) for files in packed(closed)), rest]
+        return [*(Closed(files, tuple(map(state_of, files))) for files in packed(closed)), rest]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Files | Closed | Rest), "partitions made them"
+        assert isinstance(partition, Files | Closed | Rest), "partitions() returns only these"
         files = partition.files if isinstance(partition, Files) else partition.now(self._options)
         for file in files:
             try:

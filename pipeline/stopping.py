@@ -1,4 +1,4 @@
-"""Signals that end a job as exceptions in the main thread, where that is possible."""
+"""Handling of signals that end a job: they raise an exception in the main thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """A signal requested the end of the process. Not an Exception: no code on the way handles it as a failure."""
+    """A signal requested the end of the process. It is not an Exception, so that code which handles failures does not
+    catch it."""
 
 
 def stop_on_sigterm() -> None:
-    """Have SIGTERM raise Stopped, once. For jobs that may end anywhere; call it from the main thread."""
+    """Let the first SIGTERM raise Stopped. For jobs that may end at any place. Call it on the main thread."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -28,8 +29,9 @@ def stop_on_sigterm() -> None:
 
 @contextmanager
 def signals_held(interrupt: Callable[[], object]) -> Iterator[None]:
-    """Run handlers of SIGINT and SIGTERM after the block, where they may raise, in place of the block's error. Within
-    it, ``interrupt`` is called instead. For code that loses exceptions of handlers. Only the main thread has handlers.
+    """Delay the handlers of SIGINT and SIGTERM until the end of this context; a signal within it only calls
+    ``interrupt``. An exception of a handler then replaces an error of the context. Use it for code that would lose the
+    exceptions of handlers. Only on the main thread; on others it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,8 +1,8 @@
-"""Journal files below a path, and the content of their headers: the basis for planning a read.
+"""Journal files below a path with the content of their headers, from which a read is planned.
 
-A store is a directory with files named db-N.log; below one path there may be several (mKahaDB, many brokers). An
+A store is a directory with files named db-N.log. There may be several below one path (mKahaDB, several brokers). An
 archive directory belongs to the store that contains it, and all its files are closed. Paths may be remote (places).
-Files that were archived with a manifest are not opened: it has the content of their headers (manifests).
+Archived files with a manifest are not opened, because the manifest has the content of their headers (manifests).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Final, NamedTuple, TypeVar
 from tandemmq.journal.files import file_id
 from tandemmq.journal.scan import Scan
 from tandemmq.pipeline.manifests import described, manifest_of
-from tandemmq.pipeline.places import Access, Entry, NoPlace, Place, normal, place_of, tell_left_out
+from tandemmq.pipeline.places import Access, Entry, NoPlace, Place, normal, place_of, warn_left_out
 from tandemmq.pipeline.walk import JournalFile
 from tandemmq.store.maintenance.manifest import Manifest
 from tandemmq.store.records.headers import Header, decode_header, read_epoch_history
 
 ARCHIVE_NAME: Final = "data-archive"
 DEPTH_MAX: Final = 4
-# Bytes read of each file for its header; a longer one needs a second read.
+# Bytes that are read of each file for its header; a longer header needs a second read.
 HEADER_BYTES: Final = 4096
-# Headers or manifests that are read at once where each read crosses the network.
+# Number of headers or manifests that are read at once from a remote file system.
 REMOTE_READS: Final = 16
-# The archive appends another number to a second file of the same name, which is of another store in the same place.
+# If the archive has a second file with the same name, from another store, it gets a further number.
 _ARCHIVED: Final = re.compile(r"(db-\d+\.log)(\.\d+)?")
-# Directories that never hold messages: copies of damage, and the index.
+# Directories without journals: copies of damage, and the index.
 _PASSED_OVER: Final = frozenset({"quarantine", "index"})
 
 
@@ -37,7 +37,7 @@ _Read = TypeVar("_Read")
 
 
 class NoJournal(Exception):
-    """No journal file exists where one was to be read, or it cannot be reached."""
+    """A path has no journal files, or cannot be reached."""
 
 
 class _Found(NamedTuple):
@@ -55,11 +55,11 @@ def journal_files(
     last: int | None = None,
     access: Access = (),
 ) -> list[JournalFile]:
-    """Return the files below ``paths``, by store and number, with the content of each store's headers about them.
+    """Return the files below ``paths``, ordered by store and number, with the content of the headers about them.
 
-    Without ``is_tail_wanted``, the newest file of each store is left out: its broker may be writing it. ``first`` and
-    ``last`` bound the numbers. ``access``: settings to reach remote paths. Files that disappear meanwhile are left out.
-    Raises NoJournal for a path without journals.
+    Without ``is_tail_wanted``, the newest file of each store is left out, because a broker may be writing it. ``first``
+    and ``last``: limits of the file numbers. ``access``: settings to reach remote paths. Files that are deleted
+    meanwhile are left out. Raises NoJournal for a path without journals.
     """
     stores: dict[str, dict[int, _Found]] = {}
     places: dict[str, Place] = {}
@@ -77,7 +77,8 @@ def journal_files(
         for store, number, file in found:
             places[store] = place
             files = stores.setdefault(store, {})
-            if number not in files or files[number].is_archived:  # in both places: the journal's file is preferred
+            # A file in the store is preferred to the same file in the archive.
+            if number not in files or files[number].is_archived:
                 files[number] = file
     planned: list[JournalFile] = []
     for store in sorted(stores):
@@ -110,7 +111,7 @@ def _below(place: Place, directory: str, entries: Sequence[Entry], depth: int) -
             path = f"{directory.rstrip('/')}/{entry.name}"
             try:
                 inner = place.entries(path)
-            except (FileNotFoundError, PermissionError):  # such as lost+found
+            except (FileNotFoundError, PermissionError):  # for example lost+found
                 continue
             yield from _below(place, path, inner, depth - 1)
 
@@ -124,9 +125,9 @@ def _named(directory: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int,
         if matched is None or (number := file_id(matched[1])) is None:
             continue
         if entry.is_directory:
-            tell_left_out(f"{directory}/{entry.name}", "a directory")
+            warn_left_out(f"{directory}/{entry.name}", "a directory")
             continue
-        is_described = entry.name in with_manifest  # so it was archived, whatever the directory's name
+        is_described = entry.name in with_manifest  # so it is archived, for any name of the directory
         found = _Found(f"{directory}/{entry.name}", entry.size, is_archive or is_described, is_described)
         if matched[2] is None:
             yield store, number, found
@@ -135,7 +136,7 @@ def _named(directory: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int,
 
 
 def _plan(place: Place, store: str, found: dict[int, _Found], access: Access) -> Iterator[JournalFile]:
-    # A single file may be named: its whole store is listed, since a later file closes an earlier one.
+    # Even if only one file was named, all files of its store are listed, because a later file closes an earlier one.
     whole = {**_listed(place, store, store), **found}
     newest = max(whole)
     while True:
@@ -166,7 +167,8 @@ def _plan(place: Place, store: str, found: dict[int, _Found], access: Access) ->
 
 
 def _moved(place: Place, store: str, numbers: Collection[int]) -> dict[int, _Found]:
-    """Return those files of a store that its broker has moved into the archive since they were listed."""
+    """Return the files of a store with these numbers that its broker has moved into the archive since they were
+    listed."""
     found = _listed(place, store, f"{store}/{ARCHIVE_NAME}") if numbers else {}
     return {number: file for number, file in found.items() if number in numbers}
 
@@ -175,11 +177,11 @@ def _listed(place: Place, store: str, directory: str) -> dict[int, _Found]:
     try:
         return {number: file for of, number, file in _named(directory, place.entries(directory)) if of == store}
     except OSError:
-        return {}  # the second store of an archive has no directory of its own
+        return {}  # the second store in an archive has no directory
 
 
 def _manifests(place: Place, files: Mapping[int, _Found]) -> dict[int, Manifest]:
-    """Return the manifests of archived files, those that are trusted."""
+    """Return the trusted manifests of archived files."""
 
     def manifest(number: int) -> Manifest | None:
         return manifest_of(place, files[number].path, files[number].size)
@@ -192,7 +194,8 @@ def _manifests(place: Place, files: Mapping[int, _Found]) -> dict[int, Manifest]
 def _headers(
     place: Place, paths: Mapping[int, str], manifests: Mapping[int, Manifest], gone: set[int]
 ) -> Callable[[int], Header | None]:
-    """Return a function from a file's number to its header. Numbers of files that are gone are added to ``gone``."""
+    """Return a function from a file's number to its header. The function adds numbers of files that do not exist to
+    ``gone``."""
 
     def header_of(number: int) -> Header | None:
         if number in manifests:
@@ -210,7 +213,7 @@ def _headers(
 
 
 def _each(place: Place, read: Callable[[int], _Read], numbers: Iterable[int]) -> Iterable[_Read]:
-    """Return ``read`` of each of ``numbers``, several at a time if the place is remote."""
+    """Return the results of ``read`` for ``numbers``, several at a time if the place is remote."""
     if not place.is_remote:
         return map(read, numbers)
     with ThreadPoolExecutor(REMOTE_READS) as readers:

@@ -1,7 +1,7 @@
-"""``spark.readStream.format("tandemmq")``: journals as a stream. docs/pipeline.md says what to rely on.
+"""Journals as a stream: ``spark.readStream.format("tandemmq")``. docs/pipeline.md states the guarantees.
 
-The reader plans in a process beside the driver, where it remembers the last listing; the workers get a copy with only
-the options. A batch is fully determined by its two offsets: read again, it is the same batch.
+The reader plans in a process beside the driver, where it caches the last listing. The workers get a copy with only the
+options. The two offsets of a batch determine its rows, so that a repeated read returns the same rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of a stream. Raises DataLost when the next records are gone, unless the options allow it."""
+    """Plans and reads the batches of a stream. Raises DataLost if the next records were deleted, unless the options
+    permit this."""
 
     def __init__(self, options: StreamOptions, names: tuple[str, ...]) -> None:
         self._options = options
@@ -115,7 +116,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         table = self._options.read.table
         found, losses = parts_between(since, until, self._stores.lately(), table)
-        if losses:  # or the files only moved since the last listing
+        if losses:  # the files may only have been moved since the last listing, so list again
             found, losses = parts_between(since, until, self._stores.now(), table)
         if losses and self._options.is_loss_fatal:
             raise DataLost(losses[0])
@@ -135,9 +136,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _warn([str(error)])
 
     def _checked(self, file: JournalFile) -> JournalFile:
-        """Check that a planned part of a growing file still holds whole batches. Report a loss by power failure."""
+        """Check that a planned part of a growing file still has complete batches. A power failure may have removed
+        unsynced ones: this is reported as a loss."""
         if file.stop is None or file.stop == file.end:
-            return file  # closed: bad bytes in it are damage
+            return file  # a closed file: invalid bytes in it are damage
         edge = file.start
         try:
             for stretch in walk(file):
@@ -145,7 +147,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     break
                 edge = stretch.stop
         except FileNotFoundError:
-            return file  # reported, or found elsewhere, when it is read
+            return file  # the read reports it, or finds it under another path
         if edge == file.stop:
             return file
         lost = (
@@ -162,12 +164,12 @@ def _limit(limit: ReadLimit) -> Limit:
         return Limit(files=limit.max_files)
     if isinstance(limit, ReadMaxBytes):
         return Limit(bytes=limit.max_bytes)
-    assert isinstance(limit, ReadAllAvailable), f"{limit} is no limit that getDefaultReadLimit gives"
+    assert isinstance(limit, ReadAllAvailable), f"{limit} is not a limit that getDefaultReadLimit returns"
     return Limit()
 
 
 def _check(starting: Offsets, stores: Mapping[str, Listing]) -> None:
-    """Raise BadOption for a store that does not exist, and for an offset at which no batch begins."""
+    """Raise BadOption if a store does not exist, or if no batch begins at an offset."""
     for store, position in starting.stores.items():
         if store not in stores:
             raise BadOption(f"startingOffsets: there is no store {store}, but {', '.join(sorted(stores))}")

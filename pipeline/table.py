@@ -1,4 +1,4 @@
-"""A small table of figures, used by the terminal and the HTML report. Knows nothing of Spark."""
+"""A small table of figures for the terminal and the HTML report. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; ``rows`` are as long as ``columns``. ``note``: what was left out, or how to read it."""
+    """A table. Each row has as many cells as there are ``columns``. ``note``: a remark, for example about rows that are
+    left out."""
 
     title: str
     columns: tuple[str, ...]
@@ -23,8 +24,8 @@ class Table:
 
 
 def with_short_stores(table: Table) -> Table:
-    """Return the table with the common part of all stores in the note instead of in each row: the store, or the
-    directory of the stores."""
+    """Return the table with the common directory of all stores, or the only store, in the note instead of in each
+    row."""
     if "store" not in table.columns:
         return table
     at = table.columns.index("store")
@@ -42,7 +43,7 @@ def with_short_stores(table: Table) -> Table:
 
 
 def _directory_of(stores: Collection[str]) -> str | None:
-    """Return the directory of all stores, or None if it is only "/", or not all are mounted."""
+    """Return the common directory of all stores; None: it is "/", or not all stores are mounted."""
     if not stores or not all(store.startswith("/") for store in stores):
         return None
     shared = posixpath.commonpath(stores)
@@ -51,7 +52,7 @@ def _directory_of(stores: Collection[str]) -> str | None:
 
 
 def shown(cell: Cell) -> str:
-    """Return a cell's text for people; control characters in a destination's name or a cause are replaced."""
+    """Return the text of a cell. Control characters, for example in a destination's name, are replaced."""
     match cell:
         case None:
             return "-"
@@ -74,7 +75,7 @@ def size(bytes: int) -> str:
         if abs(amount) < 1024 or unit == _UNITS[-1]:
             return f"{bytes} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
-    raise AssertionError("the last unit takes everything")
+    raise AssertionError("the last unit has no limit")
 
 
 def is_number(cell: Cell) -> bool:

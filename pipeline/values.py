@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """Return an array. Half a character, which Java allows in its strings, becomes a question mark."""
+    """Return an array. A lone surrogate, which Java permits in its strings, becomes a question mark."""
     try:
         return pa.array(values, type)
     except UnicodeEncodeError:

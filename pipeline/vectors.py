@@ -1,7 +1,7 @@
-"""Numbers and strings at many places of a buffer, read all at once: the basis of the lockstep decoder.
+"""Vectorized reads of numbers and strings at many places of a buffer: the basis of the lockstep decoder.
 
-A place may be outside of the buffer, where the values read are meaningless. A reader moves forward only, and checks at
-the end whether it ended where it should: until then no value is valid.
+A place may be outside of the buffer; the values read there are meaningless. So a decoder must check at its end that it
+is at the expected place: until then no value is valid.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-# No layout is longer than this: shorter buffers are padded, so that each can be read.
+# Limit of a layout. Shorter buffers are padded to this length, so that every layout can be read.
 LAYOUT_BYTES_MAX: Final = 64
-# Varints are read up to this many bytes, which is 28 bits: no length in a journal file needs more.
+# Limit of the bytes of a varint, which then has 28 bits. Lengths in a journal file do not need more.
 VARINT_BYTES_MAX: Final = 4
 
 BYTE: Final = np.dtype("u1")
 _WORD: Final = np.dtype("<i8")
 
-Spans = tuple[np.ndarray, np.ndarray]  # begin and end of each; equal: absent
+Spans = tuple[np.ndarray, np.ndarray]  # begin and end of each span; equal: absent
 
 
 class Optional(NamedTuple):
-    """A field that some records lack: empty spans there, and ``is_there`` distinguishes these from empty fields."""
+    """An optional field. If it is absent, its span is empty and ``is_there`` is False; an empty field has ``is_there``
+    True."""
 
     is_there: np.ndarray
     spans: Spans
 
 
 class Bytes:
-    """A buffer to be read at many places. A layout that begins before ``limit`` is inside of the buffer."""
+    """A buffer for reads at many places. A layout that begins before ``limit`` is completely inside the buffer."""
 
     __slots__ = ("_arrow", "_buffer", "bytes", "limit", "size")
 
@@ -42,21 +43,21 @@ class Bytes:
         self.limit = self.size - LAYOUT_BYTES_MAX
 
     def at(self, layout: np.dtype, places: np.ndarray) -> np.ndarray:
-        """Return the values at ``places`` in this ``layout``, whose fields follow each other without gaps."""
+        """Return the values of ``layout`` at ``places``. The fields of a layout must have no gaps between them."""
         last = self.size - layout.itemsize
-        # As raw bytes, which numpy moves five times as fast as fields.
+        # Copied as raw bytes, which is five times as fast in numpy as copying fields.
         everywhere = np.ndarray((last + 1,), f"V{layout.itemsize}", self._buffer, strides=(1,))
         return everywhere[np.minimum(np.maximum(places, 0), last)].view(layout)
 
     def words(self, places: np.ndarray) -> np.ndarray:
-        """Return eight bytes at each of ``places``, the first one the lowest of a number."""
+        """Return the eight bytes at each of ``places`` as a little-endian number."""
         return self.at(_WORD, places)
 
     def slices(self, spans: Spans) -> pa.Array:
-        """Return the bytes of each span, as Arrow's binary."""
+        """Return the bytes of each span as an Arrow binary array."""
         starts, stops = spans
         count = len(starts)
-        # Arrow's offsets; bytes between the spans become elements of their own, which are not used.
+        # Offsets of an Arrow array. The bytes between the spans become additional elements, which are not used.
         edges = np.empty(2 * count + 1, np.int32)
         edges[0 : 2 * count : 2] = first = np.minimum(np.maximum(starts, 0), self.size)
         edges[1 : 2 * count : 2] = np.minimum(np.maximum(stops, first), self.size)
@@ -65,7 +66,7 @@ class Bytes:
         return between.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
     def is_ascii(self, *spans: Spans) -> np.ndarray:
-        """Return which rows have nothing but ASCII in all their spans."""
+        """Return for each row whether all its spans contain only ASCII."""
         found = np.ones(len(spans[0][0]), np.bool_)
         for each in spans:
             found &= is_ascii(self.slices(each))
@@ -73,7 +74,8 @@ class Bytes:
 
 
 def varints(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Decode the varints at the start of words: the values, their lengths, and which fit in VARINT_BYTES_MAX."""
+    """Decode the varint at the beginning of each word. Return the values, their lengths, and whether each has at most
+    VARINT_BYTES_MAX bytes."""
     values = words & 0x7F
     sizes = np.ones(len(words), np.int64)
     goes_on = (words & 0x80) != 0
@@ -88,12 +90,12 @@ def varints(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def only(is_there: np.ndarray, spans: Spans) -> Spans:
-    """Return ``spans``, empty where ``is_there`` is False."""
+    """Return ``spans``, with empty spans where ``is_there`` is False."""
     return np.where(is_there, spans[0], 0), np.where(is_there, spans[1], 0)
 
 
 def is_ascii(slices: pa.Array) -> np.ndarray:
-    """Return which of Arrow's binaries, as ``Bytes.slices`` makes them, are only ASCII."""
+    """Return for each element of ``slices`` (from ``Bytes.slices``) whether it contains only ASCII."""
     found = np.ones(len(slices), np.bool_)
     _, offsets, content = slices.buffers()
     if content is None or not content.size:
@@ -107,20 +109,21 @@ def is_ascii(slices: pa.Array) -> np.ndarray:
 
 
 def strings(slices: pa.Array, is_there: np.ndarray | None = None) -> pa.Array:
-    """Return ``slices`` as strings, which they must be; null where ``is_there`` is False. Shares their memory."""
+    """Return ``slices`` as a string array; they must be UTF-8. Null where ``is_there`` is False. Shares their
+    memory."""
     _, offsets, content = slices.buffers()
     return pa.Array.from_buffers(pa.string(), len(slices), [_validity(is_there), offsets, content])
 
 
 def filled(slices: pa.Array) -> pa.Array:
-    """Return ``slices``, null where they are empty. Shares their memory."""
+    """Return ``slices`` with null in place of empty elements. Shares their memory."""
     _, offsets, content = slices.buffers()
     is_filled = np.diff(np.frombuffer(offsets, np.int32, len(slices) + 1)) > 0
     return pa.Array.from_buffers(pa.binary(), len(slices), [_validity(is_filled), offsets, content])
 
 
 def numbers(values: np.ndarray, type: pa.DataType, is_there: np.ndarray | None = None) -> pa.Array:
-    """Return numbers or times of a fixed width, null where ``is_there`` is False."""
+    """Return an Arrow array of numbers or times; null where ``is_there`` is False."""
     whole = np.ascontiguousarray(values, np.dtype(f"i{type.bit_width // 8}"))
     return pa.Array.from_buffers(type, len(whole), [_validity(is_there), pa.py_buffer(whole)])
 

@@ -1,7 +1,7 @@
-"""A journal file from its first byte to its last, as stretches that leave nothing out: batches, damage, padding.
+"""Walk over a journal file: all its bytes as stretches, which are batches, damage or padding.
 
-Reads only, takes no lock, and needs neither Spark nor Arrow. The stretches of a file follow each other without gaps, so
-their lengths add up to its size: figures of a report can be checked against the directory.
+It only reads, takes no lock, and imports neither Spark nor Arrow. The stretches have no gaps between them, so their
+lengths add up to the size of the file, and the figures of a report can be checked.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from tandemmq.pipeline.places import Access, Opened, open_file
 from tandemmq.store.records.commands import encode_trace
 
 CHUNK_BYTES: Final = 1 << 20
-# The trace that a rotation writes after the end of a file (store.damage.report), which is too much to import on a
-# worker.
+# Beginning of the trace that a rotation writes after the end of a file. It is defined in store.damage.report, which
+# would import too much in a worker.
 _NEXT: Final = b"TANDEMMQ-NEXT "
 _NEXT_WITHIN: Final = len(encode_trace(None)) + 4 + len(_NEXT)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFile:
-    """A journal file to read. ``end``: its end by a successor's header; None if no header gives it.
+    """A journal file to read, or a part of one. ``end``: its end, stated in the header of a later file; None: no header
+    states it.
 
-    ``openwire`` is the version of its bodies, None if no header gives it (each is tried then). ``is_current``: a broker
-    may be writing it. ``size`` is only for planning: the walk reads the file as it is when it begins.
+    ``openwire``: OpenWire version of its bodies; None: no header states it, so all versions are tried. ``is_current``:
+    a broker may be writing it. ``size`` is only for planning; the walk uses the size when it begins.
 
-    ``start`` and ``stop``, which are borders of stretches, make it a part of a file: the stretches that begin at
-    ``start`` or after it, and before ``stop`` (None: all). ``cut``, where a batch ends, makes it the whole file as it
-    was: everything before must be good, and the rest is padding, whatever it contains now. ``access``: settings to
-    reach a remote path, which may hold a secret.
+    ``start`` and ``stop`` (None: no limit) select a part: the stretches that begin from ``start`` and before ``stop``.
+    Both must be borders of stretches. ``cut``: the end of a batch at which the file ends for this read: all before it
+    must be sound, and the rest is treated as padding. ``access``: settings to reach a remote path, which may contain a
+    secret.
     """
 
     path: str
@@ -67,7 +68,8 @@ NO_RECORDS: Final = Records(b"", 0, [], [])
 
 
 class Stretch(NamedTuple):
-    """Bytes ``start`` to ``stop``; ``records`` are (offset of the header, payload), of batches that count only."""
+    """Bytes from ``start`` to ``stop`` of a file with one ``status``. ``records``: (offset of the header, payload);
+    only batches that count have records."""
 
     start: int
     stop: int
@@ -82,10 +84,11 @@ class Stretch(NamedTuple):
 
 
 def walk(file: JournalFile) -> Iterator[Stretch]:
-    """Yield all of a file or part, in order. Damage is a stretch, and the walk continues at the next good batch.
+    """Yield the stretches of a file or a part, in order. Damage is a stretch; the walk continues at the next sound
+    batch.
 
-    In the current file, whole batches count, up to ``cut`` if it has one, and the rest is padding: it may still be
-    written. Raises FileNotFoundError.
+    In the current file, complete batches up to ``cut`` count; the rest is padding, because it may still be written.
+    Raises FileNotFoundError.
     """
     for stretch in _from_start(file):
         if file.stop is not None and stretch.start >= file.stop:
@@ -134,12 +137,12 @@ def _from_start(file: JournalFile) -> Iterator[Stretch]:
 
 def _batch(batch: Batch) -> Stretch:
     status = columns.OK if batch.checksum > 0 else columns.UNSUMMED
-    assert isinstance(batch.records, Records), "the scan leaves them in place"
+    assert isinstance(batch.records, Records), "the scan does not copy the records"
     return Stretch(batch.offset, batch.end, status, batch.records, batch.checksum)
 
 
 def _damage(source: Opened, corruption: JournalCorrupt) -> Stretch:
-    """Return the stretch of a whole batch whose checksum is wrong, or of a gap: bytes that cannot be read."""
+    """Return the stretch for damage: a complete batch with a wrong checksum, or a gap of bytes that cannot be read."""
     control = source.read(corruption.start, CONTROL_SIZE)
     status, checksum = columns.GAP, None
     if len(control) == CONTROL_SIZE:
@@ -150,7 +153,7 @@ def _damage(source: Opened, corruption: JournalCorrupt) -> Stretch:
 
 
 def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iterator[Stretch]:
-    """Yield the stretches after the last batch: an end mark, an unfinished write, unused space."""
+    """Yield the stretches after the last batch: an end mark, an incomplete write, unused space."""
     if source.read(at, END_RECORD_SIZE) == END_RECORD:
         yield Stretch(at, at + END_RECORD_SIZE, columns.END)
         at += END_RECORD_SIZE
@@ -162,7 +165,8 @@ def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iter
 
 
 def _last_written(source: Opened, start: int, stop: int) -> int:
-    """Return the start of the zeros at the end of the bytes between ``start`` and ``stop``. Holes take no time."""
+    """Return the start of the zeros at the end of the bytes between ``start`` and ``stop``. Holes are skipped without a
+    read."""
     while stop > start:
         stop = _hole_before(source, start, stop)
         begin = max(start, stop - CHUNK_BYTES)
@@ -174,8 +178,8 @@ def _last_written(source: Opened, start: int, stop: int) -> int:
 
 
 def _hole_before(source: Opened, start: int, stop: int) -> int:
-    """Return the start of the hole that ends at ``stop``, or ``stop`` without one: the first place after ``start``
-    from which on no data comes before ``stop``."""
+    """Return the start of the hole that ends at ``stop``, but not before ``start``; ``stop`` if there is no such
+    hole."""
     low, high = start, stop
     while low < high:
         middle = (low + high) // 2
@@ -187,5 +191,5 @@ def _hole_before(source: Opened, start: int, stop: int) -> int:
 
 
 def record_bytes(stretch: Stretch) -> int:
-    """Return the length of the records of a batch, each with its header."""
+    """Return the length of all records of a batch with their headers."""
     return sum(stretch.records.stops) - sum(stretch.records.starts)

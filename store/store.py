@@ -421,9 +421,9 @@ class Store:
     def take_reports(self) -> bool:
         """Take what has become durable, before the loop finds the storage thread's signal; return whether there was
         something. The loop calls this between the steps of a long turn."""
-        before = self._came_back
+        before = self._reported
         self._completed()
-        return self._came_back != before
+        return self._reported != before
 
     def _completed(self) -> None:
         """Report to the engine all operations that are durable. Without a proof of ownership, end the store: it may

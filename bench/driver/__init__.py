@@ -1,1 +1,1 @@
-"""The driver of ``tandemmq bench``: a load on any STOMP broker. The only part of ``bench`` that the wheel has."""
+"""The driver of ``tandemmq bench``: a load on any STOMP broker. The wheel has only this part of ``bench``."""

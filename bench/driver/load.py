@@ -1,8 +1,8 @@
-"""Run of a load in separate processes, and its figures; and a backlog, which is filled and then drained.
+"""Runs of a load in separate processes, and their figures; and of a backlog, which is filled and then drained.
 
-Rates are taken between two moments of the run: after the warm-up and at the deadline, or, with a fixed count, from the
-first message to the last receipt and the last message received. CPU seconds are of the whole run, from the first
-message to the last, so that they divide by all messages.
+Rates are measured between two moments of the run: the end of the warm-up and the deadline; or with a fixed count, the
+first message and the last receipt, or the last received message. CPU seconds are of the whole run, because they are
+divided by the number of all messages.
 
 A backlog shows whether sending slows down as a queue gets longer, what the queue costs in memory, and that every
 message is delivered once, in the order sent.
@@ -30,7 +30,7 @@ from tandemmq.bench.driver.worker import START_TIMEOUT_SECONDS, Shared, WorkerRe
 SAMPLE_SECONDS = 0.05
 ADMIN_TIMEOUT_SECONDS = 2.0
 REPORT_TIMEOUT_SECONDS = 30.0
-# Rates at the start and at the end are taken over this share of all messages.
+# Share of all messages over which the rates at the start and at the end are measured.
 EDGE_SHARE = 0.1
 
 Field = Literal["sent", "confirmed", "received"]
@@ -38,7 +38,7 @@ Field = Literal["sent", "confirmed", "received"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Progress of a run at a moment: messages sent, confirmed by a receipt, received."""
+    """Progress of a run at one moment: numbers of messages sent, confirmed with a receipt, and received."""
 
     moment: float
     sent: int
@@ -48,7 +48,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """Result of one run. Latencies are milliseconds, None if there were none; rates are messages a second."""
+    """Result of one run. Latencies are in milliseconds, None if there were none; rates are messages per second."""
 
     sent: int
     confirmed: int
@@ -75,10 +75,10 @@ class LoadResult:
     order: OrderCheck | None
     samples: list[Sample]
     receipt_seconds: list[float]
-    """From each send to its receipt, the shortest first."""
+    """Seconds from each send to its receipt, in ascending order."""
 
     def figures(self) -> dict[str, object]:
-        """Return everything but the samples and single receipts, for a program."""
+        """Return all figures except samples and single receipts, for JSON."""
         shown: dict[str, object] = {
             name: getattr(self, name) for name in self.__slots__ if name not in ("order", "samples", "receipt_seconds")
         }
@@ -88,9 +88,9 @@ class LoadResult:
 
 
 def run_load(plan: LoadPlan) -> LoadResult:
-    """Run one load to its end: until every sent message was received, or nothing moved for a while.
+    """Run one load until every sent message was received, or no counter has changed for ``stall_seconds``.
 
-    Raises BenchError when the broker refuses, closes a connection, or no receipt comes for ``stall_seconds``.
+    Raises BenchError if the broker refuses or closes a connection, or if no receipt arrives for ``stall_seconds``.
     """
     context = multiprocessing.get_context("fork")
     shared = Shared(
@@ -122,7 +122,7 @@ def run_load(plan: LoadPlan) -> LoadResult:
 
 
 def _shares(plan: LoadPlan) -> list[tuple[list[int], list[int]]]:
-    """Return the producers and consumers of each process; producers first, in even shares."""
+    """Return the producers and consumers of each process, in even shares."""
     members = [("producer", number) for number in range(plan.producers)]
     members += [("consumer", number) for number in range(plan.consumers)]
     processes = min(plan.processes, len(members))
@@ -160,7 +160,7 @@ def _measure(plan: LoadPlan, shared: Shared, workers: list[tuple[BaseProcess, Pi
         sent_rate = last.confirmed / max(1e-9, reached_at(samples, last.confirmed, "confirmed") - go)
         received_rate = last.received / max(1e-9, reached_at(samples, last.received, "received") - go)
     receipts = sorted(latency for report in reports for latency in report.receipt_latencies)
-    # The age of messages that were in the queue before does not show how fast it is delivered.
+    # Latencies of messages that were in the queue before are left out: their age does not show the speed of delivery.
     receives = sorted(latency for report in reports for latency in report.receive_latencies if not plan.expected)
     synced = syncs_after - syncs_before if syncs_before is not None and syncs_after is not None else None
     return LoadResult(
@@ -193,7 +193,8 @@ def _measure(plan: LoadPlan, shared: Shared, workers: list[tuple[BaseProcess, Pi
 
 
 def _watch(plan: LoadPlan, shared: Shared, workers: list[tuple[BaseProcess, Pipe]], go: float) -> list[Sample]:
-    """Read the counters until all is sent, confirmed and received, or nothing moves for ``stall_seconds``."""
+    """Read the counters until all messages are sent, confirmed and received, or no counter changes for
+    ``stall_seconds``."""
     deadline = go + plan.warmup_seconds + plan.seconds
     samples = [Sample(go, 0, 0, sum(shared.received))]
     moved_at = go
@@ -213,7 +214,7 @@ def _watch(plan: LoadPlan, shared: Shared, workers: list[tuple[BaseProcess, Pipe
             return samples
         if now - moved_at > plan.stall_seconds:
             if is_all_confirmed:
-                return samples  # the counts show the caller that messages are missing
+                return samples  # the caller sees in the counts that messages are missing
             raise BenchError(
                 f"no receipt and no message for {plan.stall_seconds:g} s: "
                 f"{sample.sent} sent, {sample.confirmed} confirmed, {sample.received} received"
@@ -254,7 +255,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def syncs(admin_url: str | None) -> int | None:
-    """Return the number of syncs of the broker's store so far, from ``GET /status``; None if it has none."""
+    """Return the number of syncs of the broker's store so far, from ``GET /status``; None: not available."""
     if admin_url is None:
         return None
     try:
@@ -269,7 +270,7 @@ def syncs(admin_url: str | None) -> int | None:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """Return the nearest-rank percentile of ascending values; None for no values."""
+    """Return the nearest-rank percentile of ascending values; None if there are no values."""
     if not ordered:
         return None
     rank = max(1, -int(-share * len(ordered) // 1))
@@ -277,7 +278,7 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def value_at(samples: Sequence[Sample], moment: float, field: Field) -> float:
-    """Return a counter at any moment, interpolated linearly between samples."""
+    """Return the value of a counter at a moment, interpolated linearly between samples."""
     place = bisect_left(samples, moment, key=lambda sample: sample.moment)
     if place == 0:
         return float(getattr(samples[0], field))
@@ -289,14 +290,14 @@ def value_at(samples: Sequence[Sample], moment: float, field: Field) -> float:
 
 
 def rate_between(samples: Sequence[Sample], start: float, stop: float, field: Field) -> float:
-    """Return the messages a second between two moments."""
+    """Return the messages per second between two moments."""
     if stop <= start:
         return 0.0
     return (value_at(samples, stop, field) - value_at(samples, start, field)) / (stop - start)
 
 
 def reached_at(samples: Sequence[Sample], count: int, field: Field) -> float:
-    """Return the moment at which a counter came to ``count``, within the distance of two samples."""
+    """Return the moment at which a counter reached ``count``, with an error of at most the distance of two samples."""
     for before, after in pairwise(samples):
         high: int = getattr(after, field)
         if high >= count:
@@ -307,7 +308,8 @@ def reached_at(samples: Sequence[Sample], count: int, field: Field) -> float:
 
 
 def rate_of_share(samples: Sequence[Sample], first: float, last: float, field: Field) -> float:
-    """Return the messages a second while a counter went from one share of its final value to another."""
+    """Return the messages per second while a counter went from the share ``first`` of its final value to the share
+    ``last``."""
     total: int = getattr(samples[-1], field)
     start = reached_at(samples, int(total * first), field)
     stop = reached_at(samples, int(total * last), field)
@@ -319,7 +321,7 @@ def rate_of_share(samples: Sequence[Sample], first: float, last: float, field: F
 
 @dataclass(frozen=True, slots=True)
 class BacklogResult:
-    """Result of a backlog; rates are messages a second."""
+    """Result of a backlog. Rates are messages per second."""
 
     fill: LoadResult
     drain: LoadResult
@@ -328,13 +330,13 @@ class BacklogResult:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether every message was delivered once, and in the order of its producer."""
+        """True if every message was delivered once, and in the order of its producer."""
         order = self.drain.order
         assert order is not None, "a drain always checks the order"
         return order.seen == self.fill.confirmed and order.skipped == 0 and order.late == 0
 
     def figures(self) -> dict[str, object]:
-        """Return all figures, for a program."""
+        """Return all figures, for JSON."""
         return {
             "messages": self.fill.confirmed,
             "sent_per_second_at_start": round(self.sent_per_second_at_start, 1),
@@ -349,7 +351,7 @@ class BacklogResult:
 
 
 def run_backlog(plan: LoadPlan) -> BacklogResult:
-    """Fill with ``plan.count`` messages, then drain with one consumer a queue. Raises BenchError."""
+    """Send ``plan.count`` messages, then drain the queues with one consumer for each. Raises BenchError."""
     assert plan.count is not None, "a backlog has a fixed number of messages"
     fill = run_load(replace(plan, consumers=0))
     drain = run_load(

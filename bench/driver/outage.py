@@ -1,11 +1,11 @@
-"""Time that a client is without receipts when the master is killed.
+"""Outage: the time without receipts of a client whose master is killed.
 
     client  SEND, RECEIPT, SEND, RECEIPT, ...  connection lost -> try each address, every 5 ms -> CONNECTED ->
             SEND again messages without a receipt -> RECEIPT
     driver  kill -9 of the master's process after a while
 
-Outage = last receipt before the kill to first receipt after it. The client keeps a window of one, so that the pair of
-brokers is measured, and each receipt is a moment at which the store was known to be safe.
+The outage lasts from the last receipt before the kill to the first receipt after it. The client waits for each receipt
+before the next SEND, so that the time depends on the brokers, not on a window.
 """
 
 import os
@@ -35,7 +35,8 @@ OUTAGE_SECONDS_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class OutageResult:
-    """Seconds without a receipt, their parts, and the numbers of messages with a receipt, before and after."""
+    """Result of an outage: the seconds without a receipt, their parts, and the numbers of confirmed messages before and
+    after."""
 
     outage_seconds: float
     until_connected_seconds: float
@@ -43,7 +44,7 @@ class OutageResult:
     confirmed_after: int
     attempts: int
     survivor: str
-    struck_at: float  # seconds of CLOCK_BOOTTIME, as those of the events
+    struck_at: float  # by CLOCK_BOOTTIME, like the times of events
 
     def figures(self) -> dict[str, object]:
         """Return all figures, for a program."""
@@ -61,12 +62,13 @@ def run_outage(
     patience_seconds: float = OUTAGE_SECONDS_MAX,
     strike: Callable[[], object] | None = None,
 ) -> OutageResult:
-    """Send to the first endpoint that answers, kill ``victim_pid`` with -9, continue with the first that answers then.
+    """Send to the first endpoint that answers, kill ``victim_pid`` with -9, and continue with the first endpoint that
+    answers then.
 
-    ``strike`` replaces the kill, on its own thread, for example by a planned handover. Raises BenchError when no broker
-    answers before the kill, or within ``patience_seconds`` after it.
+    ``strike``: called on its own thread instead of the kill, for example for a planned handover. Raises BenchError if
+    no broker answers before the kill, or within ``patience_seconds`` after it.
     """
-    assert victim_pid > 1, "kill -9 of 0 or -1 is for a whole group, and of 1 for the machine"
+    assert victim_pid > 1, "a pid of 0 or -1 would kill a process group, and 1 is init"
     stream = SendStream(destination, 0, body_bytes, is_persistent=True)
     peer, _, _ = _connect_any(endpoints, time.monotonic() + patience_seconds)
     number = 0
@@ -84,7 +86,7 @@ def run_outage(
     attempts, connected_at, first_receipt_at = 0, killed_at, 0.0
     survivor = endpoints[0]
     try:
-        # The dying process may still answer once or twice: those receipts count as before.
+        # The dying process may still answer once or twice. These receipts count as before the kill.
         while time.monotonic() < killed_at + patience_seconds:
             _confirm(peer, stream, number)
             last_receipt_at = time.monotonic()
@@ -137,7 +139,7 @@ def _connect_any(endpoints: Sequence[Endpoint], deadline: float) -> tuple[socket
 
 
 def _confirm(peer: socket.socket, stream: SendStream, number: int) -> None:
-    """Send one message and wait for its receipt."""
+    """Send one message, and wait for its receipt."""
     peer.sendall(stream.frames(number, 1, time.monotonic_ns() // 1000))
     answer = read_frame(peer)
     if read_receipts(answer) != [number]:
@@ -145,5 +147,5 @@ def _confirm(peer: socket.socket, stream: SendStream, number: int) -> None:
 
 
 def endpoints_of(first: Endpoint, addresses: Sequence[tuple[str, int]]) -> list[Endpoint]:
-    """Return an endpoint with the same credentials at each address."""
+    """Return an endpoint with the credentials of ``first`` for each address."""
     return [replace(first, host=host, port=port) for host, port in addresses]

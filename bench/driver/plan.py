@@ -1,10 +1,10 @@
-"""Plan of a load."""
+"""Plan of a load: its parameters."""
 
 from dataclasses import dataclass
 
 from tandemmq.bench.driver.stomp import Endpoint
 
-# With fewer receipts outstanding, a client is considered to wait for each.
+# Minimum window at which receipts are read in bulk. With a smaller window, a client waits for each receipt.
 BULK_WINDOW = 50
 BULK_TURN_SECONDS = 0.002
 
@@ -13,10 +13,10 @@ BULK_TURN_SECONDS = 0.002
 class LoadPlan:
     """Plan of one run: either ``count`` messages in total, or sending for ``warmup_seconds + seconds``.
 
-    ``transaction``: persistent messages in a transaction; 0 for none.
-    ``rate``: messages a second of all producers, at fixed moments, however long their receipts take; latencies
-    count from the moment at which a message was due. None: as many as ``window`` allows.
-    ``expected``: messages that are in the queues already and are to be received in addition to those sent.
+    ``transaction``: number of persistent messages in a transaction; 0: no transactions. ``rate``: messages per second
+    of all producers, sent at fixed moments, independent of receipts; latencies count from the moment at which a message
+    was due. None: as many as ``window`` permits. ``expected``: number of messages that are already in the queues, and
+    are received in addition to the sent ones.
     """
 
     endpoint: Endpoint
@@ -44,11 +44,11 @@ class LoadPlan:
 
     @property
     def least_turn_seconds(self) -> float:
-        """Least length of a turn of the driver's loop, so that it reads in bulk.
+        """Minimum length of a turn of the driver's loop, so that it reads in bulk.
 
-        A broker that writes frame by frame would wake a Python client for each; on a small machine the client would
-        then take CPU from the broker that is measured. With few messages under way, a pause would itself be measured:
-        then there is none.
+        A broker that writes each frame separately would wake a Python client for each frame. On a small machine, the
+        client would then take CPU from the broker that is measured. With few unconfirmed messages, a pause would be
+        part of the measured time, so the minimum is 0.
         """
         if self.turn_seconds is not None:
             return self.turn_seconds
@@ -57,7 +57,8 @@ class LoadPlan:
         return BULK_TURN_SECONDS if self.window >= BULK_WINDOW else 0.0
 
     def due(self, producer: int, sequence: int) -> float:
-        """Return when, in seconds from the start, this producer is to send that message. Only with a ``rate``."""
+        """Return the time, in seconds from the start, at which the message ``sequence`` of this producer is due. Only
+        with a ``rate``."""
         assert self.rate is not None, "without a rate nothing is due"
         return (sequence * self.producers + producer) / self.rate
 
@@ -66,7 +67,7 @@ class LoadPlan:
         return f"{self.destination}.{number % self.queues}"
 
     def quota(self, producer: int) -> int | None:
-        """Return how many of ``count`` this producer sends; None without a count."""
+        """Return how many of the ``count`` messages this producer sends; None without ``count``."""
         if self.count is None:
             return None
         return self.count // self.producers + (1 if producer < self.count % self.producers else 0)

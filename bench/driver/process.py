@@ -1,4 +1,4 @@
-"""Cost of a server, from Linux (proc(5)): CPU, peak memory, context switches of a process and its children."""
+"""Cost of a server, from proc(5): CPU, peak memory and context switches of a process and its descendants."""
 
 import os
 import signal
@@ -13,25 +13,25 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost since the start of a process, with all its threads and with its children that still run."""
+    """Cost since the start of a process, with all its threads and its running descendants."""
 
     cpu_seconds: float
-    """User and system, to the nanosecond; of ended children, to the tick."""
+    """User and system time: exact to the nanosecond; of ended children, to the clock tick."""
 
     system_seconds: float
-    """System part of them, to the tick."""
+    """System time, exact to the clock tick."""
 
     peak_memory_bytes: int
     """Sum of the peaks (VmHWM) of all processes."""
 
     waits: int
-    """Voluntary context switches: a thread waited for an event. Of threads that still run."""
+    """Voluntary context switches (a thread waited for an event) of running threads."""
 
     preemptions: int
-    """Involuntary context switches: another thread was given the processor."""
+    """Involuntary context switches: the kernel gave the processor to another thread."""
 
     def since(self, before: "Cost") -> "Cost":
-        """Return the cost since ``before``; the peak is that of the whole time."""
+        """Return the cost since ``before``. The peak memory is that of the whole time."""
         return Cost(
             self.cpu_seconds - before.cpu_seconds,
             self.system_seconds - before.system_seconds,
@@ -42,7 +42,7 @@ class Cost:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the process and all of its descendants that still run."""
+    """Return the pids of the process and all its running descendants."""
     found = [pid]
     for parent in found:  # grows while it is walked
         for task in _entries(_PROC / str(parent) / "task"):
@@ -55,7 +55,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def cost(pid: int) -> Cost:
-    """Return the cost so far; of a process that ended meanwhile, only its ended children count."""
+    """Return the cost so far. A process that ends meanwhile is counted only in its parent."""
     seconds, system, peak, waits, preemptions = 0.0, 0.0, 0, 0, 0
     for member in descendants(pid):
         try:
@@ -79,22 +79,23 @@ def cost(pid: int) -> Cost:
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the peak memory of this process alone; 0 if it has none any more. OSError without such a process."""
+    """Return the peak memory of this process without its children; 0 for a zombie. Raises OSError if the process does
+    not exist."""
     return status_number((_PROC / str(pid) / "status").read_text(), "VmHWM") * 1024
 
 
 def status_number(text: str, name: str) -> int:
-    """Return a number of /proc/<pid>/status; 0 if it is missing, as for a zombie process."""
+    """Return a number of /proc/<pid>/status; 0 if it is missing, for example for a zombie."""
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name}:")), 0)
 
 
 def _cpu_clock(pid: int) -> int:
-    """Return the clock of a process's CPU time: clock_getcpuclockid(3), which Python has for threads only."""
+    """Return the id of a process's CPU clock: clock_getcpuclockid(3), which Python has only for threads."""
     return ~pid << 3 | 2
 
 
 def end_in_order_at_sigterm() -> None:
-    """Exit in order at SIGTERM: an interrupted run must still end the processes that it started."""
+    """Exit with SystemExit at SIGTERM, so that an interrupted run ends the processes that it started."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 

@@ -1,15 +1,15 @@
-"""STOMP of the driver: frames built and read in bulk, and connections.
+"""STOMP client of the driver: connections, and frames that are built and read in bulk.
 
 A body contains its producer, number and time, and is then padded to the requested size:
 
     | producer, 4 digits | blank | sequence, 10 digits | blank | microseconds, 16 digits | x ... |
 
-No body holds a NUL, so a stream of MESSAGE frames may be split at NULs: the driver reads only queues that it
-filled itself. Header values are given back as they came, still escaped, so that an ``ack`` id of any broker
-is right without knowing its alphabet.
+No body contains a NUL, so a stream of MESSAGE frames can be split at NULs: the driver reads only queues that it filled
+itself. Header values are returned as received, still escaped, so that the ``ack`` ids of any broker can be sent back
+unchanged.
 
-A connection is made with blocking calls, because the connect is not measured. Once made, it is non-blocking and
-belongs to an epoll loop (bench/driver/worker.py).
+A connection is made with blocking calls, because this is not measured. After that, it is non-blocking and belongs to an
+epoll loop (bench/driver/worker.py).
 """
 
 import re
@@ -52,7 +52,8 @@ class SendStream:
         self._filler = b"x" * (body_bytes - STAMP_END) + b"\0"
 
     def frames(self, first: int, count: int, stamp_microseconds: int) -> bytes:
-        """Return the frames ``first`` to ``first + count - 1``, receipts numbered alike, all stamped with one time."""
+        """Return the frames ``first`` to ``first + count - 1``. The number of a frame is also its receipt id. All have
+        the same time stamp."""
         head, middle = self._head, self._middle
         tail = b" %016d" % stamp_microseconds + self._filler
         numbers = [b"%010d" % number for number in range(first, first + count)]
@@ -60,8 +61,8 @@ class SendStream:
 
 
 class TransactedStream:
-    """SEND frames as of SendStream, in transactions of ``batch`` messages: only COMMIT requests a receipt, with the
-    number of the last message before it."""
+    """SEND frames like those of SendStream, in transactions of ``batch`` messages. Only COMMIT requests a receipt; its
+    id is the number of the last message before it."""
 
     __slots__ = ("_batch", "_filler", "_head")
 
@@ -72,7 +73,7 @@ class TransactedStream:
         self._batch = batch
 
     def frames(self, first: int, count: int, stamp_microseconds: int) -> bytes:
-        """Return the frames ``first`` to ``first + count - 1``; the last transaction may be shorter."""
+        """Return the frames ``first`` to ``first + count - 1``. The last transaction may be shorter."""
         tail = b" %016d" % stamp_microseconds + self._filler
         parts = []
         for begin in range(first, first + count, self._batch):
@@ -84,12 +85,13 @@ class TransactedStream:
 
 
 def read_receipts(data: bytes) -> list[int]:
-    """Return the numbers of the RECEIPT frames; the caller compares their count with the NULs."""
+    """Return the numbers of the RECEIPT frames in ``data``. The caller must compare their count with the number of
+    NULs."""
     return list(map(int, _receipts(data)))
 
 
 class Acknowledgement:
-    """Acknowledgements in one version of STOMP: the header that names the message, and the ACK frames for it.
+    """Acknowledgements in one version of STOMP: the header of a MESSAGE that identifies it, and the ACK frames.
 
     STOMP 1.2, ACK: ``id`` repeats the ``ack`` header. STOMP 1.1, ACK: ``message-id`` and ``subscription``.
     """
@@ -112,7 +114,7 @@ class Acknowledgement:
 
 
 def message_identities(frames: Sequence[bytes], header: bytes) -> list[bytes]:
-    """Return the value of ``header`` in each MESSAGE frame, raw. ValueError at the first frame without it."""
+    """Return the raw value of ``header`` in each MESSAGE frame. Raises ValueError at the first frame without it."""
     length = len(header)
     identities: list[bytes] = []
     add = identities.append
@@ -123,21 +125,21 @@ def message_identities(frames: Sequence[bytes], header: bytes) -> list[bytes]:
 
 
 def sent_microseconds(frame: bytes) -> int:
-    """Return the time when the message was sent, on the clock of the machine that sent it."""
+    """Return the time at which the message was sent, in microseconds by the sender's clock."""
     start = frame.index(b"\n\n") + 2
     return int(frame[start + STAMP_START : start + STAMP_END])
 
 
 def producer_and_sequence(frame: bytes) -> tuple[int, int]:
-    """Return the producer of a message, and its number among the messages of that producer."""
+    """Return the producer of a message, and its number at this producer."""
     start = frame.index(b"\n\n") + 2
     return int(frame[start : start + 4]), int(frame[start + SEQUENCE_START : start + SEQUENCE_START + 10])
 
 
 class OrderCheck:
-    """Checks that each producer's messages come out once, and in the order sent.
+    """Check that the messages of each producer are delivered once, and in the order sent.
 
-    All is well if ``seen`` is the number of sent messages and both other counts are 0.
+    The check succeeds if ``seen`` is the number of sent messages and both other counts are 0.
     """
 
     __slots__ = ("_next", "late", "seen", "skipped")
@@ -149,14 +151,14 @@ class OrderCheck:
         self.late = late
 
     def add(self, frames: Sequence[bytes]) -> None:
-        """Check MESSAGE frames, in the order in which they came."""
+        """Check MESSAGE frames, in the order of their arrival."""
         expected_of = self._next
         for frame in frames:
             producer, sequence = producer_and_sequence(frame)
             expected = expected_of.get(producer, 0)
             if sequence == expected:
                 expected_of[producer] = expected + 1
-            elif sequence < expected:  # seen before, or overtaken by a later one
+            elif sequence < expected:  # delivered before, or after a later one
                 self.late += 1
             else:
                 self.skipped += sequence - expected
@@ -165,7 +167,7 @@ class OrderCheck:
 
 
 def header_of(frame: bytes, name: bytes) -> bytes | None:
-    """Return the first value of a header (STOMP 1.2, Repeated Header Entries), raw; None if absent."""
+    """Return the raw first value of a header (STOMP 1.2, Repeated Header Entries); None if absent."""
     head = frame.partition(b"\n\n")[0]
     for line in head.split(b"\n"):
         key, colon, value = line.partition(b":")
@@ -183,12 +185,12 @@ def command_frame(command: str, headers: Sequence[tuple[str, str]]) -> bytes:
 
 
 class BenchError(Exception):
-    """The measurement cannot continue; the message has the answer or action of the broker."""
+    """The measurement cannot continue. The message states the answer or action of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of the broker, and our login; without a login the name of our certificate counts."""
+    """Address of the broker, and the login. Without a login, the broker uses the name in the client's certificate."""
 
     host: str
     port: int
@@ -200,8 +202,8 @@ class Endpoint:
 
 
 class TlsSocket(ssl.SSLSocket):
-    """A non-blocking TLS socket that can be polled like a plain one: ``recv`` reads all that came, because no poll
-    reports what TLS keeps; an incomplete record counts as nothing."""
+    """A non-blocking TLS socket that can be polled like a plain socket. ``recv`` reads all decrypted bytes, because a
+    poll does not report them. For an incomplete record it raises BlockingIOError."""
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         if self.gettimeout() != 0.0:
@@ -224,7 +226,7 @@ class TlsSocket(ssl.SSLSocket):
 def connect(
     endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS, client_id: str | None = None
 ) -> socket.socket:
-    """Return a blocking socket on which CONNECTED has been read. Raises OSError or BenchError."""
+    """Return a blocking socket after CONNECTED was read. Raises OSError or BenchError."""
     peer = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds)
     try:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -253,7 +255,7 @@ def connect(
 
 
 def request(peer: socket.socket, command: str, headers: list[tuple[str, str]], receipt: str) -> None:
-    """Send a frame and wait for its receipt, which is the next frame on a quiet connection."""
+    """Send a frame, and wait for its receipt, which must be the next frame on the connection."""
     peer.sendall(command_frame(command, [*headers, ("receipt", receipt)]))
     answer = read_frame(peer)
     if not answer.startswith(b"RECEIPT"):
@@ -261,7 +263,7 @@ def request(peer: socket.socket, command: str, headers: list[tuple[str, str]], r
 
 
 def read_frame(peer: socket.socket) -> bytes:
-    """Return the next frame without its final NUL, read byte by byte so that nothing after it is taken."""
+    """Return the next frame without its NUL. It is read byte by byte, so that no bytes after it are read."""
     received = bytearray()
     while True:
         part = peer.recv(1)
@@ -275,9 +277,9 @@ def read_frame(peer: socket.socket) -> bytes:
 
 
 def disconnect(peer: socket.socket, timeout_seconds: float) -> None:
-    """Request the receipt of DISCONNECT, so that all frames sent before are processed; then close.
+    """Send DISCONNECT and wait for its receipt, so that all frames sent before are processed; then close.
 
-    Frames still on their way to us are dropped. A broker that does not answer in time is not waited for.
+    Other frames from the broker are dropped. After ``timeout_seconds`` the socket is closed without the receipt.
     """
     try:
         peer.settimeout(timeout_seconds)
@@ -296,7 +298,7 @@ def disconnect(peer: socket.socket, timeout_seconds: float) -> None:
 
 
 def error_text(frame: bytes) -> str:
-    """Return the text of an ERROR frame in one line."""
+    """Return the text of an ERROR frame on one line."""
     message = (header_of(frame, b"message") or b"").decode(errors="replace")
     body = frame.partition(b"\n\n")[2].decode(errors="replace").strip().splitlines()
     return " – ".join(filter(None, (message, body[0] if body else ""))) or repr(frame[:80])

@@ -4,9 +4,8 @@
     worker: epoll -> read all that is there -> answer it in one write -> add to the shared counters
     parent: reads the counters, sets ``stop`` -> workers disconnect and return their figures
 
-All per-message work is C loops over a whole buffer; Python's own loop runs once per message only to cut out its
-identity. Counters are written by one worker each and read by the parent without a lock: a reading
-is at most one batch old.
+The work per message is done in C loops over a whole buffer; Python only cuts out the id of each message. Each counter
+is written by one worker, and read by the parent without a lock: its value is at most one batch old.
 """
 
 import math
@@ -46,7 +45,7 @@ POLL_SECONDS = 0.02
 SELECTED_MAX = 1_024
 DISCONNECT_TIMEOUT_SECONDS = 5.0
 START_TIMEOUT_SECONDS = 60.0
-# The clock is read for one of this many messages: enough for percentiles, too few to cost anything.
+# One of this many messages is measured: enough for percentiles, at a negligible cost.
 RECEIVE_SAMPLE = 8
 MICROSECONDS = 1_000_000
 _SUBSCRIPTION = "1"
@@ -76,7 +75,7 @@ class WorkerReport:
 
 
 class _Outbox:
-    """Bytes that the socket has not taken yet; registers for EPOLLOUT while there are any."""
+    """Bytes that are not written yet. It registers for EPOLLOUT while there are some."""
 
     __slots__ = ("_poll", "_rest", "_socket")
 
@@ -90,7 +89,7 @@ class _Outbox:
         return self._rest is not None
 
     def send(self, frames: bytes) -> None:
-        """Send, and keep the bytes that the socket does not take. Only when none are kept already."""
+        """Write to the socket, and store the bytes that it does not accept. Call it only if no bytes are stored."""
         try:
             taken = self._socket.send(frames)
         except BlockingIOError:
@@ -100,7 +99,7 @@ class _Outbox:
             self._poll.modify(self._socket, _IN | _OUT)
 
     def resume(self) -> None:
-        """Send kept bytes when the socket is writable again."""
+        """Write stored bytes. Called when the socket is writable again."""
         if self._rest is None:
             return
         try:
@@ -114,7 +113,7 @@ class _Outbox:
 
 @dataclass(eq=False)
 class _Peer:
-    """A connection of the driver, with the bytes of an incomplete frame, and the place of its counter."""
+    """A connection of the driver, with the bytes of an incomplete frame and its counter."""
 
     plan: LoadPlan
     number: int
@@ -131,25 +130,25 @@ class _Peer:
         self._measured_from = 0.0
 
     def schedule(self, go: float, measured_from: float, deadline: float) -> None:
-        """Set the start, the time from which latencies are kept, and the time when a producer stops sending."""
+        """Set the start time, the time from which latencies are recorded, and the time at which a producer stops."""
         self._go = go
         self._measured_from = measured_from
         self._deadline = deadline
 
     @property
     def next_due(self) -> float:
-        """Time of its next action without an event."""
+        """Time of the next action that does not need an event; infinity: none."""
         return math.inf
 
     def begin(self) -> None:
-        """Do nothing: input comes by itself."""
+        """Do nothing: a consumer waits for input."""
 
     def _receive(self, bytes_max: int) -> bytes:
-        """Return the kept bytes, and those that are there."""
+        """Return the stored bytes and all received bytes."""
         try:
             data = self.socket.recv(bytes_max)
         except BlockingIOError:
-            return self._rest  # an incomplete record of TLS
+            return self._rest  # an incomplete TLS record
         if not data:
             raise BenchError(f"the broker closed the connection of {type(self).__name__.lower()} {self.number}")
         return self._rest + data if self._rest else data
@@ -157,7 +156,7 @@ class _Peer:
 
 @dataclass(eq=False)
 class Producer(_Peer):
-    """Producer that keeps ``window`` messages without a receipt until its quota or the time is used up."""
+    """Producer with at most ``window`` unconfirmed messages, until it has sent its quota or the time is over."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -186,7 +185,7 @@ class Producer(_Peer):
         return due if due < self._deadline else math.inf
 
     def send_due(self, now: float) -> None:
-        """Send all messages that are due, each with the time at which it was due."""
+        """Send all messages that are due. The time stamp of each is the time at which it was due."""
         parts = []
         while (due := self.next_due) <= now:
             parts.append(self._stream.frames(self.sent, 1, int(due * MICROSECONDS)))
@@ -238,7 +237,7 @@ class Producer(_Peer):
 
 @dataclass(eq=False)
 class Consumer(_Peer):
-    """Consumer that acknowledges in the mode of the plan, all messages of a read with one write."""
+    """Consumer that acknowledges in the mode of the plan: all messages of one read with one write."""
 
     order: OrderCheck | None
 
@@ -249,8 +248,8 @@ class Consumer(_Peer):
         self._acknowledgement = Acknowledgement(plan.endpoint.version, _SUBSCRIPTION)
         self._unsent: list[bytes] = []
         self.received = 0
-        # Brokers ignore each other's header for the same setting. No receipt here: depending on the broker, the first
-        # messages of a filled queue may come before it.
+        # Several brokers have different headers for the prefetch, and ignore the others. No receipt is requested,
+        # because the first messages of a filled queue may arrive before it.
         headers = [
             ("id", _SUBSCRIPTION),
             ("destination", plan.queue(self.number)),
@@ -287,7 +286,7 @@ class Consumer(_Peer):
             looked_at = frames if self.plan.rate else frames[::RECEIVE_SAMPLE]
             self.latencies.extend([now - sent_microseconds(frame) / MICROSECONDS for frame in looked_at])
         if identities:
-            # `client` is cumulative: the last one acknowledges all before it.
+            # The mode `client` is cumulative: the last acknowledgement includes all messages before it.
             self._unsent += identities if self._mode == "client-individual" else identities[-1:]
             self._acknowledge()
 
@@ -305,7 +304,7 @@ def _refuse_errors(frames: Sequence[bytes]) -> None:
 
 
 def work(plan: LoadPlan, producers: Sequence[int], consumers: Sequence[int], shared: Shared, results: Pipe) -> None:
-    """Run a worker process; at its end it sends one WorkerReport into the pipe."""
+    """Run a worker process. At its end, it sends one WorkerReport through the pipe."""
     receipt_latencies, receive_latencies = array("f"), array("f")
     checks = {plan.queue(number): OrderCheck() for number in consumers} if plan.checks_order else {}
     poll = select.epoll()
@@ -331,7 +330,7 @@ def work(plan: LoadPlan, producers: Sequence[int], consumers: Sequence[int], sha
             peer.schedule(go, go + (plan.warmup_seconds if plan.count is None else 0.0), ends)
             peer.begin()
             if isinstance(peer.socket, TlsSocket) and peer.socket.pending():
-                peer.readable()  # these bytes came with the last answer, and wake no poll
+                peer.readable()  # these bytes arrived with the last answer, and epoll does not report them
         _turn(poll, peers, shared.stop, plan.least_turn_seconds)
     except (OSError, BenchError) as problem:
         error = f"{type(problem).__name__}: {problem}" if isinstance(problem, OSError) else str(problem)
@@ -344,7 +343,7 @@ def work(plan: LoadPlan, producers: Sequence[int], consumers: Sequence[int], sha
     poll.close()
     results.send(WorkerReport(cpu_seconds, receipt_latencies, receive_latencies, list(checks.values()), error))
     results.close()
-    os._exit(0)  # a forked child leaves the parent's exit handlers and buffers alone
+    os._exit(0)  # a forked child must not run the parent's exit handlers or flush its buffers
 
 
 def _turn(poll: select.epoll, peers: dict[int, Producer | Consumer], stop: Event, least_seconds: float) -> None:
@@ -364,15 +363,15 @@ def _turn(poll: select.epoll, peers: dict[int, Producer | Consumer], stop: Event
         if now < turned_at + least_seconds:
             time.sleep(turned_at + least_seconds - now)
         turned_at = time.monotonic()
-        if now >= look_again:  # Event.is_set takes a semaphore: too expensive for each turn
+        if now >= look_again:  # Event.is_set uses a semaphore, which is too expensive for each turn
             if stopping():
                 return
             look_again = now + POLL_SECONDS
 
 
 def _wait(poll: select.epoll, paced: Sequence[Producer]) -> list[tuple[int, int]]:
-    """Return the events, or none when a message is due. epoll counts in milliseconds; select does not, but takes only
-    the first descriptors."""
+    """Return the events; none when a message is due. epoll has timeouts in milliseconds. select is more exact, but only
+    for descriptors below SELECTED_MAX."""
     if not paced:
         return poll.poll(POLL_SECONDS)
     due = min(producer.next_due for producer in paced)

@@ -1,1 +1,1 @@
-"""Java test suites of other projects against a broker outside of their process: see ``bench.suites``."""
+"""Java test suites of other projects, run against a broker in another process (``bench.suites``)."""

@@ -1,10 +1,10 @@
 """Start brokers for Java tests (java/shadow), each in its own process.
 
-``python -m tandemmq.bench.outside.brokers PORT KIND DIRECTORY [COMMAND…]`` listens on that port of 127.0.0.1.
-A connection's first line describes a broker; the answer is ``yes`` or ``no REASON``. It is stopped in order by
-``stop``, and killed when the connection ends. KIND ``tandemmq`` is forked from here, with everything imported; else
-COMMAND is run with the description as its last argument, and answers in the same way.
-Its settings file has the configuration that a test makes for ActiveMQ's broker.
+``python -m tandemmq.bench.outside.brokers PORT KIND DIRECTORY [COMMAND…]`` listens on that port of 127.0.0.1. The first
+line of a connection describes a broker; the answer is ``yes`` or ``no REASON``. The line ``stop`` stops the broker in
+order; the end of the connection kills it. A broker of KIND ``tandemmq`` is forked from this process, with all modules
+imported. For other kinds, COMMAND is run with the description as its last argument, and must answer in the same way.
+The settings file is made from the configuration of ActiveMQ's broker in the test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tandemmq.config.load import Flags, load
 
 Facts = Mapping[str, Any]
 
-# Settings of ActiveMQ's internals, or of its log: no client sees an effect.
+# Settings of ActiveMQ without an effect for clients, for example of its internals or its log.
 _INNER: Final = frozenset(
     {
         "cursorMemoryHighWaterMark", "enableAudit", "lazyDispatch", "maxAuditDepth", "maxBrowsePageSize",
@@ -55,7 +55,7 @@ _STRATEGIES: Final = {
 # Options of sockets and logs.
 _SOCKET: Final = re.compile(r"([?&])(?:transport\.soLinger|transport\.closeAsync|trace|transport\.trace)=[^&]*&?")
 _MEMORY_MIN: Final = 16 << 20
-_STORE_MIN: Final = 64 << 20  # a test means to reach a smaller limit
+_STORE_MIN: Final = 64 << 20  # a test with a smaller limit intends to reach it
 
 
 class NoSetting(Exception):
@@ -63,7 +63,7 @@ class NoSetting(Exception):
 
 
 def write_settings(facts: Facts, directory: Path) -> Path:
-    """Write the settings file, and the files that it names, to that directory. Raises NoSetting."""
+    """Write the settings file, and the files that it names, into ``directory``. Raises NoSetting."""
     if facts["destinations"]:
         raise NoSetting("destinations that are there from the start")
     lines = ["[broker]", f"name = {_text(facts['name'])}", f"max_scheduler_repeat_allowed = {facts['repeats']}"]
@@ -129,7 +129,7 @@ _hashes: dict[str, passwords.Hash] = {}
 
 
 def _hash(password: str) -> passwords.Hash:
-    """Return the hash, made once for all brokers that are forked from here: it costs 40 ms."""
+    """Return the hash. It is made only once for all brokers that are forked from here, because it takes 40 ms."""
     return _hashes.get(password) or _hashes.setdefault(password, passwords.make(password))
 
 
@@ -159,7 +159,7 @@ def _destinations(facts: Facts) -> Iterator[dict[str, Any]]:
 
 
 def _common(facts: Facts) -> Iterator[tuple[str, object]]:
-    """Yield ActiveMQ's settings of the whole broker."""
+    """Yield the settings for the whole broker."""
     stamps = facts.get("timeStamping") or {"futureOnly": True}
     if not stamps["futureOnly"]:
         raise NoSetting("a broker that sets the time of each message anew")

@@ -183,7 +183,7 @@ class ReplicatedSet(Group):
             states = "; ".join(
                 f"{node.directory.name}: {self.replication(node)}\n{node.output()}" for node in self.nodes
             )
-            return BenchError(f"the set is not whole within {seconds:g} s: {states}")
+            return BenchError(f"the set is not complete within {seconds:g} s: {states}")
 
         wait_until(lambda: _or_not_yet(is_whole), seconds, late, ASK_SECONDS)
 

@@ -71,14 +71,14 @@ class Server(ABC):
 
     def kill(self) -> None:
         """End the process as a crash does: kill -9."""
-        assert self._process is not None, "only what runs can be killed"
+        assert self._process is not None, "only a running server can be killed"
         _signal_session(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
 
     def status(self) -> dict[str, Any]:
         """Return the broker's own status, if it has one."""
-        assert self.admin_url is not None, f"{self.name} does not tell"
+        assert self.admin_url is not None, f"{self.name} has no admin API"
         with urllib.request.urlopen(f"{self.admin_url}/status", timeout=10.0) as answer:
             found: dict[str, Any] = json.load(answer)
         return found

@@ -1,7 +1,7 @@
 """Answers of the admin server's pages: JSON that clients do not cache, with a limit in bytes, made in steps.
 
-A list ends at the last row that fits, and the answer says how to continue. The first row of a list always fits: no row
-is longer than its own limit (``broker.admin.api.shown_messages``), or than a name of a destination.
+A list ends at the last row that fits, and the answer has the cursor of the next page. The first row of a list is always
+included: its length has limits of its own (``broker.admin.api.shown_messages``).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def answer(value: Mapping[str, Any], status: int = 200) -> web.Response:
 
 
 def encoded(body: bytes, status: int = 200) -> web.Response:
-    """Like ``answer``, for a value that is JSON already."""
+    """Return the answer for a value that is already encoded as JSON."""
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
 
 
 def not_master(status: Mapping[str, Any], error: str) -> web.Response:
-    """Return a refusal by a broker that is not master: it names this broker and, as far as known, the master."""
+    """Return the refusal (409) by a broker that is not master. It names this broker and, if known, the master."""
     value = {"error": error, "name": status["name"], "role": status["role"]}
     if status.get("holder"):
         value["holder"] = status["holder"]
@@ -54,7 +54,7 @@ class Rows:
         self.parts: list[bytes] = []
 
     def add(self, row: Any) -> int:
-        """Add a row, and return the length of its JSON; 0: the row does not fit, and no later row does."""
+        """Add a row, and return the length of its JSON. 0: the row does not fit; then do not add later rows."""
         part = json.dumps(row, default=str).encode()
         if self.parts and len(part) > self._left:  # prove: a-page-ends-at-its-bytes
             self._left = 0
@@ -65,12 +65,13 @@ class Rows:
 
     @property
     def left(self) -> int:
-        """Number of bytes that are left."""
+        """Number of bytes that further rows may use."""
         return max(0, self._left)
 
     @property
     def array(self) -> list[bytes]:
-        """JSON of the rows, in pieces: the caller joins them once, because each copy of a long answer takes time."""
+        """JSON array of the rows, in pieces. The caller joins all pieces of an answer once, because each copy of a long
+        answer takes time."""
         pieces = [b", "] * (2 * len(self.parts) + 1)
         pieces[1::2] = self.parts
         pieces[0], pieces[-1] = b"[", b"]"
@@ -83,10 +84,11 @@ def json_in_steps(
     cursor: Cursor | None = None,
     all_at: Mapping[str, str] | None = None,
 ) -> Work[bytes]:
-    """Return the JSON of ``value``, whose lists have ``bytes_max`` bytes together, at most.
+    """Return the JSON of ``value``. All its lists together have at most ``bytes_max`` bytes.
 
-    ``following`` is the place at which ``items`` continue; ``cursor`` returns it for the last row. ``left_out`` names
-    other lists that were cut, with the number of missing rows and the page of ``all_at`` that has all rows.
+    ``following`` in the JSON is the cursor of the last row in ``items``; ``cursor`` returns it. ``left_out`` in the
+    JSON names the other lists that were cut, with the number of missing rows and the page that has all rows
+    (``all_at``).
     """
     parts: list[bytes] = []
     left = bytes_max
@@ -129,7 +131,7 @@ def json_in_steps(
 
 
 class Answers:
-    """Makes the answers of one admin server: all its requests share a part of each turn of the loop.
+    """Makes the answers of one admin server in steps: all its requests share a limited part of each turn of the loop.
 
     ``bytes_max``: limit of one answer.
     """
@@ -139,8 +141,8 @@ class Answers:
         self._slices: Slices | None = None
 
     async def run(self, work: Work[T]) -> T:
-        """Run ``work`` in steps, and return its result. Raises what it raises. No step is made after the caller was
-        cancelled."""
+        """Run ``work`` in steps, and return its result. Raises the exceptions of ``work``. After the caller was
+        cancelled, no further step is made."""
         if self._slices is None:
             self._slices = Slices(asyncio.get_running_loop())
         try:
@@ -161,8 +163,8 @@ class Answers:
 
 
 class Shared(Generic[T]):
-    """A call of ``make`` whose result all callers get that wait for its beginning. At most one call is in progress, and
-    one waits."""
+    """Calls of ``make`` that several callers share. At most one call is in progress and one waits; all callers that
+    arrive before the waiting call begins get its result."""
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
         self._make = make
@@ -170,7 +172,7 @@ class Shared(Generic[T]):
         self._turn = asyncio.Lock()
 
     async def get(self) -> T:
-        """Return the result of a call of ``make`` that begins after this call. Raises what ``make`` raises."""
+        """Return the result of a call of ``make`` that begins after this call. Raises the exceptions of ``make``."""
         if self._next is None:
             self._next = asyncio.create_task(self._run())
         return await asyncio.shield(self._next)
@@ -182,12 +184,12 @@ class Shared(Generic[T]):
 
 
 def page_of(rows: Rows, following: object) -> bytes:
-    """Return a page whose rows are JSON already."""
+    """Return the JSON of a page of ``rows``, with the cursor ``following``."""
     return b"".join((b'{"items": ', *rows.array, b', "following": ', json.dumps(following).encode(), b"}\n"))
 
 
 def rendered(rows: Rows, waiting: Sequence[T], render: Callable[[T], Row]) -> Work[int]:
-    """Add the waiting items to ``rows``, one in a step. Return how many fitted."""
+    """Add the waiting items to ``rows``, one in a step. Return the number of items that fit."""
     for number, each in enumerate(waiting):
         if not rows.add(render(each)):
             return number

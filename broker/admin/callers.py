@@ -47,7 +47,8 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of each role, beside users with admin rights on everything."""
+    """Groups whose users have a role. Users with admin rights on all destinations have the role admin without a
+    group."""
 
     viewers: Collection[str] = ()
     operators: Collection[str] = ()
@@ -69,16 +70,16 @@ NO_GROUPS = Groups()
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller. ``principal``: the rights with which it acts on destinations."""
+    """A caller. ``principal``: its rights on destinations."""
 
     name: str
     role: Role
     principal: Principal
 
 
-#: Caller that can read the broker's own files.
+#: Caller that sent the admin token.
 TOKEN_HOLDER = Caller("admin token", Role.ADMIN, Principal("admin", may_everything=True))
-#: Any caller of a broker without users: then its status is public.
+#: Any caller of a broker without users; such a broker shows its status to all.
 ANYBODY = Caller("anybody", Role.VIEWER, Principal("nobody"))
 STRANGER = Caller("nobody", Role.NOBODY, Principal("nobody"))
 

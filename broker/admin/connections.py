@@ -1,10 +1,11 @@
-"""The connections of the admin server: each takes a place (``broker.admin.places``) and is closed when it loses the
+"""The connections of the admin server. Each takes a place (``broker.admin.places``), and is closed when it loses its
 place.
 
-aiohttp parses all that it gets at once: a chunk of one byte takes 10 microseconds. So it gets the bytes of a peer in
-pieces, in turns with other connections (``broker.net.turns``), and nothing more while requests wait for their answers.
+aiohttp parses all bytes of one call without interruption, and a chunk of one byte takes 10 microseconds. So a
+connection passes the bytes of its peer to aiohttp in pieces, in turns with other connections (``broker.net.turns``). It
+passes no bytes while requests wait for their answers.
 
-Events that any stranger can cause are logged once a minute and kind (``tandemmq.limited_log``).
+Events that a peer without a login can cause are logged once a minute for each kind (``tandemmq.limited_log``).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-# The longest names of destinations and ids of messages, each byte as three characters.
+# Room for the longest name of a destination and the longest message id, each byte escaped as three characters.
 REQUEST_LINE_BYTES_MAX = 8_190
 HEADER_BYTES_MAX = 4_096
-#: An unwanted body is read for this long, so that the peer sees the answer.
+#: A body that is not used is read for this long, so that the peer receives the answer.
 UNWANTED_BODY_SECONDS_MAX = 1.0
 #: Bytes that aiohttp parses between two checks of the clock: 85 chunks of one byte, or 20 short requests.
 PIECE_BYTES_MAX = 512
@@ -40,7 +41,7 @@ PORT = "admin server"
 
 
 class Connections:
-    """Connections of one admin server. On the loop. ``clock``: seconds that only grow."""
+    """Connections of one admin server. On the loop. ``clock``: a monotonic clock, in seconds."""
 
     def __init__(self, places: Places, clock: Callable[[], float] = time.monotonic) -> None:
         self.places = places
@@ -53,7 +54,7 @@ class Connections:
         return AdminConnection(self, server, turns, loop)
 
     def take(self, connection: AdminConnection, host: str) -> Place | None:
-        """Take a place, for which another connection may be closed; None: there is none."""
+        """Take a place. Another connection may be closed for it. None: no place is available."""
         place, victim = self.places.take(address_of(host), self.clock())
         self._make_room(victim, host)
         if place is None:
@@ -67,9 +68,10 @@ class Connections:
         self._of[place] = connection
         return place
 
-    def know(self, place: Place) -> None:
-        """Note a login on the connection, for which another connection may be closed."""
-        self._make_room(self.places.know(place), place.address)
+    def note_login(self, place: Place) -> None:
+        """Note a login on the connection of ``place``. If that was a place for health checks, it becomes a normal one,
+        and another connection may be closed."""
+        self._make_room(self.places.note_login(place), place.address)
 
     def _make_room(self, victim: Place | None, host: str) -> None:
         if victim is None:
@@ -83,32 +85,33 @@ class Connections:
         )
         self._of.pop(victim).hang_up()
 
-    def give(self, place: Place) -> None:
+    def release(self, place: Place) -> None:
         """Free the place of a closed connection."""
-        self.places.give(place)
+        self.places.release(place)
         self._of.pop(place, None)
 
     def write(self, place: Place, count: int) -> None:
-        """Note a response of ``count`` bytes to the peer; other connections that hold too much may be closed."""
+        """Note a response of ``count`` bytes to the peer. Connections are closed if all unread responses together are
+        too large."""
         for victim in self.places.write(place, count, self.clock()):
-            self._close(victim, "holds too many bytes that it does not take")
+            self._close(victim, "has too many unread bytes")
 
-    def look(self) -> None:
+    def close_overdue(self) -> None:
         """Close the connections whose time is over. Called at intervals."""
         for place, state in self.places.overdue(self.clock()):
             if state is State.IDLE:
-                self._of.pop(place).hang_up()  # no fault of its peer
+                self._of.pop(place).hang_up()  # expected, so it is not logged
             else:
                 self._close(place, f"waited too long for {state.value}")
 
     def _close(self, place: Place, why: str) -> None:
         self.log.warning(PORT, why, f"{PORT}: a connection from {place.address} is closed: it {why}")
-        self.places.give(place)
+        self.places.release(place)
         self._of.pop(place).hang_up()
 
 
 class AdminConnection(RequestHandler):
-    """A connection. ``place`` is None before the connect, and if the connection was refused."""
+    """A connection. ``place`` is None before the connection is established, and if it was refused."""
 
     def __init__(
         self, connections: Connections, server: web.Server, turns: Turns, loop: asyncio.AbstractEventLoop
@@ -116,21 +119,21 @@ class AdminConnection(RequestHandler):
         super().__init__(
             server,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type]  # which is allowed
+            access_log=None,  # type: ignore[arg-type]  # aiohttp permits None
             keepalive_timeout=IDLE_SECONDS_MAX,
             max_line_size=REQUEST_LINE_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
             lingering_time=UNWANTED_BODY_SECONDS_MAX,
-            auto_decompress=False,  # a body is short as it is
+            auto_decompress=False,  # a body has a small limit, so clients have no reason to compress it
         )
         self.place: Place | None = None
         self._connections = connections
         self._turns = turns
         self._socket: asyncio.Transport | None = None
         self._is_read = True
-        self._is_wanted = True  # aiohttp wants input
-        self._is_in_line = False  # waits for its turn
-        self._rest = b""  # received; aiohttp has what is before ``_offset``
+        self._is_wanted = True  # aiohttp has not paused reading
+        self._is_queued = False  # waits for its turn in ``Turns``
+        self._rest = b""  # received bytes; aiohttp has those before ``_offset``
         self._offset = 0
         self._work: asyncio.Task[Any] | None = None
         self._is_reading = False
@@ -145,12 +148,13 @@ class AdminConnection(RequestHandler):
             super().connection_made(cast("asyncio.Transport", _Socket(self._socket, self.want)))
 
     async def start(self) -> None:
-        """Serve its requests, one after the other, until its end."""
+        """Serve the requests of the connection, one after the other, until it ends."""
         try:
             await super().start()
         finally:
-            self.force_close()  # no more is parsed
-            # What was not served, or whose answer did not arrive: it holds this connection.
+            self.force_close()  # parse no further bytes
+            # A request that was not served, or whose answer was not sent, refers to this connection and would keep it
+            # in memory.
             for message, _ in self._messages:
                 if isinstance(message, _ErrInfo):
                     message.exc.with_traceback(None)
@@ -161,7 +165,7 @@ class AdminConnection(RequestHandler):
         self._socket = None
         self._rest = b""
         if self.place is not None:
-            self._connections.give(self.place)
+            self._connections.release(self.place)
             if self._work is not None and (self._is_reading or self.place.state is State.LOGIN):
                 self._work.cancel()
             super().connection_lost(exc)
@@ -172,15 +176,15 @@ class AdminConnection(RequestHandler):
             self.transport.abort()
 
     def enter(self, state: State) -> None:
-        """Note that the connection waits for this from now on."""
+        """Note what the connection waits for from now on."""
         if self.place is not None:
             self.place.enter(state, self._connections.clock())
         self._settle()
 
     @contextmanager
     def working(self, *, is_reading: bool) -> Iterator[None]:
-        """Mark the current task as the work on the peer's request. The task is cancelled when the peer closes the
-        connection, if it only reads, or while a login is under way: a change continues."""
+        """Mark the current task as the work on a request. If the peer closes the connection, the task is cancelled
+        during a login and if the request only reads. A request that changes the broker continues."""
         self._work, self._is_reading = asyncio.current_task(), is_reading
         self.enter(State.WORK)
         try:
@@ -189,30 +193,30 @@ class AdminConnection(RequestHandler):
             self._work = None
 
     def data_received(self, data: bytes) -> None:
-        if not data:  # aiohttp continues with what it has
+        if not data:  # aiohttp calls this to continue with bytes that it has
             super().data_received(data)
             return
         if self.place is not None and self.place.state is State.IDLE:
             self.enter(State.HEAD)
         self._rest = self._rest[self._offset :] + data
         self._offset = 0
-        until = 0.0 if self._is_in_line else self._turns.begin()
+        until = 0.0 if self._is_queued else self._turns.begin()
         if until:
             self._feed(until)
         else:
             self._settle(has_spent=False)
 
     def go_on(self, until: float) -> None:
-        """Continue with the input that was read, until the clock shows ``until`` (broker.net.turns)."""
-        self._is_in_line = False
+        """Pass received bytes to aiohttp until the clock of the loop shows ``until`` (broker.net.turns)."""
+        self._is_queued = False
         try:
             self._feed(until)
         except Exception as error:
-            self.log_exception("hung up, for what a peer sent %s", ERROR_OF_BROKER, exc_info=error)
+            self.log_exception("a connection was closed: input of its peer %s", ERROR_OF_BROKER, exc_info=error)
             self.hang_up()
 
     def want(self, is_wanted: bool) -> None:
-        """Note whether aiohttp wants input."""
+        """Note whether aiohttp has resumed or paused reading."""
         self._is_wanted = is_wanted
         self._settle()
 
@@ -222,11 +226,11 @@ class AdminConnection(RequestHandler):
 
     @property
     def _takes_more(self) -> bool:
-        """Return whether aiohttp is to get the next piece: no request waits for the one before it."""
+        """Return whether to pass the next piece to aiohttp: only if no request waits for another one."""
         return self._is_wanted and not self._messages and self._socket is not None
 
     def _feed(self, until: float) -> None:
-        """Feed a piece, and more pieces until the clock shows ``until``."""
+        """Pass at least one piece to aiohttp, and more until the clock shows ``until``."""
         while self._has_rest and self._takes_more:
             piece = self._rest[self._offset : self._offset + PIECE_BYTES_MAX]
             self._offset += len(piece)
@@ -236,10 +240,10 @@ class AdminConnection(RequestHandler):
         self._settle()
 
     def _settle(self, *, has_spent: bool = True) -> None:
-        """Wait for a turn if bytes are left, and read from the socket if none are."""
+        """Wait for a turn if received bytes are left; otherwise read from the socket."""
         has_rest = self._has_rest
-        if has_rest and self._takes_more and not self._is_in_line:
-            self._is_in_line = True
+        if has_rest and self._takes_more and not self._is_queued:
+            self._is_queued = True
             self._turns.wait(self, has_spent=has_spent)
         is_to_be_read = self._is_wanted and not has_rest
         if self._socket is None or is_to_be_read is self._is_read:
@@ -267,15 +271,17 @@ class AdminConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer bytes that are no HTTP request."""
+        """Answer bytes that are not an HTTP request."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
         if exc is not None:
-            exc.with_traceback(None)  # its frames hold it, and this connection
+            exc.with_traceback(None)  # frames of a traceback would keep this connection in memory
         kind = type(exc).__name__
         reason = " ".join((message or kind).split())[:100]
-        self._connections.log.warning(PORT, kind, f"{PORT}: no request from {request.remote}: {reason!r}")
-        response = answer({"error": f"this is no request: {reason}"}, status)
+        self._connections.log.warning(
+            PORT, kind, f"{PORT}: input from {request.remote} is not an HTTP request: {reason!r}"
+        )
+        response = answer({"error": f"not an HTTP request: {reason}"}, status)
         response.force_close()
         return response
 
@@ -286,7 +292,7 @@ class AdminConnection(RequestHandler):
 
 
 class _Socket:
-    """Transport for aiohttp, which does not decide alone whether the socket is read."""
+    """Transport for aiohttp: pausing and resuming call ``want``, and do not change the socket directly."""
 
     def __init__(self, transport: asyncio.Transport, want: Callable[[bool], None]) -> None:
         self._transport = transport
@@ -303,8 +309,8 @@ class _Socket:
 
 
 def address_of(host: str) -> str:
-    """Return the part of a host that counts as one address: for IPv6 the network of 64 bits, which belongs to one
-    machine."""
+    """Return the part of a peer's address by which places are counted: of IPv6 the first 64 bits, because one machine
+    may use all addresses of such a network."""
     if ":" not in host:
         return host
     try:

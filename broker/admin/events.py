@@ -12,14 +12,15 @@ writes its name into it:
 
     frame = crc32 of the rest (4 bytes), length (2 bytes), that many bytes; big-endian
 
-It is written by ``pwrite`` on a thread of its own, never synced, and no other thread waits for it. It is not written by
-mmap: storing into a page of a volume that hangs would block with the interpreter's lock held, and so stop the whole
-broker. The page cache outlives a kill -9, so the sign of life shows the moment of death to SIGN_SECONDS; a power loss
-may lose the latest events. A file that cannot be written is logged once, and the ring continues in memory.
+A thread of the ring writes the file with ``pwrite`` and never syncs it; no other thread waits for it. The file is not
+mapped into memory: a store into a mapped page of a volume that hangs would block while it holds the interpreter's lock,
+and so stop the whole broker. The page cache survives a kill -9, so the sign of life shows the time of death with an
+error of at most SIGN_SECONDS. A power loss may lose the latest events. If the file cannot be written, this is logged
+once, and the ring continues in memory.
 
-The file also reserves the broker's name. It is locked by flock(2) as long as its broker lives; a second live broker is
-refused. A holder of the lock without a sign of life does not prevent a start: on NFS, a host that died may hold the
-lock for a while.
+The file also reserves the broker's name. Its broker holds a lock on it (flock(2)) as long as the process lives; another
+broker with this name does not start. A lock whose holder shows no sign of life does not prevent a start: on NFS, a host
+that died may hold the lock for a while.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".events"
 FORMAT: Final = "tandemmq-events 1"
-#: Number of events that are kept, in memory and in the file. A failover makes about fifteen in each broker.
+#: Number of events in memory and in the file. A failover makes about fifteen events in each broker.
 CAPACITY: Final = 1_024
 SLOT_BYTES: Final = 1_024
 SIGN_OFFSET: Final = 512
@@ -54,22 +55,22 @@ SLOTS_OFFSET: Final = 4_096
 FILE_BYTES_MAX: Final = SLOTS_OFFSET + CAPACITY * SLOT_BYTES
 #: Interval between two writes of the sign of life.
 SIGN_SECONDS: Final = 0.05
-#: Interval at which the file's time is set: on NFS this makes the content visible to other hosts.
+#: Interval at which the modification time of the file is set: on NFS this makes the content visible to other hosts.
 TOUCH_SECONDS: Final = 1.0
-#: Time for which a broker waits for a sign of life of the holder if its name is in use.
+#: Time for which a broker waits for a sign of life of the lock's holder when the file is locked.
 LIFE_SECONDS_MAX: Final = 3.0
-#: Silence of the loop after which an event is recorded: the process was stopped or suspended, or the loop hung.
+#: Silence of the loop after which an event is recorded: the process was stopped or suspended, or the loop did not run.
 STALL_SECONDS: Final = 1.0
-#: Longer texts are cut; fields that still do not fit a slot are left out.
+#: Longer texts are cut. Facts that still do not fit into a slot are left out.
 TEXT_CHARACTERS_MAX: Final = 300
 CLOSE_SECONDS_MAX: Final = 0.5
 
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
-#: Recorded by the ring itself.
+#: Kinds of events that the ring itself records.
 STALLED: Final = "stalled"
 FELL_SILENT: Final = "fell-silent"
-#: Events that end a term as master; they get the time of the last receipt.
+#: Kinds of events that end a term as master. Such an event gets the time of the last receipt.
 LAST_RECEIPT_KINDS: Final = frozenset({"handover-asked", "draining", "lost", "cut", "drained", STALLED, FELL_SILENT})
 
 _FRAME: Final = struct.Struct(">IH")
@@ -89,7 +90,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. ``epoch`` is the latest that the broker knew then, 0 for none."""
+    """An event. ``epoch`` is the latest epoch that the broker knew at that time, 0 for none."""
 
     at: Moment
     kind: str
@@ -124,7 +125,7 @@ class NameInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FormerRing:
-    """Content of a file, the oldest event first. ``next_number`` is that of the event to be written next."""
+    """Content of a file, the oldest event first. ``next_number`` is the number of the next event to be written."""
 
     name: str
     events: tuple[Event, ...]
@@ -133,7 +134,7 @@ class FormerRing:
 
     @property
     def end(self) -> Event | None:
-        """Moment of death of a broker that did not end in order; None when it did, or is unknown."""
+        """Event for the death of a broker that did not end in order; None if it did, or if this is unknown."""
         if self.sign is None or self.sign.has_ended:
             return None
         facts: dict[str, Any] = {"pid": self.sign.pid}
@@ -143,7 +144,7 @@ class FormerRing:
 
 
 class Clock:
-    """The two clocks of this machine, and the boot from which the second one counts."""
+    """The wall clock and CLOCK_BOOTTIME of this machine, and the id of its boot."""
 
     __slots__ = ("boot_id",)
 
@@ -152,7 +153,7 @@ class Clock:
             with open(BOOT_ID_PATH) as file:
                 self.boot_id = file.read(64).strip()
         except OSError:
-            self.boot_id = ""  # not comparable with that of another broker
+            self.boot_id = ""  # moments without an id cannot be compared with those of another broker
 
     def now(self) -> Moment:
         return Moment(time.time_ns() // 1_000_000, time.clock_gettime(time.CLOCK_BOOTTIME), self.boot_id)
@@ -161,8 +162,8 @@ class Clock:
 class EventRing:
     """Ring of one broker. ``path`` None: in memory only.
 
-    Any thread may call all methods; only ``start`` and ``close`` wait for a disk, and only ``start`` raises. The events
-    of a former run are read from the file later, on the ring's thread.
+    Any thread may call all methods. Only ``start`` and ``close`` wait for the disk, and only ``start`` raises
+    exceptions. The ring's thread reads the events of former processes from the file after ``start``.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class EventRing:
         self._own: deque[Event] = deque(maxlen=CAPACITY)
         self._unwritten: deque[Event] = deque(maxlen=CAPACITY)
         self._recorded = 0
-        self._guard = threading.Lock()  # never held while anything waits
+        self._guard = threading.Lock()  # never held during a wait
         self._epoch = 0
         self._alive: Moment | None = None
         self._confirmed = 0
@@ -194,8 +195,8 @@ class EventRing:
         self._thread = None if path is None else threads.thread(self._write, "tandemmq-events")
 
     def start(self) -> None:
-        """Lock the file and begin to write it. Once. Raises NameInUse when another live broker has the file; if its
-        holder shows no life, the file is left alone, and this ring is in memory only."""
+        """Lock the file and begin to write it. Call it once. Raises NameInUse if another live broker has the lock. If
+        the lock's holder shows no sign of life, the file is not changed, and this ring is in memory only."""
         self._alive = self.clock.now()
         if self._path is None or self._thread is None:
             return
@@ -207,7 +208,8 @@ class EventRing:
             self._thread.start()
 
     def close(self) -> None:
-        """Write what waits, for CLOSE_SECONDS_MAX at most, and note an end in order."""
+        """Write the events that are not written, for at most CLOSE_SECONDS_MAX, and note an end in order in the
+        file."""
         self._must_end = True
         self._wake.set()
         if self._thread is not None and self._thread.native_id is not None:
@@ -216,19 +218,20 @@ class EventRing:
     # ---- recording
 
     def record(self, kind: str, **facts: Any) -> None:
-        """Record an event now. A fact ``epoch`` is the epoch from here on; facts are JSON values, or converted to
-        text."""
+        """Record an event now. A fact ``epoch`` becomes the epoch of this and later events. Facts that are not JSON
+        values are converted to text."""
         self._record(self.clock.now(), kind, facts)
 
     def alive(self, confirmed: int = 0) -> None:
-        """Note that the loop runs. ``confirmed`` is any number that grows with the receipts: when it grew since the
-        last call, this is the time of the last receipt."""
+        """Note that the loop runs. ``confirmed`` is a number that grows with each receipt. If it has grown since the
+        last call, now is the time of the last receipt."""
         now = self.clock.now()
         before, self._alive = self._alive, now
         has_stalled = before is not None and now.boot_seconds - before.boot_seconds > STALL_SECONDS
         if confirmed != self._confirmed:
             if confirmed > self._confirmed:
-                # A broker that was stopped had sent its receipts before; later writes may have no receipt.
+                # A broker that was stopped had sent its receipts before the stop. Writes after the stop may have no
+                # receipt.
                 self._last_receipt = before if has_stalled else now
             self._confirmed = confirmed
         if has_stalled and before is not None:
@@ -252,13 +255,13 @@ class EventRing:
     # ---- reading
 
     def events(self) -> list[Event]:
-        """Return the events, the oldest first, with those of former runs, CAPACITY at most."""
+        """Return the events of this and of former processes, the oldest first, at most CAPACITY."""
         with self._guard:
             return [*self._former, *self._own][-CAPACITY:]
 
     def numbered(self, before: int | None = None) -> tuple[list[Event], int]:
-        """Return ``events``, all or those with numbers less than ``before``, and the number that follows the last of
-        them. Events of this run have numbers from 0 on; those of former runs have negative ones."""
+        """Return the events with numbers less than ``before`` (None: all), and the number after the last of them.
+        Events of this process have numbers from 0; events of former processes have negative numbers."""
         with self._guard:
             events, end = [*self._former, *self._own][-CAPACITY:], self._recorded
         if before is not None and before < end:
@@ -268,20 +271,20 @@ class EventRing:
 
     @property
     def last_receipt(self) -> Moment | None:
-        """Time of the broker's last receipt, to the interval of ``alive``."""
+        """Time of the broker's last receipt, as exact as the interval of the calls of ``alive``."""
         return self._last_receipt
 
     # ---- the file
 
     def _claim(self, path: str) -> int:
-        """Return a descriptor of the file that holds its lock. Raises NameInUse, OSError."""
+        """Open and lock the file. Return the descriptor, which holds the lock. Raises NameInUse, OSError."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         descriptor = open_regular(os, path, os.O_RDWR | os.O_CREAT)
         first = None
         until = self._threads.monotonic() + LIFE_SECONDS_MAX
         try:
             while not _lock(descriptor):
-                # Read through a descriptor of its own: NFS asks the server for changes at each open.
+                # The file is opened again for each read: an NFS client checks for changes at each open.
                 former = read_ring(path)
                 sign = None if former is None else former.sign
                 first = first or sign
@@ -302,13 +305,13 @@ class EventRing:
             "events are kept in memory only: %s: %s (errno %s)", self._path, error.strerror or error, error.errno
         )
 
-    # on its thread
+    # ---- on the ring's thread
 
     def _write(self) -> None:
         descriptor = self._descriptor
         touch_at = 0.0
         try:
-            number = self._take_up(descriptor)
+            number = self._read_former(descriptor)
             entry: Moment | None = None
             while True:
                 must_end = self._must_end
@@ -333,8 +336,8 @@ class EventRing:
         finally:
             os.close(descriptor)
 
-    def _take_up(self, descriptor: int) -> int:
-        """Read what a former run left. Return the number of the next event."""
+    def _read_former(self, descriptor: int) -> int:
+        """Read the events of former processes. Return the number of the next event."""
         former = _read(descriptor)
         if former is None:
             os.ftruncate(descriptor, 0)
@@ -372,7 +375,7 @@ class EventRing:
 
 
 def read_ring(path: str) -> FormerRing | None:
-    """Return the ring in a file, even if its broker runs; None: the file is not a ring. Raises OSError."""
+    """Return the content of a file, also while its broker runs; None: the file is not a ring. Raises OSError."""
     descriptor = open_regular(os, path, os.O_RDONLY)
     try:
         return _read(descriptor)
@@ -381,8 +384,8 @@ def read_ring(path: str) -> FormerRing | None:
 
 
 def rings_in(directory: str) -> list[str]:
-    """Return the files of rings below a data directory, or in an index directory, sorted. A missing directory gives an
-    empty list."""
+    """Return the paths of all rings below a data directory or an index directory, sorted; an empty list if the
+    directory does not exist."""
     found: list[str] = []
     for place in (directory, os.path.join(directory, "index")):
         try:
@@ -393,7 +396,7 @@ def rings_in(directory: str) -> list[str]:
 
 
 def event_of(entry: Any) -> Event | None:
-    """Return the event that ``Event.as_json`` made this of; None when it is none."""
+    """Return the event from the result of ``Event.as_json``; None: ``entry`` is not an event."""
     at = moment_of(entry)
     try:
         return None if at is None else Event(at, str(entry["kind"]), int(entry["epoch"]), dict(entry["facts"]))
@@ -402,7 +405,7 @@ def event_of(entry: Any) -> Event | None:
 
 
 def moment_of(entry: Any) -> Moment | None:
-    """Return the moment that ``Moment.as_json`` made this of; None when it is none."""
+    """Return the moment from the result of ``Moment.as_json``; None: ``entry`` is not a moment."""
     try:
         return Moment(int(entry["wall_ms"]), float(entry["boot_seconds"]), str(entry["boot_id"]))
     except (KeyError, TypeError, ValueError):
@@ -410,9 +413,9 @@ def moment_of(entry: Any) -> Moment | None:
 
 
 def last_takeover_seconds(events: Sequence[Event]) -> float | None:
-    """Return the seconds of this broker's latest take-over, from when the lock was last seen with another holder, or
-    was taken, until the ports answered; None when there was none. Only the other broker's events show what was lost
-    before the lock was free."""
+    """Return the seconds of this broker's latest take-over; None: there was none. The time begins when this broker last
+    saw the lock held by another, or when it took the lock, and ends when its ports answered. Only the events of the
+    other broker show the outage before that."""
     listening: Event | None = None
     for event in reversed(events):
         if event.kind == "listening" and listening is None:
@@ -433,7 +436,7 @@ def _read(descriptor: int) -> FormerRing | None:
         return None
     found = sorted(_slots(content), key=lambda pair: pair[0])
     next_number = found[-1][0] + 1 if found else 0
-    # Older than a whole round: left by a write that never came.
+    # An event older than CAPACITY numbers is left over: the write that should replace it did not happen.
     events = tuple(event for number, event in found if number >= next_number - CAPACITY)
     return FormerRing(str(header.get("name", "?")), events, _sign_of(_frame_at(content, SIGN_OFFSET)), next_number)
 
@@ -463,7 +466,8 @@ def _sign_of(entry: dict[str, Any] | None) -> Sign | None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock the descriptor. False: another open descriptor has the lock. OSError: this volume has no such locks."""
+    """Lock the descriptor. Return False if another open descriptor holds the lock. Raises OSError if the volume does
+    not support flock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -479,7 +483,7 @@ def _put(disk: Writable, descriptor: int, offset: int, payload: bytes) -> None:
 
 
 def _frame_at(content: bytes, offset: int) -> dict[str, Any] | None:
-    """Return the content of a frame; None if there is none, or if it was written in part."""
+    """Return the content of a frame; None: there is no complete frame."""
     if len(content) < offset + _FRAME.size:
         return None
     crc, length = _FRAME.unpack_from(content, offset)

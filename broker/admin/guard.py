@@ -51,15 +51,16 @@ log = logging.getLogger(__name__)
 
 _CALLER = "caller"
 _LOGIN_SECONDS_MAX = 10.0
-#: Seconds to wait after a login that was not decided.
+#: Seconds after which a client should repeat a login that was not decided.
 _RETRY_SECONDS = 10
 READING = frozenset(("GET", "HEAD"))
 _API = "/api/"
-#: Balancers use whatever host name they were given.
+#: Load balancers may use any host name for health pages.
 _FOR_EVERY_HOST = "/health"
-#: Pages without a secret, for which no login is checked: health must not wait for a directory of users.
+#: Public pages, for which no login is checked: health must not wait for a directory of users.
 _OPEN = (_FOR_EVERY_HOST, "/console")
-#: Pages that are short for clients without a login, and for users without a role. A wrong login is refused there, too.
+#: Pages with a short answer for clients without a login and for users without a role. A wrong login is refused there,
+#: too.
 SHORT = frozenset(("/status", "/metrics", "/replication"))
 
 
@@ -70,21 +71,22 @@ def caller_of(request: web.Request) -> Caller:
 
 
 def sees_names(request: web.Request) -> bool:
-    """Return whether a page may name anything to the caller: the names are public, or the caller is a viewer."""
+    """Return whether a page may show names of destinations, clients, hosts and files: security is not configured, or
+    the caller is a viewer."""
     caller: Caller | None = request.get(_CALLER)
     return caller is None or caller.role >= Role.VIEWER
 
 
 def has_login(request: web.Request) -> bool:
-    """Return whether a request that the guard let through had a login, and the login was checked."""
+    """Return whether a request that the guard permitted had a login that was checked."""
     caller: Caller | None = request.get(_CALLER)
     return caller is not None and caller is not ANYBODY and caller.role > Role.NOBODY
 
 
 class Guard:
-    """Checks each request to the admin server. ``hosts``: names beside addresses, ``localhost``, names without a dot
-    and this machine's. ``access``: None if security is not configured, so that names prove nothing. ``groups`` have
-    roles."""
+    """Checks each request to the admin server. ``hosts``: host names of this server, beside addresses, ``localhost``,
+    names without a dot and the names of this machine. ``access``: checks users; None if security is not configured.
+    ``groups``: the groups of users that have a role."""
 
     def __init__(
         self, token_file: str, hosts: Collection[str], access: Access | None, groups: Groups = NO_GROUPS
@@ -97,23 +99,24 @@ class Guard:
         self._token = ""
         self._is_kept = False
         self._watched = Watched([token_file])
-        self._problem = ""  # why the file could not be read at the last try
+        self._problem = ""  # why the last read of the file failed
 
     def start(self) -> None:
-        """Set the token: that of the file, or a new one. If none can be kept, only users can make changes."""
+        """Read the token from the file, or write a new one. If the file cannot be written, only users can make
+        changes."""
         try:
             self._token = self._kept() or write_token(self.token_file)
             self._is_kept = True
         except OSError as error:
             self._token = new_token()
-            log.warning("no admin token can be kept: %s", error)
+            log.warning("the admin token cannot be stored: %s", error)
 
     def look(self) -> None:
-        """Check once a second. Read a changed token from the file; a missing or invalid token changes nothing. End the
-        sessions of users that the directory no longer knows, or no longer with these groups."""
+        """Read a changed token from the file, and end the sessions of users that the user directory no longer has, or
+        whose groups changed. A missing or invalid token changes nothing. Call it once a second."""
         if self._access is not None:
             self.sessions.end_of([each.name for each in self.sessions.principals() if not self._access.holds(each)])
-        if not self._is_kept:  # the volume may no longer be full
+        if not self._is_kept:  # for example because the volume was full
             with suppress(OSError):
                 self._token = write_token(self.token_file)
                 self._is_kept = True
@@ -122,10 +125,10 @@ class Guard:
         try:
             token = read_token(self.token_file)
         except OSError as error:
-            self._watched.look_again()
+            self._watched.mark_changed()
             if str(error) != self._problem:
                 self._problem = str(error)
-                log.warning("the admin token stays as it was: %s", error)
+                log.warning("the admin token is not changed: %s", error)
             return
         self._problem = ""
         if token is not None and token != self._token:
@@ -137,12 +140,12 @@ class Guard:
         try:
             return read_token(self.token_file)
         except NotRegular as error:
-            log.warning("%s: a new admin token takes its place", error)
+            log.warning("%s: a new admin token replaces it", error)
             return None
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check a request (middleware)."""
+        """Check a request, and call ``handler`` if it is permitted (middleware)."""
         refusal = self._foreign(request)
         if refusal is not None:
             return answer({"error": refusal}, 403)
@@ -163,13 +166,13 @@ class Guard:
                 may_ask = caller.role >= Role.VIEWER or (request.path in SHORT and not is_wrong)
                 if not may_ask:  # prove: pages-are-for-viewers "not may_ask" -> "False"
                     if caller is not STRANGER:
-                        return answer({"error": f"{caller.name} has no role; this needs viewer"}, 403)
-                    return self.unknown(request, "log in as a user with the role viewer, or show the admin token")
+                        return answer({"error": f"{caller.name} has no role; this needs the role viewer"}, 403)
+                    return self.unknown(request, "log in as a user with the role viewer, or send the admin token")
         return await handler(request)
 
     def unknown(self, request: web.Request, refusal: str) -> web.Response:
-        """Refuse a caller that is unknown or has too few rights. Only this machine gets the path of the token: a
-        command that runs here reads the token there, and elsewhere the path would only reveal names."""
+        """Refuse a caller that is unknown or has too few rights. Only a client on this machine gets the path of the
+        token: a command reads the token there. For other clients the path would only reveal names."""
         is_here = Credentials(_peer(request.remote)).is_loopback
         # prove: the-place-of-the-token-is-for-this-machine "if is_here" -> "if True"
         refused = answer({"error": refusal, **({"token_file": self.token_file} if is_here else {})}, 401)
@@ -177,20 +180,20 @@ class Guard:
         return refused
 
     def _foreign(self, request: web.Request) -> str | None:
-        """Return what is wrong with the origin or the host of the request; None: nothing."""
+        """Return why the origin or the host of the request is refused; None: both are permitted."""
         host = request.headers.get("Host", "")
         origin = request.headers.get("Origin")
         if origin is not None and _site(origin) != host:
             return f"pages of {origin[:255]!r} have no access here"
         if request.path.startswith(_FOR_EVERY_HOST) or self._hosts.knows(host):
             return None
-        return f"this broker does not know itself as {host[:255]!r}: admin.hosts lists its names"
+        return f"{host[:255]!r} is not a host name of this broker: admin.hosts lists its names"
 
     # ---- the caller
 
     async def _caller(self, request: web.Request) -> Caller:
-        """Return the caller by what the request shows: a token, a name with a password, the cookie of a session, or the
-        certificate of its connection. A browser sends these automatically, so pages of foreign sites were refused
+        """Return the caller by the token, the name with password or the session cookie in the request, or by the
+        certificate of its connection. A browser sends these automatically, so pages of foreign sites must be refused
         before."""
         header = request.headers.get("Authorization", "")
         scheme, _, token = header.partition(" ")
@@ -212,13 +215,13 @@ class Guard:
         return ANYBODY if self._access is None else STRANGER
 
     def holder_of(self, token: str) -> Caller | None:
-        """Return the holder of the token; None: that is not the broker's token."""
+        """Return the caller for this token; None: it is not the broker's token."""
         is_ours = bool(self._token) and same(token.strip(), self._token)
         return TOKEN_HOLDER if is_ours else None
 
     async def user(self, request: web.Request, login: str, password: str) -> Caller | None:
-        """Return the user with that name; None: name or password are wrong, or there are no users. Meanwhile the
-        connection of ``request`` may be closed for another one."""
+        """Return the user with that name; None: the name or the password is wrong, or there are no users. During the
+        check, the connection of ``request`` may be closed to free its place."""
         if not (login and password):
             return None
         connection = cast("AdminConnection", request.protocol)
@@ -255,7 +258,7 @@ class Guard:
 
 
 def _site(origin: str) -> str | None:
-    """Return host and port of a page; None: it names none."""
+    """Return host and port of an origin; None: it has no host."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

@@ -1,7 +1,7 @@
-"""Every metric of a scrape: name, kind, meaning, labels, and the place of its value in ``GET /status``.
+"""Table of all metrics: name, kind, meaning, labels, and the place of the value in ``GET /status``.
 
-The exposition (broker.admin.metrics) and the table in docs/metrics.md are both made from it. Units are base units,
-named at the end of a name; names of counters, and only those, end in ``_total``.
+The text of a scrape (broker.admin.metrics) and the table in docs/metrics.md are made from it. Units are base units, and
+are named at the end of a name. Only names of counters end in ``_total``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A metric. ``name`` is without the prefix. ``path``: the keys of a status that lead to the value, with dots
-    between; empty if a function of broker.admin.metrics makes one sample for each combination of ``labels``."""
+    """A metric. ``name`` is without the prefix. ``path``: the keys of the value in a status, separated by dots; empty
+    if a function in broker.admin.metrics makes one sample for each combination of ``labels``."""
 
     name: str
     kind: Kind
@@ -54,11 +54,12 @@ def _histogram(name: str, meaning: str, path: str = "") -> Named:
 
 
 def _counted(name: str, meaning: str) -> Named:
-    """Return the metric of a count in ``counts``, with the same name."""
+    """Return the metric for the entry ``name`` in ``counts`` of a status."""
     return (_counter if name.endswith("_total") else _gauge)(name, meaning, f"counts.{name}")
 
 
-#: The metrics by subject. A master has all except those of a standby; a node of a set also has those of a set.
+#: The metrics by subject. A master has all subjects except those of a standby and of a set; a node of a set also has
+#: those of a set.
 GROUPS: Final[dict[str, tuple[Named, ...]]] = {
     "The broker": (
         _gauge("broker_info", "Always 1; the labels name broker and version.", labels=("name", "version")),

@@ -1,12 +1,12 @@
 """The Prometheus view of a broker's status: the metrics of broker.admin.metric_table, with their values; and those of
 single destinations that an operator chose, as text, made in steps.
 
-It keeps nothing between scrapes and uses no global registry, so two brokers in one process (tests, demotion and
-promotion) do not interfere. Values that a status does not have are left out.
+It has no state between scrapes and no global registry, so several brokers in one process (tests, demotion and
+promotion) do not interfere. A metric whose value is missing in the status is left out.
 
-The number of destinations with metrics is bounded, since Prometheus keeps several series of each, and so is the length
-of the text. Destinations beyond a bound are counted in ``tandemmq_destinations_left_out``, and are still part of the
-sums.
+The number of destinations with metrics and the length of the text have limits, because Prometheus keeps several series
+of each destination. ``tandemmq_destinations_left_out`` counts the destinations beyond a limit. The sums over all
+destinations include them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ SET_ROLES: Final = ("master", "elected", "follower", "looking")
 Status = dict[str, Any]
 # Values of the labels, in their order, and the value of the metric.
 Sample = tuple[tuple[str, ...], float]
-#: Problems that a restart of the process repairs; for all others a supervisor must not restart it.
-MENDED_BY_A_START: Final = ("BUG", "this node takes no part until it is started again")
-# Lists of a status: the label "kind", the key of the list, and the field with the destination's name.
+#: Parts of the texts of problems that a restart of the process repairs. A supervisor must not restart it for other
+#: problems.
+REPAIRED_BY_RESTART: Final = ("BUG", "this node takes no part until it is started again")
+# Lists of a status: the value of the label "kind", the key of the list, and the key of the destination's name.
 _LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
 #: Bytes of one sample without its labels: the name and the value.
 SAMPLE_BYTES_MAX: Final = 90
@@ -40,8 +41,8 @@ _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class StatusCollector(Collector):
-    """Turns one answer of ``GET /status`` (see broker.admin.server) into metrics. Without ``has_names``, metrics whose
-    labels are names are left out; followers of a set are numbered."""
+    """Collector of the metrics of one answer of ``GET /status`` (broker.admin.server). Without ``has_names``, metrics
+    whose labels are names are left out, and followers of a set have numbers instead of names."""
 
     __slots__ = ("_has_names", "_status")
 
@@ -91,7 +92,7 @@ def _at(status: Any, path: str) -> Any:
 
 
 def _one_of(names: Iterable[str], current: str | None) -> Iterator[Sample]:
-    """Return 1 for the current name, 0 for the others."""
+    """Return a sample for each of ``names``: 1 for the current name, 0 for all others."""
     return (((name,), int(name == current)) for name in names)
 
 
@@ -101,7 +102,7 @@ def _lock(status: Status) -> Iterator[Sample]:
 
 
 def _demotions(status: Status) -> Iterator[Sample]:
-    """Return all troubles; those that never happened are 0."""
+    """Return the number of demotions for each trouble; 0 if it never happened."""
     return (((trouble.name,), status.get("demotions", {}).get(trouble.name, 0)) for trouble in Trouble)
 
 
@@ -109,11 +110,11 @@ def _bridges(key: str) -> Callable[[Status], Iterator[Sample]]:
     return lambda status: (((str(each["name"]),), float(each[key])) for each in status.get("bridges", ()))
 
 
-#: An alert needs this metric: without names, followers have numbers.
+#: Metric that is shown also without names, because an alert needs it: followers then have numbers.
 FOLLOWER_LAG: Final = "replication_follower_lag_bytes"
-#: Metrics whose labels are words of this program.
+#: Metrics whose labels are constants of this program.
 NAMELESS: Final = frozenset(("role", "phase", "demotions_total", "replication_role"))
-#: Function that returns the samples of each metric that has labels.
+#: Function that returns the samples, for each metric with labels.
 SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     "broker_info": lambda status: [((str(status["name"]), str(status.get("version", ""))), 1)],
     "role": lambda status: _one_of(ROLES, status["role"]),
@@ -141,57 +142,57 @@ SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
 }
 
 
-def set_problems(said: Mapping[str, Any]) -> list[str]:
-    """Return the reasons why the broker is not healthy."""
-    problem = str(said.get("problem") or "")
-    return [problem] if any(text in problem for text in MENDED_BY_A_START) else []
+def set_problems(status: Mapping[str, Any]) -> list[str]:
+    """Return the problems that make the broker unhealthy."""
+    problem = str(status.get("problem") or "")
+    return [problem] if any(text in problem for text in REPAIRED_BY_RESTART) else []
 
 
-def set_warnings(said: Mapping[str, Any]) -> list[str]:
-    """Return the sentences that are only shown."""
-    shown = [str(said["problem"])] if said.get("problem") and not set_problems(said) else []
-    if not said.get("is_whole", True):
-        shown.append("this node lacks files of the journal, and does not count until it has them")
-    if said.get("twins"):
-        shown.append(str(said["twins"]))
-    if said.get("zookeeper"):
-        shown.append(f"the set goes on without its directory: {said['zookeeper']}")
+def set_warnings(status: Mapping[str, Any]) -> list[str]:
+    """Return the warnings, which do not change the health."""
+    shown = [str(status["problem"])] if status.get("problem") and not set_problems(status) else []
+    if not status.get("is_whole", True):
+        shown.append("this node lacks files of the journal, and its vote does not count until it has them")
+    if status.get("twins"):
+        shown.append(str(status["twins"]))
+    if status.get("zookeeper"):
+        shown.append(f"the set runs without its directory in ZooKeeper: {status['zookeeper']}")
     return shown
 
 
-def set_values(said: Mapping[str, Any]) -> dict[str, int]:
+def set_values(status: Mapping[str, Any]) -> dict[str, int]:
     """Return the values from which the metrics of a set are made (broker.admin.metric_table): epoch, voters, and
     health."""
     return {
-        "epoch": said.get("epoch", 0),
-        "promised_epoch": said.get("promised", 0),
-        "voters": len(said.get("voters", ())),
-        "is_voter": int(bool(said.get("is_voter"))),
-        "is_whole": int(bool(said.get("is_whole"))),
-        "has_quorum": int(bool(said.get("has_quorum"))),
-        "has_problem": int(bool(said.get("problem") or said.get("twins"))),
-        "directory_problem": int(bool(said.get("zookeeper"))),
-        "elections": said.get("elections", 0),
-        "quorum_losses": said.get("quorum_losses", 0),
+        "epoch": status.get("epoch", 0),
+        "promised_epoch": status.get("promised", 0),
+        "voters": len(status.get("voters", ())),
+        "is_voter": int(bool(status.get("is_voter"))),
+        "is_whole": int(bool(status.get("is_whole"))),
+        "has_quorum": int(bool(status.get("has_quorum"))),
+        "has_problem": int(bool(status.get("problem") or status.get("twins"))),
+        "directory_problem": int(bool(status.get("zookeeper"))),
+        "elections": status.get("elections", 0),
+        "quorum_losses": status.get("quorum_losses", 0),
     }
 
 
-def set_lags(said: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], float]]:
+def set_lags(status: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], float]]:
     """Yield the bytes by which each follower is behind, by node and store; unknown values are left out."""
-    for store, follower in said.get("followers", {}).items():
+    for store, follower in status.get("followers", {}).items():
         if follower.get("lag_bytes") is not None:
             yield (str(follower["node"]), store), follower["lag_bytes"]
 
 
 class DestinationMetrics:
-    """Metrics of destinations whose names match one of ``patterns``: the first ``most`` that the broker knew."""
+    """Metrics of the destinations whose names match one of ``patterns``: of the first ``most`` in the status."""
 
     def __init__(self, patterns: Sequence[str] = (), most: int = 0) -> None:
         self._patterns = tuple(map(Pattern, patterns))
         self._most = most
 
     def text(self, status: Mapping[str, Any], bytes_max: int = BYTES_MAX) -> Work[bytes]:
-        """Return the text of a scrape, in ``bytes_max`` bytes at most; empty without patterns, or if the broker is no
+        """Return the text of a scrape, at most ``bytes_max`` bytes; empty without patterns, or if the broker is not
         master."""
         if not self._patterns or "queues" not in status:
             return b""

@@ -41,7 +41,7 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 Status = dict[str, Any]
-#: Limit of a change: by then the header with the new voters is on the disks of a quorum, or an error is returned.
+#: Limit of a change. If the header with the new voters is not on the disks of a quorum by then, the answer is an error.
 CHANGE_SECONDS_MAX: Final = 30.0
 log = logging.getLogger(__name__)
 
@@ -202,8 +202,8 @@ class Member(Protocol):
 
 
 class ReplicationPages:
-    """Pages of a set. ``rotate`` makes the store continue in a new file of the journal; None: this broker has no store
-    open."""
+    """Pages of a set. ``rotate`` makes the store continue in a new journal file, whose header has the new voters. It
+    returns None if this broker has no open store."""
 
     def __init__(self, member: Member, rotate: Callable[[], Future[None] | None]) -> None:
         self._member = member
@@ -216,7 +216,7 @@ class ReplicationPages:
         ]
 
     async def _get(self, request: web.Request) -> web.Response:
-        """Answer with the status of the set; without a login, only as much as a probe needs."""
+        """Answer with the status of the set; without the role viewer, only with the fields that a probe needs."""
         try:
             told = self._member.overview()
         except NotStarted as error:
@@ -226,7 +226,7 @@ class ReplicationPages:
         return web.json_response(told)
 
     def _holder(self) -> dict[str, Any] | None:
-        """Return the master, as far as this node knows."""
+        """Return the master that this node knows; None: it knows none."""
         leader = self._member.leader()
         return None if leader is None else {"name": leader.node, "admin": leader.admin}
 
@@ -250,9 +250,9 @@ class ReplicationPages:
         beginning = self._rotate()
         try:
             if beginning is None:
-                raise ChangeRefused("this broker has no store open")
+                raise ChangeRefused("this broker has no open store")
             await asyncio.wait_for(asyncio.wrap_future(beginning), CHANGE_SECONDS_MAX)
-        except (Exception, asyncio.CancelledError) as error:  # also the error that ended the store
+        except (Exception, asyncio.CancelledError) as error:  # the store may have ended with any error
             self._member.give_up_change()
             reason = str(error) or "the store ended, or no quorum answers"
             return web.json_response({"error": f"the change is not final: {reason}"}, status=503)
@@ -278,7 +278,7 @@ class LogPages:
         """Set the level in ``?logger=NAME&level=LEVEL``."""
         # A page of another site cannot send this content type without permission (CORS), which this server never gives.
         if request.content_type != "application/json":
-            return answer({"error": "a level is set with Content-Type: application/json"}, 415)
+            return answer({"error": "setting a level requires Content-Type: application/json"}, 415)
         name, level = request.query.get("logger", ""), request.query.get("level", "")
         if level not in (*LEVELS, DEFAULT):
             return answer({"error": f"level={level[:50]!r}: expected {', '.join(LEVELS)} or {DEFAULT}"}, 400)
@@ -287,7 +287,7 @@ class LogPages:
         except UnknownLogger as error:
             return answer({"error": str(error)}, 422)
         log.warning(
-            "logger %s says %s from now on, set from %s", name, level, request.remote, extra=log_events.LOG_LEVEL_SET
+            "the level of logger %s is %s, set from %s", name, level, request.remote, extra=log_events.LOG_LEVEL_SET
         )
         return self._answer()
 

@@ -1,8 +1,8 @@
 """The broker's reports to systemd: READY=1, STATUS=, WATCHDOG=1, STOPPING=1 (sd_notify(3), protocol section).
 
-No call blocks or raises; without $NOTIFY_SOCKET every call does nothing. The watchdog is fed only while the event loop,
-the storage thread and the lock's thread show life: a process whose disk hangs, or that cannot release its lock, is not
-healthy, and systemd must learn that. The module does not define a sign of life: its caller passes a callable for each.
+No call blocks or raises; without $NOTIFY_SOCKET a call does nothing. The watchdog is fed only while the event loop, the
+storage thread and the lock's thread show signs of life. So systemd restarts a process whose disk hangs, or that cannot
+release its lock. The caller passes a callable for each sign of life.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 log = logging.getLogger(__name__)
 
-# sd_watchdog_enabled(3) recommends to notify at half the period; a third leaves time for one slow turn.
+# sd_watchdog_enabled(3) recommends half the period. A third leaves time for one slow turn of the loop.
 FEEDS_PER_PERIOD = 3
 STATUS_CHARACTERS_MAX = 500
 
@@ -38,7 +38,7 @@ class Notifier:
             log.warning("NOTIFY_SOCKET=%s is neither a path nor an abstract socket: systemd gets no report", address)
 
     def ready(self, status: str) -> None:
-        """Report the start, as master or standby: a standby is a unit that came up well."""
+        """Report the start. Call it on a master and on a standby: a standby is a unit that has started, too."""
         self._send(f"READY=1\nSTATUS={_one_line(status)}")
 
     def status(self, status: str) -> None:
@@ -50,7 +50,7 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def stopping(self, status: str = "stopping") -> None:
-        """Report the stop; systemd then expects only the end."""
+        """Report that the process is stopping."""
         self._send(f"STOPPING=1\nSTATUS={_one_line(status)}")
 
     def close(self) -> None:
@@ -72,10 +72,10 @@ class Notifier:
 
 
 class Watchdog:
-    """Feeds systemd's watchdog while every sign of life is younger than the period.
+    """Feeds systemd's watchdog while each sign of life is younger than the period.
 
-    ``signs`` maps a name ("event loop", "storage thread") to a callable that returns when that part last showed life,
-    in seconds of ``clock``. A part that has nothing to do must renew its sign while it waits.
+    ``signs`` maps the name of a part ("event loop", "storage thread") to a callable that returns the time of its last
+    sign of life, in seconds of ``clock``. An idle part must renew its sign while it waits.
     """
 
     __slots__ = ("_clock", "_missing", "_notifier", "_signs", "period_seconds")
@@ -95,7 +95,8 @@ class Watchdog:
         self._missing: tuple[str, ...] = ()
 
     def check(self) -> tuple[str, ...]:
-        """Feed when all signs are young enough; otherwise return the names of the parts whose signs are too old."""
+        """Feed the watchdog if all signs are younger than the period; otherwise return the names of the parts whose
+        signs are older."""
         oldest = self._clock() - self.period_seconds
         missing = tuple(name for name, seen in self._signs.items() if seen() < oldest)
         if not missing:
@@ -110,15 +111,16 @@ class Watchdog:
         return missing
 
     async def run(self) -> None:
-        """Check forever; ends when cancelled. A loop that hangs does not get here, as intended."""
+        """Check at intervals until cancelled. While the event loop hangs, there is no check, so the watchdog is not
+        fed."""
         while True:
             self.check()
             await asyncio.sleep(self.period_seconds / FEEDS_PER_PERIOD)
 
 
 def watchdog_period_seconds(environment: Mapping[str, str] = os.environ, pid: int | None = None) -> float | None:
-    """Return the period that systemd set for this process with ``$WATCHDOG_USEC`` (sd_watchdog_enabled(3)); None for
-    none."""
+    """Return the period of the watchdog that systemd set for this process in ``$WATCHDOG_USEC``
+    (sd_watchdog_enabled(3)); None: there is no watchdog."""
     meant_for = environment.get("WATCHDOG_PID")
     if meant_for is not None and meant_for != str(os.getpid() if pid is None else pid):
         return None

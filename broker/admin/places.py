@@ -1,17 +1,19 @@
-"""Places at the admin server: decided here, carried out by ``broker.admin.connections``.
+"""Places: limit and fair sharing of the connections of the admin server. This module decides;
+``broker.admin.connections`` closes connections.
 
-A connection has one of PLACES places. When all are taken, one connection is closed for the newcomer: of the connections
-without a login, those of the address that has most of them, and of these the one that has waited longest for its peer.
-If that address would then keep fewer than the newcomer's address has, its connections are closed only after a short
-silence, unless the newcomer's address has shown a login before. Connections from such addresses are closed after all
-other strangers. Without any of these, an idle connection with a login is closed.
+A connection takes one of PLACES places. If all are taken, a new connection takes the place of another one, which is
+closed. The candidates are the connections without a login (strangers), first those from addresses that never showed a
+login. Of the address with most candidates, the connection that has waited longest for its peer is closed. If that
+address does not have more connections than the new connection's address would have, its connection is closed only after
+a short silence, unless the new connection's address has shown a login before. If there are no candidates, an idle
+connection with a login is closed.
 
-Otherwise the newcomer gets one of HEALTH_PLACES. Each newcomer gets one, for which the oldest is closed at once. A
-connection there is served if it asks for health, or if it shows a login: then it gets another place, for which a
-stranger is closed.
+If no connection can be closed, the new one takes one of HEALTH_PLACES. If these are taken, too, the oldest connection
+in them is closed at once. A connection in such a place may request the health pages. If it shows a login, it takes a
+normal place, and a stranger is closed.
 
-A peer has a limited time for each step that the server waits for: to send the head of a request and its body, and to
-take the response. The time of the broker itself does not count.
+A peer has a limited time to send the head of a request, to send its body, and to read the response. The time that the
+broker takes to answer does not count.
 """
 
 from __future__ import annotations
@@ -28,31 +30,31 @@ REQUEST_SECONDS_MAX: Final = 10.0
 RESPONSE_SECONDS_MAX: Final = 30.0
 #: Additional places for health checks.
 HEALTH_PLACES: Final = 64
-#: Number of addresses remembered for a login; the one that showed a login longest ago is forgotten first.
+#: Number of addresses with a login that are remembered; the one whose last login is oldest is forgotten first.
 TRUSTED_MAX: Final = 1_000
-#: Limit of all responses together that are being written.
+#: Limit of the bytes of all unread responses together.
 WRITTEN_BYTES_MAX: Final = 64 << 20
-#: Limit between two requests of a connection that is kept.
+#: Limit of the time between two requests on one connection.
 IDLE_SECONDS_MAX: Final = 30.0
-#: A connection is closed for another one of its own address only after this silence.
+#: A connection is closed for a new one of the same address only after this silence.
 SILENT_SECONDS_MIN: Final = 0.25
 
 
 class State(Enum):
-    """Subject that a connection waits for."""
+    """Reason of a connection's wait."""
 
     HEAD = "the head of a request"
     BODY = "the body of a request"
-    LOGIN = "its password to be looked into"
+    LOGIN = "the check of its login"
     WORK = "the broker"
-    WRITE = "the peer, which is to take a response"
+    WRITE = "its peer to read a response"
     IDLE = "the next request"
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Place of a connection. ``since``: when the present state began, by the clock of ``Places``. ``is_known``: a login
-    was shown. ``is_spare``: for health checks only. ``held``: bytes of the response being written."""
+    """Place of a connection. ``since``: when the present state began, by the clock of ``Places``. ``is_known``: the
+    connection has shown a login. ``is_spare``: one of HEALTH_PLACES. ``held``: bytes of the response being written."""
 
     address: str
     since: float
@@ -62,13 +64,13 @@ class Place:
     held: int = 0
 
     def enter(self, state: State, now: float) -> None:
-        """Enter a state: its time begins, unless the place is in this state already."""
+        """Enter a state. Its time begins now, unless the place is already in this state."""
         if state is not self.state:
             self.state, self.since = state, now
 
 
 class Places:
-    """Places of one admin server. All times are seconds of one clock, passed to each call."""
+    """Places of one admin server. All times are seconds of one monotonic clock, passed to each call."""
 
     def __init__(
         self,
@@ -93,23 +95,25 @@ class Places:
         return iter(self._taken)
 
     def take(self, address: str, now: float) -> tuple[Place | None, Place | None]:
-        """Return the place of a newcomer, None: it gets none; and the place of the connection to close for it."""
+        """Return the place of a new connection, and the place of the connection to close for it. None: no place, or
+        none to close."""
         taken = [place for place in self._taken if not place.is_spare]
         if len(taken) < self.most:
             return self._new(Place(address, now)), None
         victim = self._victim(taken, address, now, SILENT_SECONDS_MIN)
         if victim is not None:
-            return self._new(Place(address, now)), self._give(victim)
+            return self._new(Place(address, now)), self._release(victim)
         spare = [place for place in self._taken if place.is_spare]
         if len(spare) < HEALTH_PLACES:  # prove: health-checks-have-places
             return self._new(Place(address, now, is_spare=True)), None
         victim = self._victim(spare, address, now, 0.0)  # prove: a-health-check-gets-in "0.0" -> "SILENT_SECONDS_MIN"
         if victim is not None:
-            return self._new(Place(address, now, is_spare=True)), self._give(victim)
+            return self._new(Place(address, now, is_spare=True)), self._release(victim)
         return None, None
 
-    def know(self, place: Place) -> Place | None:
-        """Note a login. Return the place to close, if ``place`` was a spare one and now is a normal one."""
+    def note_login(self, place: Place) -> Place | None:
+        """Note a login. If ``place`` was a spare one, it becomes a normal one; then return the place to close, if
+        necessary."""
         place.is_known = True
         self._trusted[place.address] = None
         self._trusted.move_to_end(place.address)
@@ -125,14 +129,14 @@ class Places:
         if not closable:
             return None
         place.is_spare = False  # prove: a-login-gets-a-place
-        return self._give(min(closable, key=lambda each: (each.is_known, *_order(each))))
+        return self._release(min(closable, key=lambda each: (each.is_known, *_order(each))))
 
-    def give(self, place: Place) -> None:
+    def release(self, place: Place) -> None:
         """Free the place of a closed connection."""
         self._taken.pop(place, None)
 
     def overdue(self, now: float) -> list[tuple[Place, State]]:
-        """Return the places whose peers have exceeded their time, and the state they are in."""
+        """Return the places whose peers have exceeded the time for their state, with that state."""
         return [
             (place, place.state)
             for place in self._taken
@@ -140,8 +144,8 @@ class Places:
         ]
 
     def write(self, place: Place, count: int, now: float) -> list[Place]:
-        """Note a response of ``count`` bytes to ``place``. Return the places to close because all together hold too
-        many bytes that their peers do not take: the largest, strangers first."""
+        """Note a response of ``count`` bytes to ``place``. If all unread responses together exceed WRITTEN_BYTES_MAX,
+        return the places to close: those with the largest responses, strangers first."""
         place.enter(State.WRITE, now)
         place.held = count
         others = [each for each in self._taken if each.state is State.WRITE and each is not place]
@@ -156,7 +160,7 @@ class Places:
         return victims
 
     def _victim(self, taken: Iterable[Place], address: str, now: float, silent_seconds: float) -> Place | None:
-        """Return the place to close for a newcomer of that address."""
+        """Return the place to close for a new connection of ``address``."""
         strangers: dict[str, list[Place]] = {}
         others: list[Place] = []
         for place in taken:
@@ -180,7 +184,7 @@ class Places:
         self._taken[place] = None
         return place
 
-    def _give(self, place: Place) -> Place:
+    def _release(self, place: Place) -> Place:
         del self._taken[place]
         return place
 

@@ -1,9 +1,8 @@
 """The admin HTTP server: ``GET /status``, ``GET /health``, ``GET /metrics``, and further pages.
 
-Master and standby have the same three pages. An answer comes from one call of the status callable; the parts that grow
-with the number of destinations are made in slices of the loop's time. These pages answer only GET and read no request
-body; a request line or header beyond a named bound is refused. The server knows nothing of brokers: the status callable
-returns everything.
+Master and standby have the same three pages. One call of the status callable returns the content of an answer. The
+parts that grow with the number of destinations are made in slices of the loop's time. These pages answer only GET, and
+read no request body.
 
 Result of the status callable (JSON values; only the first four are required):
 
@@ -11,16 +10,16 @@ Result of the status callable (JSON values; only the first four are required):
     epoch     int; 0 before the first promotion that this broker saw
     name      the broker's name
     store     the store directory
-    holder    dict | None: the broker a standby waits for (name, epoch, pid, host, admin)
-    holder_silent_seconds  for how long that broker has shown no sign of life; left out while it is well
-    reason    str: the sentence that goes with the role
-    standby   dict | None: how far a standby has come (has_caught_up, messages, lag), and how long it would take to be
-              master now (takeover)
-    takeover  dict | None: the same, should a master die now without a standby
-    problems  list of sentences; any makes the broker unhealthy: what a restart of the process repairs
-    warnings  list of sentences that are only shown (a lock that was set to be unsafe, ...)
-    counts    dict of names to numbers, shown as metrics; a name that ends in ``_total`` only ever grows
-    journal   dict: files, their live bytes, and those of the largest owners
+    holder    dict | None: the broker that holds the lock, on a standby (name, epoch, pid, host, admin)
+    holder_silent_seconds  for how long that broker has shown no sign of life; left out while it shows signs of life
+    reason    str: a sentence that explains the role
+    standby   dict | None: progress of a standby (has_caught_up, messages, lag), and the predicted time of a take-over
+              now (takeover)
+    takeover  dict | None: the same prediction for a master that dies now and has no standby
+    problems  list of sentences: problems that a restart of the process repairs; any makes the broker unhealthy
+    warnings  list of sentences that do not change the health (an unsafe setting of the lock, ...)
+    counts    dict of names to numbers, shown as metrics; a number whose name ends in ``_total`` never decreases
+    journal   dict: number of files, their live bytes, and the bytes of the largest owners
     measured  dict of names of histograms to their buckets and sums
     replication  dict: the role of a member in its set (broker.replication.replica)
     queues    list of dicts: name, messages, consumers, ...
@@ -58,12 +57,14 @@ log = logging.getLogger(__name__)
 Status = dict[str, Any]
 
 #: Interval of the checks for connections whose time is over.
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 STOP_SECONDS_MAX = 1.0
-#: Part of each turn of the loop for the input of all peers. Reading it from aiohttp takes as long again.
+#: Time in each turn of the loop in which aiohttp parses the input of all peers. Serving the requests takes about as
+#: long again.
 TURN_SECONDS = 0.001
-#: Limits of the connections that wait to be accepted, and of those accepted in one turn of the loop: fewer than the
-#: places for health checks, so that a request that came with its connection is read before others take its place.
+#: Limits of the connections that wait to be accepted, and of those accepted in one turn of the loop. The second limit
+#: is less than the number of places for health checks: so a request that arrived together with its connection is read
+#: before new connections can take its place.
 BACKLOG = 1_024
 ACCEPTED_MAX = 8
 
@@ -71,10 +72,10 @@ SERVING_ROLES = frozenset({"master", "standby"})
 
 
 def health(status: Status) -> Status:
-    """Return the answer of ``GET /health`` for a status: whether the process is healthy, whether it is the master, and
-    if it is not healthy, why.
+    """Return the answer of ``GET /health`` for a status.
 
-    ``live`` is true for a master or a standby without problems; ``ready`` for a master without problems.
+    ``live`` is true for a master or a standby without problems; ``ready`` is true for a master without problems.
+    ``problems`` has the reasons.
     """
     role = status["role"]
     problems = list(status.get("problems", ()))
@@ -92,18 +93,17 @@ def health(status: Status) -> Status:
 
 
 def public_health(status: Status) -> Status:
-    """Return ``health`` without the sentences, which name destinations, clients, hosts and files."""
+    """Return ``health`` without ``problems`` and ``warnings``, which name destinations, clients, hosts and files."""
     return {key: value for key, value in health(status).items() if key not in ("problems", "warnings")}
 
 
 def is_alive(status: Status) -> bool:
-    """Return whether there is no reason to kill the process. A promotion that takes its time, or a demotion, is no
-    reason."""
+    """Return whether a supervisor should keep the process. A long promotion or a demotion is no reason to kill it."""
     return not status.get("problems")
 
 
 def is_ready(status: Status) -> bool:
-    """Return whether this broker is the master, and healthy: clients connect to it."""
+    """Return whether this broker is a healthy master, so that clients should connect to it."""
     return bool(health(status)["ready"])
 
 
@@ -112,12 +112,13 @@ def is_standby(status: Status) -> bool:
     return bool(health(status)["live"]) and status["role"] == "standby"
 
 
-#: Pages for clients that cannot send a query, each with the function that decides on 200; the body is that of /health.
+#: Health pages for clients that cannot send a query. Each has the function that decides whether the status is 200; the
+#: body is the same as of ``/health``.
 HEALTH: Final = "/health"
 HEALTH_PAGES: Final = {"/health/live": is_alive, "/health/ready": is_ready, "/health/standby": is_standby}
 
 
-#: Pages with the complete lists of ``/status``, page by page.
+#: API pages with the complete lists of those in ``/status``.
 ALL_AT: Final = {
     "queues": "/api/v1/destinations/queue",
     "topics": "/api/v1/destinations/topic",
@@ -134,8 +135,9 @@ def _nothing_more() -> Work[Status]:
 class AdminServer:
     """Server of the three pages, and those of ``routes``, on one address.
 
-    ``bind`` takes the address (a wrong one fails early, with OSError), ``start`` begins to listen, ``stop`` ends it
-    within STOP_SECONDS_MAX; both may be called again. All on the loop's thread, as is the status callable.
+    ``bind`` takes the address, so that a wrong one fails early with OSError. ``start`` begins to listen; ``stop`` ends
+    within STOP_SECONDS_MAX. After ``stop``, ``start`` may be called again. All calls, also of the status callable, are
+    on the loop.
     """
 
     def __init__(
@@ -153,10 +155,10 @@ class AdminServer:
         answers: Answers | None = None,
         connections: Connections | None = None,
     ) -> None:
-        """Make the server. ``details`` returns what ``/status`` and ``/metrics`` show beside ``status``, ``counts``
-        together; made in steps. ``check`` comes before every page (broker.admin.guard). ``destinations``: those that
-        have metrics of their own. ``tls``: the server uses HTTPS only. ``answers``: limit of the answers.
-        ``connections``: their number and times."""
+        """Make the server. ``details`` returns, in steps, further content of ``/status`` and ``/metrics``; its
+        ``counts`` are added to those of ``status``. ``check`` runs before each page (broker.admin.guard). ``tls``: if
+        not None, the server uses only HTTPS. ``destinations``: metrics of single destinations. ``answers``: makes
+        answers, and limits them. ``connections``: limits their number and times."""
         self._host = host
         self._port = port
         self._status = status
@@ -173,12 +175,12 @@ class AdminServer:
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | TlsServer | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._closing_overdue: asyncio.Task[None] | None = None
         self._connections = connections or Connections(Places())
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port; if port 0 was requested, the port that the system chose, once bound."""
+        """Host and port. If port 0 was requested, this is the port that the system chose in ``bind``."""
         if self._socket is not None:
             host, port = self._socket.getsockname()[:2]
             return str(host), int(port)
@@ -192,7 +194,7 @@ class AdminServer:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def bind(self) -> None:
-        """Bind the address without listening. OSError names the address that is wrong or in use."""
+        """Bind the address without listening. Raises OSError, which names the address."""
         if self._socket is not None:
             return
         listener = None
@@ -221,7 +223,7 @@ class AdminServer:
             middlewares=[self._answer, *([self._check] if self._check else []), self._read],
         )
         application.router.add_get("/status", self._get_status, allow_head=False)
-        # Balancers use HEAD.
+        # Load balancers use HEAD.
         application.router.add_get(HEALTH, self._get_health)
         for page, is_well in HEALTH_PAGES.items():
             application.router.add_get(page, partial(self._get_health_page, is_well))
@@ -249,22 +251,22 @@ class AdminServer:
                 self._tls_handshake_seconds_max,
                 self._connections.places.most,
                 accept,
-                lambda protocol: None,  # it has a place only when it is connected
+                lambda protocol: None,  # a connection takes its place later, in connection_made
                 turns,
             )
             secured.listen(BACKLOG)
             self._listening = secured
-        self._looking = asyncio.create_task(self._look(), name="silent admin connections")
+        self._closing_overdue = asyncio.create_task(self._close_overdue(), name="silent admin connections")
 
     async def stop(self) -> None:
-        """Close the listener and every connection. The address is free afterwards."""
+        """Close the listener and all connections. Then the address is free."""
         runner, self._runner = self._runner, None
         listener, self._socket = self._socket, None
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._closing_overdue is not None:
+            self._closing_overdue.cancel()
         if self._listening is not None:
             self._listening.close()
-        self._looking = self._listening = None
+        self._closing_overdue = self._listening = None
         if runner is not None:
             await runner.cleanup()
         if listener is not None:
@@ -273,24 +275,26 @@ class AdminServer:
     # ---- connections
 
     def _accept(self, turns: Turns) -> asyncio.Protocol:
-        assert self._runner is not None, "it listens only after it was set up"
+        assert self._runner is not None, "the server listens only after its runner was set up"
         assert self._runner.server is not None, "a runner that was set up has its server"
         return self._connections.make(self._runner.server, turns, asyncio.get_running_loop())
 
-    async def _look(self) -> None:
+    async def _close_overdue(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self._connections.look()
+            await asyncio.sleep(CHECK_SECONDS)
+            self._connections.close_overdue()
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Measure the request, and answer errors (outermost middleware): the time here is the broker's."""
+        """Note the state of the connection, and turn errors into answers (outermost middleware). The time in here does
+        not count as the peer's."""
         connection = cast("AdminConnection", request.protocol)
         try:
             with connection.working(is_reading=request.method in READING):
                 response = await handler(request)
         except web.HTTPException as refusal:
-            # aiohttp keeps the exception in a cycle, and that would keep the connection: as answer, and by its frames.
+            # aiohttp keeps the exception in a reference cycle. The frames of its traceback would keep the connection in
+            # memory.
             refusal.with_traceback(None)
             response = web.Response(
                 status=refusal.status, reason=refusal.reason, headers=refusal.headers, body=refusal.body
@@ -299,7 +303,7 @@ class AdminServer:
             what = f"the request {request.method} {request.path[:100]!r} failed"
             self._connections.log.warning(PORT, type(error).__name__, what, error=error)
             response = answer(
-                {"error": f"the broker failed to answer this request ({error!r}); its log says where"}, 500
+                {"error": f"the broker failed to answer this request ({error!r}); the log has the traceback"}, 500
             )
         if connection.place is not None and connection.place.is_spare:
             response.force_close()
@@ -307,11 +311,11 @@ class AdminServer:
 
     @web.middleware
     async def _read(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Read the body of a request that the guard let through, in a limited time (``Places``)."""
+        """Read the body of a request that the guard permitted, in a limited time (``Places``)."""
         connection = cast("AdminConnection", request.protocol)
         place = connection.place
         if place is not None and has_login(request):
-            self._connections.know(place)
+            self._connections.note_login(place)
         if place is not None and place.is_spare and not request.path.startswith(HEALTH):
             return answer({"error": "all places for connections are taken"}, 503)
         if request.body_exists:
@@ -319,10 +323,10 @@ class AdminServer:
             try:
                 await request.read()
             except web.HTTPRequestEntityTooLarge:
-                return answer({"error": f"a body has {BODY_BYTES_MAX} bytes at most"}, 413)
+                return answer({"error": f"the body is longer than {BODY_BYTES_MAX} bytes"}, 413)
             except (ConnectionError, ClientError, RequestPayloadError, HttpProcessingError) as error:
-                error.with_traceback(None)  # the request has the error, whose frames have the request
-                refused = answer({"error": f"the body did not come: {type(error).__name__}"}, 400)
+                error.with_traceback(None)  # frames of the traceback would keep the request in memory
+                refused = answer({"error": f"the body did not arrive: {type(error).__name__}"}, 400)
                 refused.force_close()
                 return refused
             connection.enter(State.WORK)
@@ -342,14 +346,14 @@ class AdminServer:
 
     async def _everything(self) -> Status:
         details = await self._answers.run(self._details())
-        status = self._status()  # last, so that it is as fresh as can be
+        status = self._status()  # read last, so that it is as recent as possible
         counts = status.get("counts", {}) | details.get("counts", {})
         return status | details | ({"counts": counts} if counts else {})
 
     async def _get_health(self, request: web.Request) -> web.Response:
         found = _health_for(request, self._status())
-        # A balancer that must reach the master only uses ?ready; a supervisor, which must not restart a standby for
-        # being one, does not.
+        # A load balancer that must reach only the master uses ?ready. A supervisor must not use it, because it must not
+        # restart a healthy standby.
         is_well = found["ready"] if "ready" in request.query else found["live"]
         return answer(found, 200 if is_well else 503)
 

@@ -1,7 +1,7 @@
-"""Status of a broker: the answer of ``GET /status``; health pages and metrics use it, too.
+"""Status of a broker: the answer of ``GET /status``, also the source of health pages and metrics.
 
-broker.admin.server describes its content. All functions run on the loop and wait for no disk and no lock: they show
-only what other threads have recorded.
+broker.admin.server describes its content. All functions run on the loop, and wait for no disk and no lock: they return
+values that other threads have recorded.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from tandemmq.locker.contract import JITTER, Locker
 from tandemmq.store.several.stores import SeveralStores
 from tandemmq.store.state.owners import OwnerState
 
-# An idle storage thread checks the fence once a keep-alive period. A thread that is silent for several periods, and for
-# this long, hangs.
+# An idle storage thread checks the fence once in a keep-alive period. The thread hangs if it has been silent for
+# several periods and at least for this long.
 SILENCE_SECONDS_MAX = 10.0
-SILENT_LOOKS_MAX = 3
+SILENT_PERIODS_MAX = 3
 
 Answer = dict[str, Any]
 #: Number of owners that are named.
 OWNERS_MAX: Final = 10
-#: Name of the rest; no queue, topic or subscription has it, since their names begin with a kind.
+#: Name for the sum of all others. No owner has this name, because names of owners begin with a kind.
 OTHERS: Final = "others"
 _bytes = attrgetter("bytes")
 
 
 @dataclass(slots=True)
 class Report:
-    """Parts from which a status is made; ``warnings`` were known at the start. ``engine`` is None unless master."""
+    """Sources of a status. ``engine`` returns None unless master. ``warnings``: those known at the start."""
 
     name: str
     directory: str
@@ -58,21 +58,21 @@ class Report:
     server: Server
     engine: Callable[[], Engine | None]
     ring: EventRing
-    member: Callable[[], Mapping[str, Any] | None] = lambda: None  # status of its role in a set, if it has one
-    scrubbed: Callable[[], Mapping[str, int]] = dict  # bytes read, damage found and repaired by the scrubber
+    member: Callable[[], Mapping[str, Any] | None] = lambda: None  # status in a replicated set
+    scrubbed: Callable[[], Mapping[str, int]] = dict  # figures of the scrubber: bytes read, damage found and repaired
     warnings: Sequence[str] = ()
     certificates: Callable[[], list[Answer]] = list  # when the certificates of each file expire
     files: Callable[[], list[str]] = list  # problems of files that are read again, a sentence each
     log: Log | None = None
-    mqtt: Callable[[], Mapping[str, int]] = dict  # figures of its MQTT clients, as master
-    bridges: Callable[[], list[Answer]] = list  # one for each bridge
+    mqtt: Callable[[], Mapping[str, int]] = dict  # figures of MQTT clients; empty unless master
+    bridges: Callable[[], list[Answer]] = list  # status of each bridge
     left_by_bridges: Callable[[], list[Answer]] = list  # durable subscriptions of former bridges
-    loop_lag: LoopLag = field(default_factory=LoopLag)  # delay of the loop's own sign of life
+    loop_lag: LoopLag = field(default_factory=LoopLag)  # delay of the event loop
     started: float = field(default_factory=time.time)
-    monotonic: Callable[[], float] = time.monotonic  # clock of the mastership's signs of life
+    monotonic: Callable[[], float] = time.monotonic  # clock of the signs of life in ``mastership``
 
     def details(self) -> Work[Answer]:
-        """Return what ``GET /status`` answers beside ``status``, for each destination; made in steps."""
+        """Return, in steps, the parts of ``GET /status`` that grow with the number of destinations."""
         engine = self.engine()
         if engine is None:
             return {}
@@ -83,11 +83,11 @@ class Report:
         return answer
 
     def status(self) -> Answer:
-        """Return the answer of ``GET /status`` without the parts that grow with the number of destinations."""
+        """Return the answer of ``GET /status`` without the parts in ``details``."""
         mastership = self.mastership
         answer: Answer = {
             "role": mastership.role.value,
-            # A standby shows the epoch in which it stands by.
+            # The epoch of a standby is that of the master that it follows.
             "epoch": max(mastership.epoch, (mastership.holder and mastership.holder.epoch) or 0),
             "name": self.name,
             "store": self.directory,
@@ -98,7 +98,7 @@ class Report:
             "pid": os.getpid(),
             "uptime_seconds": round(time.time() - self.started, 1),
             "lock": {"type": self.locker_type, "where": self.locker.where, **self._proof()},
-            "connectors": [f"{name}://{address}" for name, address in self.server.told_addresses],
+            "connectors": [f"{name}://{address}" for name, address in self.server.advertised_addresses],
             "last_takeover_seconds": last_takeover_seconds(self.ring.events()),
             "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
         }
@@ -120,7 +120,7 @@ class Report:
                 "has_caught_up": mastership.standby.has_caught_up,
                 "messages": mastership.standby.messages,
                 "lag": mastership.standby.lag.figures(),
-                # If the master died now.
+                # Prediction for the case that the master dies now.
                 "takeover": mastership.standby.prediction(self._lock_seconds()).figures(),
             }
         counts: Answer = {
@@ -138,7 +138,7 @@ class Report:
             measured = store.measured() | {"store_to_delivery_seconds": engine.delivery_seconds}
             answer["measured"] = {name: histogram.figures() for name, histogram in measured.items()}
             answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
-            # If this process died now, for a broker that has only the last checkpoint.
+            # Prediction for the case that this process dies now, and the next master has only the last checkpoint.
             answer["takeover"] = store.prediction(self._lock_seconds()).figures()
             answer["blocked_producers"] = engine.flow.blocked()
             answer["held_back"] = engine.memory_holders.held_back()
@@ -157,7 +157,7 @@ class Report:
         if silence is not None:
             answer["warnings"].append(
                 f"{mastership.holder} has been silent for {silence:.0f} s and keeps the lock: no broker serves "
-                "until its process goes on, or ends"
+                "until its process continues or ends"
             )
         answer["warnings"] += [sentence(each) for each in answer.get("blocked_producers", ())]
         answer["warnings"] += [left_sentence(each) for each in answer.get("left_by_bridges", ())]
@@ -167,7 +167,8 @@ class Report:
         return answer
 
     def _lock_seconds(self) -> float:
-        """Return the seconds until a standby gets the lock of a master that died: the rest of a lease, and a poll."""
+        """Return the longest time in seconds until a standby gets the lock of a dead master: a lease, and an interval
+        between polls."""
         return (self.locker.lease_seconds or 0.0) + self.locker.poll_seconds * (1 + JITTER)
 
     def _proof(self) -> Answer:
@@ -196,7 +197,7 @@ class Report:
         }
 
     def _warnings(self, store: AnyStore | None) -> list[str]:
-        """Return what an operator should know and a restart by a supervisor would not repair."""
+        """Return the problems that a restart by a supervisor would not repair."""
         warnings = [*self.warnings, *self.files()]
         if damaged := self.scrubbed().get("damaged_journal_files"):
             warnings.append(
@@ -216,12 +217,13 @@ class Report:
 
 
 def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:
-    """Return the problems that only the end of the process repairs: it frees the lock, which this broker may hold
-    without serving. Only these make ``/health/live`` fail. ``now``: seconds, by the clock of ``mastership``."""
+    """Return the problems that only the end of the process repairs. The end frees the lock, which this broker may hold
+    without serving clients. Only these problems make ``/health/live`` fail. ``now``: seconds of the clock of
+    ``mastership``."""
     found = []
     silence = now - mastership.storage_seen_alive()
     period = locker.settings.lock_keep_alive_period_seconds
-    if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
+    if silence > max(SILENCE_SECONDS_MAX, SILENT_PERIODS_MAX * period):
         found.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
     silence = now - mastership.lock_seen_alive()
     if mastership.is_release_overdue:
@@ -232,8 +234,8 @@ def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:
 
 
 def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:
-    """Return the figures of the journal, in steps. A file without messages is kept because its records refer to other
-    files, or because it is the file being written."""
+    """Return the figures of the journal, in steps. ``files_without_messages`` exist because their records refer to
+    other files, or because the file is being written."""
     stores = list(store.members().values()) if isinstance(store, SeveralStores) else [store]
     files = without_messages = live_bytes = owned = 0
     largest: list[OwnerState] = []
@@ -252,6 +254,6 @@ def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:
         "files": files,
         "files_without_messages": without_messages,
         "live_bytes": live_bytes,
-        # Messages that several subscriptions of a topic hold together count for each of them.
+        # A message that several subscriptions of a topic hold counts for each of them.
         "owner_bytes": named | {OTHERS: max(0, owned - sum(named.values()))},
     }

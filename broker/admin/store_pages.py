@@ -1,7 +1,7 @@
 """State of the store over HTTP: ``GET /store/why``, ``POST /store/compact``.
 
-Only a master answers; another broker answers 409 with its own name and, as far as it knows, the master. Data is read
-from the disk on a separate thread, so a slow volume delays only the page.
+Only a master answers. A standby answers 409 with its own name and, if known, the master. Data is read from the disk on
+a separate thread, so a slow volume delays only the page.
 
 Of several stores ``?store=NAME`` names one, as in ``stores`` of ``GET /status``. Each numbers its own files, so
 ``/store/why`` requires a name; ``/store/compact`` without a name means all stores.
@@ -30,10 +30,11 @@ from tandemmq.store.tools.inspect import read_headers
 from tandemmq.store.tools.why.explain import NoSuchFile, Place, explain
 from tandemmq.store.tools.why.inventory import file_named
 
-# The storage thread answers between two batches; a volume that hangs for longer shows in /health, too.
+# Limit of the wait for the storage thread, which answers between two batches. If the volume hangs for longer, /health
+# shows it, too.
 ANSWER_SECONDS_MAX = 10.0
-# Limit of concurrent answers; each reads from the disk on a thread.
-QUESTIONS_MAX = 2
+# Limit of concurrent requests; each reads from the disk on a thread.
+REQUESTS_MAX = 2
 
 Status = dict[str, Any]
 T = TypeVar("T")
@@ -44,8 +45,8 @@ class _Ended(Exception):
 
 
 class StorePages:
-    """Pages of the store, or of several stores. ``place`` returns the paths of a store by its name; ``store`` returns
-    the store while this broker is master, otherwise None; ``status`` and ``details`` are those of ``GET /status``."""
+    """Pages of the store, or of several stores. ``place`` returns the paths of a store by its name. ``store`` returns
+    the store; None unless master. ``status`` and ``details`` return the parts of ``GET /status``."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class StorePages:
         self._details = details
         self._answers = answers or Answers()
         self._compactions: dict[AnyStore, asyncio.Future[CompactionReport]] = {}
-        self._questions = 0
+        self._requests = 0
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -70,17 +71,18 @@ class StorePages:
         ]
 
     def _chosen(self, request: web.Request) -> tuple[str, AnyStore] | web.Response:
-        """Return the requested store with its name, which is ROOT for all of them; or a refusal."""
+        """Return name and store that the request chooses (the name ROOT and all stores without ``?store=``), or a
+        refusal."""
         store, name = self._store(), request.query.get("store")
         if store is None:
-            return self._no_master()
+            return self._not_master()
         if isinstance(store, Store) or name is None:
             return ROOT, store
         members = store.members()
         return (name, members[name]) if name in members else _which(f"there is no store {name!r}", members)
 
     async def _get_why(self, request: web.Request) -> web.Response:
-        """Explain all files, or those in ``?file=db-87``."""
+        """Explain why journal files are kept: all files, or the file in ``?file=db-87``."""
         chosen = self._chosen(request)
         if isinstance(chosen, web.Response):
             return chosen
@@ -90,14 +92,14 @@ class StorePages:
         text = request.query.get("file")
         only = None if text is None else file_named(text)
         if text is not None and only is None:
-            return answer({"error": f"{text[:100]!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
-        if self._questions >= QUESTIONS_MAX:
-            return answer({"error": f"{QUESTIONS_MAX} such requests are being answered: try again"}, 503)
-        self._questions += 1
+            return answer({"error": f"{text[:100]!r} is not a journal file: expected db-87.log, db-87 or 87"}, 400)
+        if self._requests >= REQUESTS_MAX:
+            return answer({"error": f"{REQUESTS_MAX} such requests are in progress: try again later"}, 503)
+        self._requests += 1
         try:
             return await self._why(store, self._place(name), only)
         finally:
-            self._questions -= 1
+            self._requests -= 1
 
     async def _why(self, store: Store, place: Place, only: int | None) -> web.Response:
         consumers = _consumers(await self._answers.run(self._details()))
@@ -109,7 +111,7 @@ class StorePages:
                 raise _Ended from error
 
         try:
-            said = await asyncio.to_thread(
+            explained = await asyncio.to_thread(
                 lambda: dataclasses.asdict(
                     explain(
                         ask,
@@ -126,14 +128,14 @@ class StorePages:
         except TimeoutError:
             return answer({"error": f"the storage thread gave no answer in {ANSWER_SECONDS_MAX:.0f} s"}, 503)
         except _Ended:
-            return self._no_master()
+            return self._not_master()
         except (OSError, JournalError) as error:
             return answer({"error": str(error)}, 500)
-        return await self._answers.json(said, all_at={"files": "/store/why?file=NAME"})
+        return await self._answers.json(explained, all_at={"files": "/store/why?file=NAME"})
 
     async def _post_compact(self, request: web.Request) -> web.Response:
-        """Answer when the compaction is done. Only one runs at a time: a request that comes meanwhile gets its
-        result."""
+        """Answer when the compaction has ended. Only one runs at a time: a request that arrives during a compaction
+        gets the result of that compaction."""
         # A page of another site cannot send this content type without permission (CORS), which this server never gives.
         if request.content_type != "application/json":
             return answer({"error": "compaction requires Content-Type: application/json"}, 415)
@@ -149,13 +151,13 @@ class StorePages:
             report = await asyncio.shield(compaction)
         except asyncio.CancelledError:
             if not compaction.cancelled():
-                raise  # this request was given up, the compaction continues
-            return self._no_master()
+                raise  # the client cancelled this request; the compaction continues
+            return self._not_master()
         except (OSError, JournalError) as error:
             return answer({"error": str(error)}, 500)
         return answer(report._asdict())
 
-    def _no_master(self) -> web.Response:
+    def _not_master(self) -> web.Response:
         status = self._status()
         return not_master(status, f"{status['name']} is not master but {status['role']}")
 
@@ -166,8 +168,8 @@ def _which(what: str, members: Mapping[str, Store]) -> web.Response:
 
 
 def _consumers(details: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of consumers by the names of store.tools.why: queue://NAME, and client:name of a durable
-    subscription."""
+    """Return the number of consumers by owner. An owner has its name in store.tools.why: queue://NAME, or client:name
+    of a durable subscription."""
     found = {f"queue://{queue['name']}": int(queue.get("consumers", 0)) for queue in details.get("queues") or ()}
     for subscription in details.get("subscriptions") or ():
         found[f"{subscription['client_id']}:{subscription['name']}"] = int(subscription.get("consumers", 0))

@@ -1,7 +1,8 @@
-"""The token that proves to a broker's admin server that its holder can read the files of the broker's user.
+"""The admin token: a secret in a file. A caller that sends it can read the files of the broker's user, so it has all
+rights at the admin server.
 
-The file, ``<index root>/<broker>.admin-token``, is made with the mode 0600 at the first start and stays. A group may
-get access, other users may not.
+The file, ``<index root>/<broker>.admin-token``, is created with mode 0600 at the first start, and is kept. An operator
+may give a group access. A file that all users can read is not used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 from tandemmq.disk import open_with_status
 
 SUFFIX: Final = ".admin-token"
-#: Pattern of a token: nothing else is read from the file, nor sent by a command that was given a file.
+#: Pattern of a token. A file with other content is refused, by the broker and by commands that send the token.
 TOKEN: Final = re.compile(r"tandemmq-admin-[A-Za-z0-9_-]{43}")
 _BYTES_MAX = 128
 
@@ -26,8 +27,8 @@ def new_token() -> str:
 
 
 def read_token(path: str) -> str | None:
-    """Return the token in the file, if it is valid and not readable for all; None: there is none. Raises OSError,
-    NotRegular among them."""
+    """Return the token in the file; None: it is missing, invalid, or all users can read the file. Raises OSError, and
+    NotRegular (an OSError)."""
     try:
         descriptor, status = open_with_status(os, path, os.O_RDONLY)
     except FileNotFoundError:
@@ -42,8 +43,8 @@ def read_token(path: str) -> str | None:
 
 
 def write_token(path: str) -> str:
-    """Write a new token into the file, whatever was there. Raises OSError; then the file may be there without a
-    token."""
+    """Replace the content of the file by a new token, and return the token. Raises OSError; then the file may exist
+    without a token."""
     token = new_token()
     new = f"{path}.new"
     os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -1,4 +1,4 @@
-"""A bridge of a master: it connects to the other broker, reconnects after a loss, and reports its state."""
+"""A bridge to another MQTT broker: it connects, reconnects after a loss, and reports its state."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
-#: Factor by which the pause grows with each failure, and its largest random part: so brokers that lost their
-#: connections together do not reconnect together.
+#: Factor by which the pause between attempts grows with each failure, and its largest random part. So brokers that lost
+#: their connections at the same time do not all reconnect at the same time.
 _FACTOR: Final = 2
 _JITTER: Final = 0.25
 
@@ -53,7 +53,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Bridge:
-    """A bridge. ``run`` serves it in one term as master. The figures of ``status`` continue over several terms."""
+    """A bridge. ``run`` serves it in one term as master. The figures of ``status`` continue in later terms."""
 
     plan: Plan
     retains: Callable[[Destination, int], int]
@@ -66,7 +66,7 @@ class Bridge:
     _last_error_at: int = field(default=0, init=False)
 
     def status(self) -> dict[str, Any]:
-        """Return its state. Times are milliseconds since 1970."""
+        """Return the state of the bridge, for the status. Times are milliseconds since 1970."""
         is_connected = self._address is not None
         flow = self._flow
         return {
@@ -121,12 +121,12 @@ class Bridge:
             await asyncio.sleep(self.plan.restart_seconds)
 
     def end(self) -> None:
-        """End the term: the bridge calls its engine no more."""
+        """End the term: the bridge no longer calls its engine."""
         if self._flow is not None:
             self._flow.end()
 
     async def _serve(self, flow: Flow) -> None:
-        """Connect, and reconnect after each loss. Return when the engine has closed the flow."""
+        """Connect, and reconnect after each loss, until the engine has closed the flow."""
         seconds = self.plan.restart_seconds
         while not flow.is_over.is_set():
             for host, port, is_tls in self.plan.addresses:
@@ -140,7 +140,7 @@ class Bridge:
             seconds = min(seconds * _FACTOR, self.plan.restart_seconds_max)
 
     async def _once(self, flow: Flow, host: str, port: int, is_tls: bool) -> None:
-        """Serve one connection, from its beginning to its end."""
+        """Open one connection, and serve it until it ends."""
         address = f"{'mqtts' if is_tls else 'mqtt'}://{host}:{port}"
         try:
             connection = Connection(host, port, await self._login(is_tls), flow)
@@ -151,13 +151,13 @@ class Bridge:
                 self._connects += 1
                 log.info(
                     "bridge %s: connected to %s%s",
-                    self.plan.name, address, ", whose session goes on" if connection.is_resumed else "",
+                    self.plan.name, address, ", whose session is resumed" if connection.is_resumed else "",
                     extra=log_events.BRIDGE_CONNECTED,
                 )  # fmt: skip
                 await _first(connection.lost(), flow.is_over.wait())
                 self._failed(address, "the connection ended")
             finally:
-                flow.went(connection)
+                flow.detach(connection)
                 self._address = None
                 await connection.close()
         except (Lost, OSError, ValueError) as error:
@@ -177,17 +177,17 @@ class Bridge:
         )
 
     async def _subscribe(self, flow: Flow, connection: Connection) -> None:
-        """Subscribe at the other broker to the incoming topics, and unsubscribe from all others. A subscription that
-        the other broker has confirmed to this session is not repeated, because the broker would send its retained
-        messages again."""
+        """Subscribe at the other broker to the incoming topics, and unsubscribe from topics that are not in the
+        settings any more. A subscription that the other broker has confirmed in this session is not repeated, because
+        that broker would send the retained messages again."""
         wanted = {each.remote: each.qos for each in self.plan.topics if each.is_in}
         known = flow.begun.remote if connection.is_resumed else {}
         for name in known:
             if name not in wanted:
-                await connection.leave(name)
-        await connection.ask([(name, qos) for name, qos in wanted.items() if known.get(name) != qos])
+                await connection.unsubscribe_from(name)
+        await connection.subscribe_all([(name, qos) for name, qos in wanted.items() if known.get(name) != qos])
         if flow.begun.remote != wanted:
-            await flow.remember(replace(flow.begun, remote=wanted))
+            await flow.store(replace(flow.begun, remote=wanted))
 
     def _failed(self, where: str, why: str) -> None:
         """Log a failure, unless the previous one had the same reason and no connection succeeded since."""
@@ -197,7 +197,7 @@ class Bridge:
 
 
 async def _first(*awaited: Awaitable[Any]) -> None:
-    """Wait until one of them is done, and raise its error, if any; the others are cancelled."""
+    """Wait until one of ``awaited`` is done, raise its error, if any, and cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in awaited]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -209,13 +209,13 @@ async def _first(*awaited: Awaitable[Any]) -> None:
 
 
 def bridges_of(settings: Sequence[BridgeSettings], retains: Callable[[Destination, int], int]) -> Bridges:
-    """Return the bridges. ``retains``: as ``Hooks.may_retain`` of sessions. Raises Unusable (broker.bridges.remote)."""
+    """Return the bridges. ``retains``: see ``Hooks.may_retain``. Raises Unusable (broker.bridges.remote)."""
     check()
     return Bridges([Bridge(plan_of(each), retains) for each in settings])
 
 
 def plan_of(settings: BridgeSettings) -> Plan:
-    """Return the plan of one bridge."""
+    """Convert the settings of one bridge."""
     return Plan(
         name=settings.name,
         addresses=tuple((address.host, address.port, is_tls) for address, is_tls in settings.parsed_addresses),
@@ -237,7 +237,7 @@ def plan_of(settings: BridgeSettings) -> Plan:
 
 
 def _password(password: str | None, file: str | None) -> str | None:
-    """Return the password, without the line end of its file."""
+    """Return the password, from the settings or from the file without its line end."""
     if file is None:
         return password
     with open(file, encoding="utf-8") as found:
@@ -245,7 +245,7 @@ def _password(password: str | None, file: str | None) -> str | None:
 
 
 def _context(tls: BridgeTlsSettings) -> ssl.SSLContext:
-    """Return a context that requires a certificate with the host name of the other broker."""
+    """Return a TLS context that requires a certificate for the host name of the other broker."""
     context = ssl.create_default_context(cafile=tls.ca)
     if tls.certificate is not None:
         file = tls.key_password_file

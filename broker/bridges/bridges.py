@@ -1,8 +1,8 @@
-"""All bridges of a broker, which begin and end with each term as master, and the durable subscriptions that removed
-bridges left.
+"""All bridges of a broker, which begin and end with each term as master; and the durable subscriptions of bridges that
+were removed from the settings.
 
-Bridges that are not in the settings any more leave subscriptions that gather messages, and no bridge sends them: the
-operator must know, and decide.
+The durable subscriptions of a removed bridge continue to collect messages, which no bridge sends. So the broker reports
+them, and the operator decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.engine.engine import Engine
 
 if TYPE_CHECKING:
-    from tandemmq.broker.bridges.bridge import Bridge  # which needs aiomqtt, and a broker without bridges does not
+    from tandemmq.broker.bridges.bridge import Bridge  # imports aiomqtt, which a broker without bridges does not need
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +36,12 @@ class Bridges:
         self._left: LeftSubscriptions | None = None
 
     def principals(self) -> list[Principal]:
-        """Return the principals of the bridges. Scheduled messages that they received may be due before they begin."""
+        """Return the principals of the bridges. The engine needs them before the bridges begin, because scheduled
+        messages of bridges may be due."""
         return [principal_of(each.plan.name) for each in self._bridges]
 
     def begin(self, engine: Engine, message_ids: str) -> None:
-        """Begin a term: ``engine`` serves clients from now on. ``message_ids`` is unique to this broker and term."""
+        """Begin a term with ``engine``. ``message_ids``: prefix of message ids, unique to this broker and term."""
         self._left = LeftSubscriptions(engine, [each.plan.client_id for each in self._bridges])
         for bridge in self._bridges:
             name = f"bridge {bridge.plan.name}"
@@ -51,10 +52,10 @@ class Bridges:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s ended by an error of the broker", task.get_name(), exc_info=error)
+            log.error("%s ended with an internal error of the broker", task.get_name(), exc_info=error)
 
     def end(self) -> None:
-        """End the term: nothing more is done. Messages that were not confirmed wait for the next master."""
+        """End the term: stop all bridges. Messages that were not confirmed wait for the next master."""
         self._left = None
         for bridge in self._bridges:
             bridge.end()
@@ -62,7 +63,7 @@ class Bridges:
             task.cancel()
 
     async def ended(self) -> None:
-        """Return when all bridges have disconnected, or the other brokers do not answer."""
+        """Wait until all bridges have disconnected, at most END_SECONDS_MAX."""
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=END_SECONDS_MAX)
 
@@ -71,12 +72,13 @@ class Bridges:
         return [bridge.status() for bridge in self._bridges]
 
     def left(self) -> list[dict[str, Any]]:
-        """Return durable subscriptions of bridges that were removed; none unless master."""
+        """Return the durable subscriptions of removed bridges; an empty list unless master."""
         return [] if self._left is None else self._left.status()
 
 
 class LeftSubscriptions:
-    """Finds such subscriptions once, at the beginning of a term. ``client_ids``: of the present bridges."""
+    """Durable subscriptions of removed bridges, found once at the beginning of a term. ``client_ids``: those of the
+    present bridges."""
 
     def __init__(self, engine: Engine, client_ids: Collection[str]) -> None:
         self._inventory = engine.inventory
@@ -89,7 +91,7 @@ class LeftSubscriptions:
             log.warning("%s", left_sentence(each), extra=log_events.BRIDGE_LEFT)
 
     def status(self) -> list[dict[str, Any]]:
-        """Return those that still exist."""
+        """Return the subscriptions that still exist."""
         return [
             {
                 "client_id": durable.client_id,
@@ -106,9 +108,9 @@ def _is_of_bridge(durable: DurableSubscriber) -> bool:
 
 
 def left_sentence(figures: dict[str, Any]) -> str:
-    """Return an entry of ``LeftSubscriptions.status`` as a left_sentence."""
+    """Return a sentence for the operator about an entry of ``LeftSubscriptions.status``."""
     return (
-        f"no bridge of the settings has the durable subscription {figures['name']} of {figures['client_id']} any more, "
-        f"which holds {figures['messages']} messages and goes on gathering: bring the bridge back, or end it by "
+        f"no bridge in the settings uses the durable subscription {figures['name']} of {figures['client_id']}. "
+        f"It holds {figures['messages']} messages and collects more: restore the bridge, or delete it with "
         "`tandemmq subscriptions delete`"
     )

@@ -1,9 +1,8 @@
-"""The messages of one bridge, between the engine and the other broker: the bridge's client of the engine, its beginning
-and its end.
+"""Flow: the client of the engine that passes the messages of one bridge between the engine and the other broker.
 
-The state that a bridge needs after a crash is in its queue, ActiveMQ.MQTT.Bridge.<name>, like the state of a stored
-session: each record is a message. Records and messages change together in one transaction, and the next master reads
-the records (docs/bridges.md). One record has the subscriptions here and at the other broker. So the next master ends
+The state that a bridge needs after a crash is in its queue, ActiveMQ.MQTT.Bridge.<name>. Each record is a message, as
+in a stored session. Records and messages change in one transaction, and the next master reads the records
+(docs/bridges.md). One record contains the subscriptions here and at the other broker. So the next master ends
 subscriptions that are not in the settings any more, and does not subscribe twice.
 """
 
@@ -37,30 +36,36 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.names import MQTT_BRIDGE
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import InProcessClient, tell
-from tandemmq.broker.protocols.mqtt.conversation import Waiting
+from tandemmq.broker.protocols.mqtt.conversation import Receipt
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.qos2 import OutgoingRecord, packet_id_of
-from tandemmq.broker.protocols.mqtt.session_records import STATE, KeptRecords, Kind, Record, RecordUnreadable, Ways
+from tandemmq.broker.protocols.mqtt.session_records import (
+    STATE,
+    KeptRecords,
+    Kind,
+    Record,
+    RecordOwner,
+    RecordUnreadable,
+)
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 log = logging.getLogger(__name__)
 
-#: Characters of the id that distinguishes this bridge from those of other brokers.
+#: Number of characters of a bridge's id, which is unique among the bridges of all brokers.
 ID_CHARACTERS: Final = 12
 
 
 def queue_of(name: str) -> Destination:
-    """Return the queue that keeps the state of a bridge."""
+    """Return the queue with the records of a bridge."""
     return Destination(DestinationKind.QUEUE, MQTT_BRIDGE + quote(name, safe=""))
 
 
 class Flow(InProcessClient):
-    """Flow of one bridge. Call ``begin`` first; then, for each connection to the other broker, ``came``, the methods
-    for its packets, and ``went``. When the engine disconnects, ``is_over`` is set, and all waiting calls fail. On the
-    loop.
+    """Flow of one bridge. Call ``begin`` first; then, for each connection to the other broker, ``attach``, the methods
+    for its packets, and ``detach``. When the engine disconnects this client, ``is_over`` is set, and all waiting calls
+    fail. On the loop.
 
-    ``message_ids``: prefix of the ids of its messages, used only once. ``retains``: returns whether a retained message
-    of this size can be kept.
+    ``message_ids``: prefix of the ids of its messages, used by only one flow. ``retains``: see ``Hooks.may_retain``.
     """
 
     def __init__(
@@ -89,7 +94,7 @@ class Flow(InProcessClient):
         self._kept = KeptRecords(link)
         self._sending = Sending(link, self._kept, topics, window, self._gathered)
         self._receiving = Receiving(link, self._kept, topics, retains)
-        self._subscribed = Subscribed(link, self._kept)
+        self._subscribed = SubscriptionsRecord(link, self._kept)
         self._is_paused = False
         self._is_loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._has_ended = False
@@ -103,7 +108,7 @@ class Flow(InProcessClient):
         queue = queue_of(self._name)
         await self.enter(Connect(self._client_id, state=queue, steals_client_id=True))
         self._kept.begin(queue, self._link.give_up)
-        self._kept.look(self._found, lambda: tell(self._is_loaded, None), self._link.give_up)
+        self._kept.read_all(self._found, lambda: tell(self._is_loaded, None), self._link.give_up)
         await self.await_answer(self._is_loaded)
         self._link.later(*self._kept.sweep())
         begun, wanted = self.begun, self._sending.durable_names
@@ -112,12 +117,12 @@ class Flow(InProcessClient):
             if name not in wanted:
                 await self._end_durable(name)
         if wanted != begun.local or not begun.id:
-            await self.remember(Begun(begun.remote, wanted, self._link.id))
+            await self.store(StoredSubscriptions(begun.remote, wanted, self._link.id))
         for each in self._sending.subscribe_commands():
             await self.do(each)
 
     def _found(self, tag: int, message: Message) -> None:
-        """Take over a record that was there."""
+        """Process a stored record."""
         try:
             match message.type:
                 case Kind.SUBSCRIBED:
@@ -133,11 +138,13 @@ class Flow(InProcessClient):
                 case _:
                     raise RecordUnreadable(f"unknown kind {message.type!r}")
         except RecordUnreadable as error:
-            log.warning("bridge %s: a record of its own: %s", self._name, error, extra=log_events.BRIDGE_FAILED)
+            log.warning(
+                "bridge %s: one of its records is invalid: %s", self._name, error, extra=log_events.BRIDGE_FAILED
+            )
             self._kept.is_stale(tag)
 
     async def _end_durable(self, name: str) -> None:
-        """End a durable subscription whose topic was removed from the settings."""
+        """Delete a durable subscription whose topic was removed from the settings."""
         count = self._gathered(name)
         if count:
             log.warning(
@@ -154,19 +161,19 @@ class Flow(InProcessClient):
         return self._engine.inventory.gathered(self._client_id, name)
 
     @property
-    def begun(self) -> Begun:
-        """Subscriptions that the bridge has begun, as they were last recorded."""
+    def begun(self) -> StoredSubscriptions:
+        """Subscriptions of the bridge, as last stored."""
         return self._subscribed.begun
 
-    async def remember(self, begun: Begun) -> None:
-        """Record what has begun. Return when it is durable."""
-        commands, commit = self._subscribed.remember_commands(begun)
+    async def store(self, begun: StoredSubscriptions) -> None:
+        """Store the subscriptions of the bridge; durable on return."""
+        commands, commit = self._subscribed.store_commands(begun)
         for each in commands:
             self._engine.handle(self, each)
         await self.do(commit)
 
     def end(self) -> None:
-        """End: nothing more is done."""
+        """End the flow: it no longer calls the engine."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -174,7 +181,9 @@ class Flow(InProcessClient):
         if not self.is_over.is_set():
             for id in self._sending.ids:
                 if self.client is not None and id in self.client.subscriptions:
-                    self._engine.handle(self, Unsubscribe(id, seen=0))  # no failure of the messages
+                    self._engine.handle(
+                        self, Unsubscribe(id, seen=0)
+                    )  # not counted as a failed delivery of the messages
         self.is_over.set()
         self._engine.closed(self)
 
@@ -208,13 +217,13 @@ class Flow(InProcessClient):
         return None
 
     def receipt(self, receipt: Any) -> None:
-        if isinstance(receipt, Waiting):
+        if isinstance(receipt, Receipt):
             receipt.done()
         else:
             super().receipt(receipt)
 
     def fail(self, error: ClientError) -> None:
-        if isinstance(error.receipt, Waiting):
+        if isinstance(error.receipt, Receipt):
             error.receipt.failed(error)
         elif error.receipt is not None:
             super().fail(error)
@@ -225,12 +234,12 @@ class Flow(InProcessClient):
 
     @property
     def waiting(self) -> int:
-        """Number of messages for the other broker that are in memory, with those on their way."""
+        """Number of messages for the other broker that are in memory, including unacknowledged ones."""
         return self._sending.waiting
 
-    def came(self, remote: Remote, *, is_resumed: bool, receive_maximum: int) -> None:
-        """Begin with an accepted connection, before any other event of it. ``is_resumed``: the other broker still had
-        the session; ``receive_maximum``: number of messages that it takes at once."""
+    def attach(self, remote: Remote, *, is_resumed: bool, receive_maximum: int) -> None:
+        """Use an accepted connection. Call it before any other event of the connection. ``is_resumed``: the other
+        broker has resumed the session. ``receive_maximum``: its Receive Maximum."""
         if self.is_over.is_set():
             return
         if not is_resumed:
@@ -239,10 +248,10 @@ class Flow(InProcessClient):
         self._link.remote = remote
         if self._is_paused:
             remote.pause()
-        self._sending.came(receive_maximum)
+        self._sending.attach(receive_maximum)
 
-    def went(self, remote: Remote) -> None:
-        """Handle the end of a connection."""
+    def detach(self, remote: Remote) -> None:
+        """Stop using a connection that has ended."""
         if self._link.remote is remote:
             self._link.remote = None
 
@@ -260,9 +269,10 @@ class Flow(InProcessClient):
 
 
 @dataclass(slots=True, eq=False)
-class Begun:
-    """``remote``: the topic filters that the other broker has confirmed, with their QoS; ``local``: the names of the
-    durable subscriptions here; ``id``: the bridge's, unique among all brokers (broker.bridges.link)."""
+class StoredSubscriptions:
+    """Stored subscriptions of a bridge. ``remote``: topic filters that the other broker has confirmed, with their QoS.
+    ``local``: names of the durable subscriptions here. ``id``: id of the bridge, unique among all brokers
+    (broker.bridges.link)."""
 
     remote: dict[str, int] = field(default_factory=dict)
     local: list[str] = field(default_factory=list)
@@ -273,40 +283,40 @@ class Begun:
         return json.dumps(fields, ensure_ascii=False).encode()
 
     @staticmethod
-    def decode(body: bytes) -> Begun:
-        """Raises RecordUnreadable."""
+    def decode(body: bytes) -> StoredSubscriptions:
+        """Decode the body of the record. Raises RecordUnreadable."""
         try:
             fields = json.loads(body)
             remote = {str(name): int(qos) for name, qos in fields["remote"].items()}
-            return Begun(remote, [str(name) for name in fields["local"]], str(fields.get("id", "")))
+            return StoredSubscriptions(remote, [str(name) for name in fields["local"]], str(fields.get("id", "")))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RecordUnreadable(f"subscribed: {error}") from error
 
 
-class Subscribed:
-    """Keeps the record. ``begun``: its last content."""
+class SubscriptionsRecord:
+    """The record of a bridge's subscriptions. ``begun``: its last content."""
 
-    def __init__(self, ways: Ways, kept: KeptRecords) -> None:
-        self._ways = ways
+    def __init__(self, owner: RecordOwner, kept: KeptRecords) -> None:
+        self._owner = owner
         self._kept = kept
         self._record: Record | None = None
-        self.begun = Begun()
+        self.begun = StoredSubscriptions()
 
     def found(self, body: bytes, tag: int) -> None:
-        """Take over a record. Raises RecordUnreadable."""
-        self.begun = Begun.decode(body)
+        """Process the stored record. Raises RecordUnreadable."""
+        self.begun = StoredSubscriptions.decode(body)
         if self._record is not None:
             self._kept.is_stale(self._record.tag)
         self._record = Record(tag)
 
-    def remember_commands(self, begun: Begun) -> tuple[list[Command], Commit]:
-        """Return the commands that replace the former record, and the end of that transaction."""
-        former, name = self._record, self._ways.next_transaction()
+    def store_commands(self, begun: StoredSubscriptions) -> tuple[list[Command], Commit]:
+        """Return the commands that replace the former record, and the Commit that must end their transaction."""
+        former, name = self._record, self._owner.next_transaction()
         self.begun = begun
         message, self._record = self._kept.keep(Kind.SUBSCRIBED, begun.encode())
         commands: list[Command] = [Begin(name), Send(message, name)]
         if former is not None and former.tag:
             commands.append(Ack(STATE, former.tag, name))
         elif former is not None:
-            self._kept.drop(former)  # when it comes back
+            self._kept.drop(former)  # removed when it is delivered
         return commands, Commit(name)

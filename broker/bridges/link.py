@@ -1,8 +1,8 @@
-"""State that all parts of a bridge share: its name and its figures, the ways to the engine and to the other broker, its
-topics with their names on the other side, and the bridges that a message has passed.
+"""State that all parts of a bridge share: its name and figures, the interfaces to the engine and to the other broker,
+its topics with their names at the other broker, and the ids of the bridges that a message has passed.
 
-The bridges that a message has passed are a user property, which MQTT 5 carries from broker to broker. A message that
-comes to a bridge again goes no further, and so a circle of bridges ends.
+A user property contains the ids of the bridges that a message has passed; MQTT 5 carries it from broker to broker. A
+bridge does not forward a message that has passed it before. So a message does not circulate in a circle of bridges.
 
     MQTT.Bridges: 6f1d0c52a9be 03b7e1f4c8d2        ids of bridges, the first one first
 """
@@ -28,23 +28,24 @@ from tandemmq.store.records.message_ids import broker_producer
 
 log = logging.getLogger(__name__)
 
-#: Largest packet id of messages. Those above it belong to packets that the MQTT library sends by itself (SUBSCRIBE).
+#: Largest packet id of messages. The MQTT library uses the larger ids for its own packets (SUBSCRIBE).
 PACKET_ID_MAX: Final = 60_000
-#: Prefix of advisory topics, which no bridge carries.
+#: Prefix of advisory topics, which bridges do not forward.
 ADVISORIES: Final = "ActiveMQ/Advisory/"
 #: User property with the ids of the bridges that a message has passed.
 PASSED: Final = "MQTT.Bridges"
-#: A message that has passed this many bridges goes no further.
+#: A message that has passed this many bridges is not forwarded.
 PASSED_MAX: Final = 32
 
 
 def local_client_id(client_id: str) -> str:
-    """Return the client id of the durable subscriptions that a bridge, there known as ``client_id``, has here."""
+    """Return the client id of a bridge's durable subscriptions here. ``client_id``: its client id at the other
+    broker."""
     return f"local.{client_id}"
 
 
 def user_of(name: str) -> str:
-    """Return the user that owns the state of a bridge here."""
+    """Return the user that owns the queue and the subscriptions of a bridge here."""
     return f"bridge {name}"
 
 
@@ -59,30 +60,30 @@ class Remote(Protocol):
     def publish(
         self, topic: str, payload: bytes, qos: int, packet_id: int, retain: bool, dup: bool, properties: Properties
     ) -> bool:
-        """Publish a message. Return False if there was no room for it, with QoS 0."""
+        """Publish a message. Return False if too many packets wait and a message of QoS 0 was dropped."""
 
     def acknowledge(self, type: PacketType, packet_id: int) -> None: ...
 
     def pause(self) -> None:
-        """Read nothing more from it."""
+        """Stop reading from the other broker."""
 
     def resume(self) -> None: ...
 
 
 @dataclass(slots=True)
 class Counts:
-    """Figures of one bridge, since this process began."""
+    """Figures of one bridge since the start of this process."""
 
-    received: int = 0  # and durable here, if they are persistent
-    sent: int = 0  # and confirmed by the other broker, with QoS 1 and 2
-    refused: int = 0  # by either side for good
-    dropped: int = 0  # of QoS 0, because there was no room
-    circled: int = 0  # had passed this bridge before, or too many bridges
+    received: int = 0  # received, and durable here if persistent
+    sent: int = 0  # sent, and with QoS 1 and 2 confirmed by the other broker
+    refused: int = 0  # finally refused, here or by the other broker
+    dropped: int = 0  # with QoS 0, because too many packets waited or there was no connection
+    circled: int = 0  # not forwarded: had passed this bridge before, or too many bridges
 
 
 class Link:
-    """``message_ids`` begins the ids of its messages, and is used once. ``handle`` carries out a command, ``hang_up``
-    ends all. On the loop."""
+    """Shared state of the parts of a bridge. ``message_ids``: prefix of the ids of its messages, used by only one link.
+    ``handle`` carries out a command; ``hang_up`` ends the flow. On the loop."""
 
     def __init__(
         self,
@@ -109,12 +110,13 @@ class Link:
         self._queued: deque[Command] = deque()
         self._is_called = False
         self._refusal: ClientError | None = None  # of a command in a transaction
-        self._told_of_circle = False
+        self._has_logged_circle = False
 
     # ---- to the engine
 
     def later(self, *commands: Command) -> None:
-        """Have commands carried out soon, in this order: the engine calls back while it carries out other commands."""
+        """Carry out commands soon, in this order. They cannot be carried out at once, because the engine calls this
+        while it carries out other commands."""
         self._queued.extend(commands)
         if not self._is_called and self._queued:
             self._is_called = True
@@ -132,35 +134,36 @@ class Link:
         return str(next(self._transactions))
 
     def refused(self, error: ClientError) -> None:
-        """Keep the error of a command in a transaction: the later rollback of the transaction does not name it."""
+        """Store the refusal of a command in a transaction. The later error ROLLED_BACK does not contain the reason."""
         if error.kind is not ErrorKind.ROLLED_BACK:
             self._refusal = error
 
     def reason_of(self, error: ClientError) -> ClientError:
-        """Return the reason of a rollback, if ``error`` says that a transaction was rolled back, and else ``error``."""
+        """Return the stored refusal if ``error`` is ROLLED_BACK, otherwise ``error``."""
         if error.kind is ErrorKind.ROLLED_BACK and self._refusal is not None:
             error, self._refusal = self._refusal, None
         return error
 
-    def circled(self, topic: str) -> None:
-        """Count a message that is not sent on, because it has passed this bridge before, or too many bridges."""
+    def note_circle(self, topic: str) -> None:
+        """Count, and once log, a message that is not forwarded because it has passed this bridge before, or too many
+        bridges."""
         self.counts.circled += 1
-        if not self._told_of_circle:
-            self._told_of_circle = True
+        if not self._has_logged_circle:
+            self._has_logged_circle = True
             log.warning(
-                "bridge %s: a message to %s came here over bridges in a circle, and is not sent on; others are counted",
+                "bridge %s: a message to %s came through a circle of bridges and is not forwarded; others are counted",
                 self.name, topic, extra=log_events.BRIDGE_CIRCLE,
             )  # fmt: skip
 
     def give_up(self, error: ClientError) -> None:
-        """Restart the bridge: its own records cannot be kept."""
+        """Restart the bridge: its records cannot be stored."""
         if not self.has_ended:
             text = self.reason_of(error).message
             log.warning("bridge %s: %s", self.name, text, extra=log_events.BRIDGE_FAILED)
             self._hang_up()
 
     def end(self) -> None:
-        """End: nothing more is done."""
+        """End: carry out no more commands."""
         self.has_ended = True
         self.remote = None
         self._queued.clear()
@@ -175,8 +178,8 @@ class Link:
 
 @dataclass(frozen=True)
 class Topic:
-    """Entry of a bridge's ``topics`` (config.bridges): ``<local_prefix><pattern>`` here is
-    ``<remote_prefix><pattern>`` there."""
+    """Entry of a bridge's ``topics`` (config.bridges): ``<local_prefix><pattern>`` here is ``<remote_prefix><pattern>``
+    at the other broker."""
 
     pattern: str
     qos: int
@@ -192,35 +195,37 @@ class Topic:
 
     @cached_property
     def remote(self) -> str:
-        """Topic filter there."""
+        """Topic filter at the other broker."""
         return self.remote_prefix + self.pattern
 
     def remote_name(self, topic: str) -> str:
-        """Return the name there of a topic here, which the filter matches."""
+        """Return the name at the other broker for a local topic that matches the filter."""
         return self.remote_prefix + topic[len(self.local_prefix) :]
 
     def local_name(self, topic: str) -> str:
-        """Return the name here of a topic there, which the filter matches."""
+        """Return the local name for a topic of the other broker that matches the filter."""
         return self.local_prefix + topic[len(self.remote_prefix) :]
 
 
-def of_remote(topics: Sequence[Topic], topic: str) -> Topic | None:
-    """Return the entry for an incoming topic; None: there is none. No two match the same topic (config.bridges)."""
+def topic_of_remote(topics: Sequence[Topic], topic: str) -> Topic | None:
+    """Return the entry for an incoming topic; None: no entry matches. At most one entry matches a topic
+    (config.bridges)."""
     return next((each for each in topics if each.is_in and matches(each.remote, topic)), None)
 
 
-def is_at_end(text: object, id: str) -> bool:
-    """Return whether a message with that property, if any, has passed the bridge ``id`` before, or too many."""
+def must_stop(text: object, id: str) -> bool:
+    """Return whether a message must not be forwarded: it has passed the bridge ``id`` before, or too many bridges.
+    ``text``: value of its property PASSED, if any."""
     ids = text.split() if isinstance(text, str) else ()
     return id in ids or len(ids) >= PASSED_MAX
 
 
-def passed(properties: Properties) -> str:
-    """Return the property; "": there is none."""
+def passed_bridges(properties: Properties) -> str:
+    """Return the value of the property PASSED; "": there is none."""
     return next((value for name, value in properties.user if name == PASSED), "")
 
 
-def passing(properties: Properties, id: str) -> Properties:
-    """Return the properties with the bridge ``id`` added."""
+def with_passed(properties: Properties, id: str) -> Properties:
+    """Return the properties with the bridge ``id`` added to PASSED."""
     others = tuple(each for each in properties.user if each[0] != PASSED)
-    return replace(properties, user=(*others, (PASSED, f"{passed(properties)} {id}".lstrip())))
+    return replace(properties, user=(*others, (PASSED, f"{passed_bridges(properties)} {id}".lstrip())))

@@ -1,9 +1,9 @@
-"""A connection to another MQTT broker, by aiomqtt: it connects, encrypts, subscribes and keeps alive.
+"""A connection to another MQTT broker. aiomqtt connects, encrypts, subscribes and sends keep-alives.
 
-aiomqtt, and paho below it, confirm messages by themselves: they send PUBREC before the message is stored, and keep the
-state of QoS 2 in memory. So those few packets are handled here instead: packets of the other broker about messages go
-to the flow (broker.bridges.flow), which decides when to confirm. The names in paho that this needs are looked up when
-the broker starts (``check``); they are the same in all versions that pyproject.toml allows.
+aiomqtt and paho, on which it is built, would confirm messages too early: they send PUBREC before the message is stored,
+and have the state of QoS 2 only in memory. So this module replaces paho's handling of packets about messages, and
+passes these packets to the flow (broker.bridges.flow), which decides when to confirm. ``check`` tests at the broker's
+start that paho has the private names that this requires. All versions that pyproject.toml permits have them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tandemmq.broker.bridges.link import PACKET_ID_MAX
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 
-#: Expiry of a session of MQTT 5 that never ends by itself.
+#: Session Expiry Interval of a session that does not expire (MQTT 5).
 NEVER: Final = 0xFFFF_FFFF
 #: Time limit from the first byte to CONNACK, and for each SUBACK.
 ANSWER_SECONDS_MAX: Final = 10.0
 CONNECT_SECONDS_MAX: Final = 5.0
-#: Number of packets that wait to be written before messages of QoS 0 are dropped.
+#: Number of packets waiting to be written above which messages of QoS 0 are dropped.
 PACKETS_WAITING_MAX: Final = 1_000
 _RETAIN_IF_NEW: Final = 1
 _USED: Final = (
     "_handle_publish", "_handle_pubackcomp", "_handle_pubrec", "_handle_pubrel", "_send_publish", "_send_pubrec",
     "_send_pubrel", "_sock_close",
 )  # fmt: skip
-# Properties of a message: our names and paho's.
+# Properties of a message: names here and names in paho.
 _NAMES: Final = (
     ("payload_format", "PayloadFormatIndicator"),
     ("message_expiry", "MessageExpiryInterval"),
@@ -48,23 +48,23 @@ _NAMES: Final = (
 )
 
 T = TypeVar("T")
-# Its methods have no types.
+# Methods of paho's class have no types.
 PahoProperties: Any = _Typeless
 
 
 class Lost(Exception):
-    """No connection, or it ended. The text has the reason."""
+    """The connection failed or ended. The text is the reason."""
 
 
 class Unusable(Exception):
-    """Installed library that this module cannot use."""
+    """The installed library cannot be used."""
 
 
 def check() -> None:
-    """Raise Unusable if the library lacks a name."""
+    """Raise Unusable if the installed paho lacks a required name."""
     missing = [name for name in _USED if not hasattr(paho.Client, name)]
     if missing:
-        raise Unusable(f"paho-mqtt without {', '.join(missing)}")
+        raise Unusable(f"the installed paho-mqtt has no {', '.join(missing)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Login:
 
 
 class Connection(aiomqtt.Client):
-    """``broker.bridges.link.Remote``. Use as an asynchronous context manager; raises Lost. On the loop."""
+    """Implementation of ``broker.bridges.link.Remote``. Call ``open`` and ``close``. Calls raise Lost. On the loop."""
 
     def __init__(self, host: str, port: int, login: Login, flow: Flow) -> None:
         self._is_version_5 = login.is_version_5
@@ -112,9 +112,9 @@ class Connection(aiomqtt.Client):
         self._is_closed = False
         self.is_resumed = False
         self._paho: Any = self._client
-        self._take_over(login)
+        self._replace_callbacks(login)
 
-    def _take_over(self, login: Login) -> None:
+    def _replace_callbacks(self, login: Login) -> None:
         client, flow = self._paho, self._flow
         client.connect_timeout = CONNECT_SECONDS_MAX
         client.manual_ack_set(True)
@@ -125,12 +125,12 @@ class Connection(aiomqtt.Client):
         loop_thread = threading.get_ident()
 
         def publish() -> Any:
-            result = decode_publish()  # QoS 0 and 1 go to on_message from there
+            result = decode_publish()  # this passes messages of QoS 0 and 1 to on_message
             while client._in_messages:
                 self._receive(client._in_messages.popitem()[1])
             return result
 
-        def said(type: PacketType) -> Callable[..., Any]:
+        def handler_of(type: PacketType) -> Callable[..., Any]:
             def acknowledged(*_: object) -> Any:
                 packet = client._in_packet["packet"]
                 packet_id, reason = int.from_bytes(packet[:2], "big"), packet[2] if len(packet) > 2 else 0
@@ -142,40 +142,45 @@ class Connection(aiomqtt.Client):
 
             return acknowledged
 
-        pubrec, puback, pubcomp = said(PacketType.PUBREC), said(PacketType.PUBACK), said(PacketType.PUBCOMP)
+        pubrec, puback, pubcomp = (
+            handler_of(PacketType.PUBREC),
+            handler_of(PacketType.PUBACK),
+            handler_of(PacketType.PUBCOMP),
+        )
         client._handle_publish = publish
-        client._send_pubrec = lambda packet_id: paho.MQTT_ERR_SUCCESS  # the flow decides when
+        client._send_pubrec = lambda packet_id: paho.MQTT_ERR_SUCCESS  # the flow sends PUBREC
         client._handle_pubrec = pubrec
-        client._handle_pubrel = said(PacketType.PUBREL)
+        client._handle_pubrel = handler_of(PacketType.PUBREL)
         client._handle_pubackcomp = lambda kind: puback() if kind == "PUBACK" else pubcomp()
-        client.on_message = lambda *told: self._receive(told[-1])
+        client.on_message = lambda *args: self._receive(args[-1])
 
-        def connected(*told: Any) -> None:
-            flags, reason, properties = told[2:5]
+        def connected(*args: Any) -> None:
+            flags, reason, properties = args[2:5]
             if reason == paho.CONNACK_ACCEPTED and not self._connected.done():
                 self.is_resumed = flags.session_present
                 room = getattr(properties, "ReceiveMaximum", PACKET_ID_MAX)
-                flow.came(self, is_resumed=self.is_resumed, receive_maximum=room)
-            tell_connected(*told)
+                flow.attach(self, is_resumed=self.is_resumed, receive_maximum=room)
+            tell_connected(*args)
 
-        def socket_opened(*told: Any) -> None:
-            """Runs on the thread that connects, as some writes do."""
+        def socket_opened(*args: Any) -> None:
+            """Called on the thread that connects."""
             if self._is_closed:
-                raise OSError("the bridge was closed")  # nothing was sent to the other broker yet
-            self._loop.call_soon_threadsafe(self._begin_reading, told[-1])
+                raise OSError("the bridge was closed")  # no byte was sent to the other broker yet
+            self._loop.call_soon_threadsafe(self._begin_reading, args[-1])
 
-        def socket_closed(*told: Any) -> None:
+        def socket_closed(*args: Any) -> None:
             self._socket = None
-            closed(*told)
+            closed(*args)
 
-        def has_to_write(*told: Any) -> None:
+        def has_to_write(*args: Any) -> None:
             if threading.get_ident() == loop_thread:
-                self._begin_writing(told[-1])
+                self._begin_writing(args[-1])
             else:
-                self._loop.call_soon_threadsafe(self._begin_writing, told[-1])
+                self._loop.call_soon_threadsafe(self._begin_writing, args[-1])
 
         client.on_connect = connected
-        # aiomqtt's own callbacks run later on the loop, with a file descriptor that may be another socket's by then.
+        # Replaces aiomqtt's callbacks. These run later on the loop, with a file descriptor that may belong to another
+        # socket by then.
         client.on_socket_open = socket_opened
         client.on_socket_close = socket_closed
         client.on_socket_register_write = has_to_write
@@ -188,7 +193,7 @@ class Connection(aiomqtt.Client):
 
     def _begin_writing(self, to: Any) -> None:
         if to is self._socket:
-            # uvloop raises if the socket broke a moment ago: that only ends the connection.
+            # uvloop raises if the socket has just failed. ``_do`` then ends the connection.
             self._do(lambda: self._loop.add_writer(to.fileno(), self._do, self._paho.loop_write))
 
     def _receive(self, message: paho.MQTTMessage) -> None:
@@ -200,17 +205,18 @@ class Connection(aiomqtt.Client):
                 bool(message.retain),
                 bool(message.dup),
                 message.mid,
-                _ours(message.properties),
+                _from_paho(message.properties),
             )
         )
 
     async def open(self) -> None:
-        """Return when the other broker has accepted the connection; ``Flow.came`` was called by then."""
+        """Connect. Return when the other broker has accepted the connection, after the call of ``Flow.attach``. Raises
+        Lost."""
         await _or_lost(self.__aenter__())
         self._is_open = True
 
     async def close(self) -> None:
-        """Disconnect in order, if connected; an attempt on a thread is stopped."""
+        """Send DISCONNECT if connected, and close the connection. Stop an attempt to connect on its thread."""
         self._is_closed = True
         try:
             if self._is_open and not self._disconnected.done():
@@ -222,13 +228,13 @@ class Connection(aiomqtt.Client):
             self._paho._sock_close()
             for each in (self._connected, self._disconnected):
                 if each.done() and not each.cancelled():
-                    each.exception()  # the error was reported already
+                    each.exception()  # the error was already reported; this marks it as retrieved
 
-    async def ask(self, filters: Sequence[tuple[str, int]]) -> None:
-        """Subscribe. Return when the other broker has confirmed all; raise Lost if it refuses one. With MQTT 5 it sends
-        no messages of this bridge back, and retained messages only with the first subscription."""
+    async def subscribe_all(self, filters: Sequence[tuple[str, int]]) -> None:
+        """Subscribe. Return when the other broker has confirmed all filters; raise Lost if it refuses one. With MQTT 5,
+        subscribe with No Local, and request retained messages only for new subscriptions."""
         for name, qos in filters:
-            # Packet ids of their own: lower ones are those of messages.
+            # Packet ids above PACKET_ID_MAX, because messages use the lower ones.
             self._paho._last_mid = PACKET_ID_MAX
             if self._is_version_5:
                 options = SubscribeOptions(qos, noLocal=True, retainAsPublished=True, retainHandling=_RETAIN_IF_NEW)
@@ -240,21 +246,21 @@ class Connection(aiomqtt.Client):
             if number >= 0x80:
                 raise Lost(f"the other broker refuses the subscription to {name} (0x{number:02X})")
 
-    async def leave(self, name: str) -> None:
-        """Unsubscribe. Return when the other broker has confirmed it."""
+    async def unsubscribe_from(self, name: str) -> None:
+        """Unsubscribe. Return when the other broker has confirmed it. Raises Lost."""
         self._paho._last_mid = PACKET_ID_MAX
         await _or_lost(self.unsubscribe(name))
 
     async def lost(self) -> None:
-        """Return when the connection is over; raise Lost if it was not ended here."""
+        """Wait until the connection ends. Raises Lost unless this side ended it."""
         await _or_lost(asyncio.shield(self._disconnected))
 
     # ---- Remote
 
-    def publish(  # type: ignore[override]  # the bridge has no use for aiomqtt's
+    def publish(  # type: ignore[override]  # replaces aiomqtt's method
         self, topic: str, payload: bytes, qos: int, packet_id: int, retain: bool, dup: bool, properties: Properties
     ) -> bool:
-        carried = _theirs(properties) if self._is_version_5 else None
+        carried = _to_paho(properties) if self._is_version_5 else None
         if qos:
             self._paho._send_publish(packet_id, topic.encode(), payload, qos, retain, dup, None, carried)
         elif len(self._paho._out_packet) < PACKETS_WAITING_MAX:
@@ -281,7 +287,7 @@ class Connection(aiomqtt.Client):
             self._is_paused = False
             if self._socket is not None:
                 self._loop.add_reader(self._socket.fileno(), self._read)
-                self._read()  # TLS may have decrypted some already
+                self._read()  # TLS may have decrypted bytes that wait in memory
 
     def _read(self) -> None:
         self._do(self._paho.loop_read)
@@ -289,7 +295,7 @@ class Connection(aiomqtt.Client):
             self._do(self._paho.loop_read)
 
     def _do(self, step: Callable[[], object]) -> None:
-        """Call paho; an error ends the connection."""
+        """Call paho. An error ends the connection."""
         try:
             step()
         except Exception as error:
@@ -304,7 +310,7 @@ async def _or_lost(call: Awaitable[T]) -> T:
         raise Lost(str(error) or type(error).__name__) from error
 
 
-def _ours(found: Any) -> Properties:
+def _from_paho(found: Any) -> Properties:
     if found is None or found.isEmpty():
         return NONE
     values = {ours: value for ours, theirs in _NAMES if (value := getattr(found, theirs, None)) is not None}
@@ -314,7 +320,7 @@ def _ours(found: Any) -> Properties:
     return Properties(user=user, **values)
 
 
-def _theirs(properties: Properties) -> Any:
+def _to_paho(properties: Properties) -> Any:
     if properties is NONE:
         return None
     made = PahoProperties(PacketTypes.PUBLISH)

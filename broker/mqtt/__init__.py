@@ -1,1 +1,2 @@
-"""State of MQTT that outlives a connection: retained messages, wills, and sessions whose clients are away; and $SYS."""
+"""State of MQTT that outlives a connection: retained messages, wills, and sessions whose clients are away; and the
+topics below $SYS."""

@@ -1,4 +1,4 @@
-"""State that the sessions of all MQTT clients share, over all terms of this broker as master."""
+"""State that the sessions of all MQTT clients share, in all terms of this broker as master."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.mqtt.retained_messages import Retaining, number_before
 from tandemmq.broker.mqtt.session_expiry import SessionExpiry
 from tandemmq.broker.mqtt.sys_topics import SysTopics
-from tandemmq.broker.protocols.mqtt.conversation import NEWEST, Left, SentIds
+from tandemmq.broker.protocols.mqtt.conversation import NEWEST, ConnectionEnd, SentIds
 from tandemmq.broker.protocols.mqtt.topics import topic_of
 from tandemmq.store.records.message import Destination, Message
 
-#: Maximum number of ids, and of clients without any; each takes about 250 bytes.
+#: Maximum number of packet ids and of clients in memory; each takes about 250 bytes.
 SENT_IDS_MAX: Final = 20_000
 
 
@@ -29,11 +29,11 @@ class SentIdsOfClients:
     __slots__ = ("_by_client", "_count")
 
     def __init__(self) -> None:
-        self._by_client: dict[str, SentIds] = {}  # the client that left last comes last
+        self._by_client: dict[str, SentIds] = {}  # ordered by the time when the client left
         self._count = 0
 
     def keep(self, client_id: str, sent: SentIds) -> None:
-        """Record the ids of a client, in place of former ones."""
+        """Store the packet ids of a client that left. They replace former ones."""
         self.take(client_id)
         self._by_client[client_id] = sent
         self._count += max(1, len(sent))
@@ -41,7 +41,7 @@ class SentIdsOfClients:
             self.take(next(iter(self._by_client)))
 
     def take(self, client_id: str) -> SentIds | None:
-        """Remove and return the ids of a client. None: there are none."""
+        """Remove and return the packet ids of a client; None: not known."""
         sent = self._by_client.pop(client_id, None)
         if sent is not None:
             self._count -= max(1, len(sent))
@@ -50,7 +50,7 @@ class SentIdsOfClients:
 
 @dataclass(slots=True)
 class _Term:
-    """Parts that live as long as the broker is master. ``retaining`` is replaced if the engine disconnected it."""
+    """Parts of one term as master. ``retaining`` is replaced if the engine disconnected it."""
 
     engine: Engine
     retaining: Retaining
@@ -59,9 +59,8 @@ class _Term:
 
 
 class MqttClients:
-    """``broker.protocols.mqtt.conversation.Hooks``. On the loop. ``begin`` and ``end`` a term as master; sessions exist
-    only within a term. ``name`` is the broker's; ``retained_messages_max``, ``retained_bytes_max`` and ``sys_interval``
-    are settings.
+    """Implementation of ``broker.protocols.mqtt.conversation.Hooks``. On the loop. Call ``begin`` and ``end`` for each
+    term as master; sessions exist only within a term. ``name``: the broker's name.
     """
 
     def __init__(
@@ -79,11 +78,11 @@ class MqttClients:
         self._clock = clock
         self._term: _Term | None = None
         self._sent_ids = SentIdsOfClients()
-        self._newest = 0  # number of a retained message
+        self._newest = 0  # the last number of a retained message
         self._refusals = Denials()
 
     def begin(self, engine: Engine) -> None:
-        """Begin a term: ``engine`` serves clients from now on."""
+        """Begin a term with ``engine``. Call it before clients are served."""
         self._newest = number_before(engine.store.epoch)
         self._sent_ids = SentIdsOfClients()
         sessions = SessionExpiry(engine, self._name, self._clock, self.may_retain)
@@ -103,7 +102,7 @@ class MqttClients:
             term.retaining.take_waiting(former)
 
     def end(self) -> None:
-        """End the term: nothing more is done."""
+        """End the term: stop all work of its parts."""
         term, self._term = self._term, None
         if term is not None:
             term.sys_topics.end()
@@ -112,7 +111,7 @@ class MqttClients:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Figures of this term, for ``status``."""
+        """Figures of this term for the status."""
         if self._term is None:
             return {}
         retained, sessions = self._term.retaining.retained, self._term.sessions
@@ -155,23 +154,23 @@ class MqttClients:
     def may_have_will(self, principal: Principal, size: int) -> bool:
         return self._term is not None and self._term.sessions.wills.may_have(principal.owner, size)
 
-    def give_will_back(self, principal: Principal, size: int) -> None:
+    def release_will(self, principal: Principal, size: int) -> None:
         if self._term is not None:
             self._term.sessions.wills.hold(principal.owner, -size)
 
     def publish_refused(self, client_id: str, reason: str) -> None:
-        """Log a refusal; the same one is logged once a minute."""
+        """Log a refusal. The same refusal is logged at most once a minute."""
         self._refusals.note(f"MQTT client {client_id}", reason, self._clock())
 
-    def came(self, client_id: str, *, is_resumed: bool) -> None:
+    def client_connected(self, client_id: str, *, is_resumed: bool) -> None:
         if self._term is not None:
-            self._term.sessions.came(client_id, is_resumed=is_resumed)
+            self._term.sessions.client_connected(client_id, is_resumed=is_resumed)
 
-    def left(self, left: Left) -> None:
-        if left.state is not None:
-            self._sent_ids.keep(left.client_id, left.sent)
+    def client_left(self, end: ConnectionEnd) -> None:
+        if end.state is not None:
+            self._sent_ids.keep(end.client_id, end.sent)
         if self._term is not None:
-            self._term.sessions.left(left)
+            self._term.sessions.client_left(end)
 
-    def sent(self, client_id: str) -> SentIds | None:
+    def take_sent_ids(self, client_id: str) -> SentIds | None:
         return self._sent_ids.take(client_id)

@@ -1,12 +1,13 @@
-"""Retained messages: the messages of the queue ActiveMQ.MQTT.Retained, as a tree for the look-up of topics.
+"""Retained messages: the messages of the queue ActiveMQ.MQTT.Retained, in memory as a tree of topic levels.
 
-A client that has a message retained sends a copy of it to that queue, in one transaction with the message itself. All
-messages of the queue are delivered to this module and never given back: one for each topic stays unacknowledged; one
-that is replaced or has expired is acknowledged, and so is one with an empty payload, which ends the topic's message.
-The old one is acknowledged first, so that it does not come back alone after a crash in between. So retained messages
-survive and fail over like stored messages, and count in the broker's memory like those of a consumer.
+A PUBLISH with RETAIN also sends a copy of the message to that queue, in the same transaction. All messages of the queue
+are delivered to this module, which never returns them to the queue. One message for each topic stays unacknowledged. A
+message that is replaced or has expired is acknowledged. A message with an empty payload removes the retained message of
+its topic, and is acknowledged after it. In this order, a crash in between does not bring the removed message back. So
+retained messages are as durable as stored messages, and count in the broker's memory like unacknowledged messages of a
+consumer.
 
-A new master reads them while it serves already. Until they are read a subscriber waits for them (``is_loaded``).
+A new master reads them while it serves clients. New subscribers wait until they are read (``is_loaded``).
 """
 
 from __future__ import annotations
@@ -34,29 +35,29 @@ from tandemmq.broker.protocols.mqtt.topics import topic_of
 from tandemmq.store.records.message import Message
 
 log = logging.getLogger(__name__)
-#: User that acts for the broker itself.
+#: Principal of the broker itself.
 BROKER: Final = Principal("mqtt", may_everything=True)
-#: The prefetch is no limit: only the limits of retained messages are.
+#: A prefetch without effect: all messages of the queue must be delivered.
 PREFETCH: Final = 1 << 31
-#: Retained messages use at most this part of the broker's memory: a quarter.
+#: Retained messages use at most one part of this many of the broker's memory: a quarter.
 MEMORY_PARTS: Final = 4
 #: Interval of the checks for expired messages.
 EXPIRY_SECONDS: Final = 1.0
-#: Delay after the engine disconnected.
-AGAIN_SECONDS: Final = 1.0
+#: Delay before a restart after the engine disconnected this client.
+RETRY_SECONDS: Final = 1.0
 _RETAINED: Final = "retained"
-#: Memory of a topic beside its message: its levels, and its place in their dictionaries.
+#: Memory of a topic without its message: its levels and their dictionary entries.
 TOPIC_BYTES: Final = 600
-# Bits for the messages of one term, more than a broker ever retains in it.
+# Bits of a number that count the messages of one term. A broker retains fewer messages in one term.
 _OF_A_TERM_BITS: Final = 40
 
 
 class Retaining(InProcessClient):
     """The retained messages of one term. On the loop.
 
-    ``messages_max`` and ``bytes_max`` limit them, and a part of the broker's memory: one more is not kept. Messages
-    that a former term kept stay, even above the limit. ``clock`` returns milliseconds since 1970. ``on_ended`` is
-    called when the engine disconnected: a new object must then take its place, and call ``take_waiting``.
+    Limits: ``messages_max``, ``bytes_max``, and a part of the broker's memory. A message above a limit is not retained.
+    Messages of a former term stay, even above a limit. ``clock`` returns milliseconds since 1970. ``on_ended`` is
+    called when the engine disconnected this client: then a new object must replace it, and call ``take_waiting``.
     """
 
     def __init__(
@@ -73,10 +74,10 @@ class Retaining(InProcessClient):
         self._bytes_max = bytes_max
         self._on_ended = on_ended
         self._is_subscribed = self._has_begun = False
-        self._has_former = False  # messages of a former term are being read
-        self._has_told_full = False
-        self._gone: deque[int] = deque()  # tags of messages to be acknowledged
-        self._are_told: dict[Callable[[], None], None] = {}
+        self._has_former = False  # the queue had messages of a former term when this term began
+        self._has_logged_full = False
+        self._gone: deque[int] = deque()  # delivery tags to acknowledge
+        self._callbacks: dict[Callable[[], None], None] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.Handle | None = None
         self._is_over = False
@@ -100,19 +101,20 @@ class Retaining(InProcessClient):
         return self._is_subscribed and not self._engine.waiting_in(MQTT_RETAINED)
 
     def when_loaded(self, then: Callable[[], None]) -> None:
-        self._are_told[then] = None
-        self._loop.call_soon(self._tell_loaded)
+        self._callbacks[then] = None
+        self._loop.call_soon(self._call_loaded)
 
     def take_waiting(self, former: Retaining) -> None:
-        """Take over the callers that wait for ``former``."""
-        for then in former._are_told:
+        """Take over the callbacks that wait for ``former``."""
+        for then in former._callbacks:
             self.when_loaded(then)
 
     def matching(self, topic_filter: str, after: str, until: int) -> Iterator[Message | None]:
         return self.retained.matching(topic_filter, self._clock(), after, until)
 
     def may_retain(self, topic: str, size: int) -> bool:
-        """See Hooks; ``topic`` is a topic name."""
+        """Return whether a message of ``size`` bytes may be retained for the topic name ``topic`` (see
+        ``Hooks.may_retain``)."""
         if not self._has_begun:
             self._subscribe()
         return not size or self._has_room(topic, size)
@@ -128,12 +130,12 @@ class Retaining(InProcessClient):
             and (more <= 0 or held + more <= self._engine.memory.limit // MEMORY_PARTS)
         ):
             return True
-        if not self._has_told_full:
-            self._has_told_full = True
+        if not self._has_logged_full:
+            self._has_logged_full = True
             log.warning(
-                "retained messages fill their room (%d of %d bytes, %d in memory): what is published with RETAIN for a "
-                "new topic is sent, and not kept (mqtt.retained_messages_max, mqtt.retained_bytes_max, a quarter of "
-                "broker.memory_limit)",
+                "the limit of retained messages is reached (%d of %d bytes, %d in memory): a message with RETAIN for a "
+                "new topic is sent but not retained (mqtt.retained_messages_max, mqtt.retained_bytes_max, a quarter "
+                "of broker.memory_limit)",
                 retained.count,
                 retained.bytes,
                 held,
@@ -151,18 +153,18 @@ class Retaining(InProcessClient):
     def receipt(self, receipt: object) -> None:
         if receipt == _RETAINED:
             self._is_subscribed = True
-            self._look_later()
+            self._set_timer()
 
     def fail(self, error: ClientError) -> None:
         log.error("retained messages cannot be read: %s", error.message, extra=log_events.MQTT_RETAINED_LOST)
 
     def close(self, after_flush: bool = True) -> None:
-        """End the session and restart it later: an operator disconnected it, or the broker had an internal error."""
+        """Restart this client later: an operator disconnected it, or the broker had an internal error."""
         self._is_subscribed = False
         if not self._is_over:
-            self._loop.call_later(AGAIN_SECONDS, self._end_unasked)
+            self._loop.call_later(RETRY_SECONDS, self._restart)
 
-    def _end_unasked(self) -> None:
+    def _restart(self) -> None:
         if not self._is_over:
             self.end()
             self._on_ended(self)
@@ -178,24 +180,24 @@ class Retaining(InProcessClient):
         else:
             replaced = self.retained.remove(topic)
             is_kept = False
-        # In this order: a message that ends another one is acknowledged after it.
+        # In this order: the replaced message is acknowledged before a message that only removes it.
         if replaced is not None:
             self._give_up(replaced.tag)
         if not is_kept:
             self._give_up(tag)
         self._count_topics()
-        if self._are_told:
-            self._loop.call_soon(self._tell_loaded)
+        if self._callbacks:
+            self._loop.call_soon(self._call_loaded)
         return None
 
     def _give_up(self, tag: int) -> None:
-        """Acknowledge a message soon."""
+        """Acknowledge a message later in this turn of the loop, or in the next."""
         self._gone.append(tag)  # prove: replaced-retained-ends-first "append" -> "appendleft"
         if len(self._gone) == 1:
             self._loop.call_soon(self._acknowledge)
 
     def _acknowledge(self) -> None:
-        """Acknowledge messages, at most ITEMS in a turn."""
+        """Acknowledge messages, at most ITEMS in a turn of the loop."""
         gone = self._gone
         for _ in range(min(len(gone), ITEMS)):
             self._engine.handle(self, Ack(_RETAINED, gone[0]))
@@ -203,53 +205,53 @@ class Retaining(InProcessClient):
         if gone:
             self._loop.call_soon(self._acknowledge)
 
-    def _tell_loaded(self) -> None:
-        if not self._are_told or not self.is_loaded:
+    def _call_loaded(self) -> None:
+        if not self._callbacks or not self.is_loaded:
             return
         self._has_former = False
-        told, self._are_told = self._are_told, {}
+        told, self._callbacks = self._callbacks, {}
         for then in told:
             then()
 
     def _count_topics(self) -> None:
-        """Count the topic levels in the broker's memory; messages count like those of any consumer."""
+        """Count the topic levels in the broker's memory. The engine counts the messages, as for any consumer."""
         self.holder.add(Kind.STATE, TOPIC_BYTES * self.retained.count - self.holder.by_kind[Kind.STATE])
 
     # ---- time
 
-    def _look_later(self) -> None:
+    def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(EXPIRY_SECONDS, self._look)
+        self._timer = self._loop.call_later(EXPIRY_SECONDS, self._on_timer)
 
-    def _look(self) -> None:
-        """Remove expired messages, and check whether all are loaded, in case no delivery does so."""
+    def _on_timer(self) -> None:
+        """Remove expired messages. Also check whether all messages are loaded, because an empty queue delivers none."""
         if self.is_loaded:
             self._has_former = False
-        self._tell_loaded()
+        self._call_loaded()
         gone = self.retained.expire(self._clock())
         for kept in gone:
             self._give_up(kept.tag)
         self._count_topics()
         if len(gone) == ITEMS:
-            self._timer = self._loop.call_soon(self._look)
+            self._timer = self._loop.call_soon(self._on_timer)
         else:
-            self._look_later()
+            self._set_timer()
 
 
 def number_before(epoch: int) -> int:
-    """Return the number below those of all retained messages of that term."""
+    """Return a number that is less than the numbers of all retained messages of the term with this epoch."""
     return epoch << _OF_A_TERM_BITS
 
 
 def number_of(message: Message) -> int:
-    """Return the number of a retained message: it grows with each one, over all terms. One that was stored before there
-    were numbers has a number that is smaller than all of them: it counts the messages of its producer."""
+    """Return the number of a retained message, which grows with each retained message, in all terms. A message that an
+    older version stored has a smaller number."""
     return message.broker_sequence
 
 
 class Kept:
-    """Retained message, and the ``tag`` of its delivery."""
+    """Retained message, and the delivery ``tag`` with which it is acknowledged."""
 
     __slots__ = ("message", "size", "tag", "topic")
 
@@ -261,14 +263,14 @@ class Kept:
 
 
 class _Level:
-    """``below``, by name, changes by ``add`` and ``take``."""
+    """Level of the tree of topics. ``below``: the levels below, by name; only ``add`` and ``take`` change it."""
 
     __slots__ = ("_names", "below", "kept")
 
     def __init__(self) -> None:
         self.below: dict[str, _Level] = {}
         self.kept: Kept | None = None
-        self._names: SortedList[str] | None = None  # of those below, where they are many
+        self._names: SortedList[str] | None = None  # sorted names of the levels below, if they are many
 
     def add(self, name: str) -> _Level:
         level = self.below[name] = _Level()
@@ -284,9 +286,9 @@ class _Level:
             self._names.remove(name)
 
     def each(self, start: str, *, has_dollar: bool) -> Iterator[tuple[str, _Level]]:
-        """Yield the levels below that stay there meanwhile, in the order of their names, from the name ``start`` on;
-        without ``has_dollar`` none whose names begin with $. Of many no more than ITEMS are noted at a time: a search
-        may take long, and there may be many searches."""
+        """Yield the levels below in the order of their names, from the name ``start``. Levels may be removed during the
+        iteration; they are then left out. Without ``has_dollar``, names that begin with $ are left out. The iterator
+        copies at most ITEMS names at a time, because many long searches may run at once."""
         names = self._names
         some = sorted(self.below) if names is None else list(islice(names.irange(start), ITEMS))
         while some:
@@ -300,27 +302,27 @@ class _Level:
 
 
 class Retained:
-    """Retained messages: ``count`` of them, with ``bytes`` bytes. Topics and filters are valid
+    """Retained messages: ``count`` messages with ``bytes`` bytes. Topics and filters must be valid
     (broker.protocols.mqtt.topics)."""
 
     __slots__ = ("_expiring", "_sequence", "_top", "bytes", "count")
 
     def __init__(self) -> None:
         self._top = _Level()
-        self._expiring: list[tuple[int, int, Kept]] = []  # by time
+        self._expiring: list[tuple[int, int, Kept]] = []  # heap, by expiry time
         self._sequence = 0
         self.count = 0
         self.bytes = 0
 
     def get(self, topic: str) -> Kept | None:
-        """Return the retained message of the topic."""
+        """Return the retained message of the topic; None: there is none."""
         level: _Level | None = self._top
         for word in topic.split("/"):
             level = level.below.get(word) if level is not None else None
         return None if level is None else level.kept
 
     def put(self, topic: str, message: Message, tag: int) -> Kept | None:
-        """Retain ``message`` for ``topic`` from now on. Return the one that it replaces."""
+        """Retain ``message`` for ``topic``. Return the message that it replaces."""
         level = self._top
         for word in topic.split("/"):
             following = level.below.get(word)
@@ -341,8 +343,7 @@ class Retained:
         return former
 
     def _forget_replaced(self) -> None:
-        """Forget the expiry of messages that were replaced. At most as many stay as there are messages, so that this is
-        done once for so many of them."""
+        """Remove the heap entries of messages that were replaced."""
         self._expiring = sorted(each for each in self._expiring if self.get(each[2].topic) is each[2])
 
     def remove(self, topic: str) -> Kept | None:
@@ -365,7 +366,7 @@ class Retained:
         return former
 
     def expire(self, now: int) -> list[Kept]:
-        """Remove messages that had expired at ``now``, in milliseconds since 1970, ITEMS at most, and return them."""
+        """Remove and return at most ITEMS messages that have expired at ``now``, in milliseconds since 1970."""
         gone: list[Kept] = []
         expiring = self._expiring
         for _ in range(ITEMS):
@@ -378,17 +379,17 @@ class Retained:
         return gone
 
     def matching(self, topic_filter: str, now: int, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
-        """Yield the messages of the matching topics after ``after``, in the order of topics, except for those that had
-        expired at ``now``, and for those newer than ``until`` (``number_of``). None: so many levels were looked through
-        that it is time for a pause; before the next one is fetched messages may come and go, and then those of topics
-        that were not passed yet are found as they are then."""
+        """Yield the messages of the matching topics after the topic ``after``, in the order of topics. Messages that
+        have expired at ``now`` and messages with a number greater than ``until`` (``number_of``) are left out. None is
+        yielded after many levels, as a pause: retained messages may change before the next call, and the search then
+        finds the present messages of the topics that it has not visited yet."""
         words = topic_filter.split("/")
         has_rest = words[-1] == "#"
         if has_rest:
             del words[-1]  # MQTT 5.0, 4.7.1.2: also the level above
         passed = after.split("/") if after else []
         looked_at = 0
-        # Levels to be looked at, with their depth, and whether the level above is on the way to ``after``.
+        # Levels to visit, with their depth, and whether the level above is part of the topic ``after``.
         waiting: list[tuple[Iterator[tuple[str, _Level]], int, bool]] = [(iter((("", self._top),)), 0, bool(passed))]
         while waiting:
             name, level = next(waiting[-1][0], ("", None))

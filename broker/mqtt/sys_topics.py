@@ -1,7 +1,7 @@
-"""Figures of the broker for its MQTT clients, on topics below ``$SYS/broker/``, with the names that mosquitto uses.
+"""Figures of the broker on MQTT topics below ``$SYS/broker/``, with the names that mosquitto uses.
 
-The figures are not stored. A subscriber to topics that begin with ``$SYS`` gets them at once, as retained messages, and
-again at each interval. Reading them needs the rights of those topics.
+The figures are not stored. A subscriber to topics that begin with ``$SYS`` gets them at once, like retained messages,
+and again at each interval. It needs the right to read those topics.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 
 PREFIX: Final = "$SYS"
 _BROKER: Final = f"{PREFIX}/broker/"
-#: A figure for a client that is not connected expires after this number of intervals.
+#: Number of intervals after which a figure expires that waits for an absent client.
 _INTERVALS: Final = 2
 
-#: Figures of a whole broker: topics, and the keys of their values.
+#: Figures of the broker: topics, and keys of their values in its counts.
 _COUNTED: Final = {
     "messages/received": "enqueued_total",
     "messages/sent": "dispatched_total",
     "messages/stored": "messages",
     "heap/current": "memory_used_bytes",
 }
-#: Figures of MQTT clients, likewise.
+#: Figures of MQTT clients: topics, and keys of their values.
 _OF_CLIENTS: Final = {
     "clients/connected": "mqtt_clients",
     "clients/expired": "mqtt_sessions_expired_total",
@@ -49,8 +49,8 @@ _SUBSCRIPTIONS: Final = "subscriptions/count"
 
 
 class SysTopics:
-    """Publishes the figures of one term. On the loop. ``interval_ms`` 0: there are none. ``counts``
-    returns the figures of MQTT clients."""
+    """Publishes the figures of one term. On the loop. ``interval_ms`` 0: no figures are published. ``counts`` returns
+    the figures of MQTT clients."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class SysTopics:
             self._task.cancel()
 
     def matching(self, topic_filter: str) -> Iterator[Message]:
-        """Yield figures as retained messages (``Hooks.retained``). Figures that take long to count have the last known
-        value, or are published later."""
+        """Yield figures as retained messages (``Hooks.retained``). Figures that take long to count have their last
+        known value, or are left out until they are known."""
         if not self._interval_ms or not topic_filter.startswith(PREFIX):
             return
         self._is_requested.set()
@@ -91,7 +91,7 @@ class SysTopics:
                 yield self._message(topic, text)
 
     def _figures(self) -> dict[str, str]:
-        """Return all figures that are known now, by topic."""
+        """Return all known figures, by topic."""
         counts = self._counts()
         found = {
             "version": f"tandemmq {__version__}",
@@ -129,7 +129,7 @@ class SysTopics:
                 log.exception("$SYS figures %s", ERROR_OF_BROKER)
 
     async def _publish(self) -> None:
-        """Publish the figures to which a client subscribes."""
+        """Publish the figures that have subscribers."""
         subscribed = []
         topics = dict.fromkeys((*self._figures(), *(_BROKER + each for each in (*_COUNTED, _SUBSCRIPTIONS))))
         for topic in topics:
@@ -147,7 +147,7 @@ class SysTopics:
             self._engine.closed(client)
 
     async def _count(self) -> None:
-        """Count the figures that need a pass over all destinations."""
+        """Count the figures that depend on all destinations."""
         figures = await in_turns(self._engine.statistics())
         listeners = sum(topic["consumers"] for topic in figures["topics"])
         self._counted = {

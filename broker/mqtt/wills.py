@@ -1,8 +1,8 @@
 """Wills: their memory, and their publication (MQTT 5.0, 3.1.2.5).
 
 A will counts for its user in the broker's memory (broker.core.memory), from CONNECT until it is published or dropped.
-The wills of a user have no more than the memory that is left: one more is refused with its CONNECT. The broker
-publishes a will as the client itself would do it, with the rights that its user has at that time.
+If the wills of a user exceed the limit, CONNECT is refused. The broker publishes a will with the client id of the
+client, and with the rights that its user has at that time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tandemmq.store.records.message import Destination, Message
 
 log = logging.getLogger(__name__)
 
-#: Kinds of a refusal that is final.
+#: Kinds of final refusals, which are not retried.
 _REFUSED: Final = (ErrorKind.SECURITY, ErrorKind.DESTINATION, ErrorKind.FORMAT)
 
-# (topic, size): see Hooks.may_retain.
+# Type of Hooks.may_retain: (topic, size).
 MayRetain = Callable[[Destination, int], int]
 
 
 class Wills:
-    """Wills of one term. On the loop. ``holder`` counts their memory. ``clock`` returns milliseconds since 1970,
-    ``next_message_id`` ids for the messages."""
+    """Wills of one term. On the loop. ``holder`` counts their memory. ``clock`` returns milliseconds since 1970.
+    ``next_message_id`` returns ids for their messages."""
 
     def __init__(
         self,
@@ -49,19 +49,19 @@ class Wills:
         self._clock = clock
         self._next_message_id = next_message_id
         self._may_retain = may_retain
-        self._bytes: Counter[str | None] = Counter()  # by user
+        self._bytes: Counter[str | None] = Counter()  # memory of the wills, by user
         self.published = 0
 
     def may_have(self, user: str | None, size: int) -> bool:
-        """Return whether ``user`` may have a will of so many bytes; then they are taken, until ``hold`` gives them
-        back."""
+        """Reserve ``size`` bytes for a will of ``user``; return False if this exceeds the limit. ``hold`` with a
+        negative size frees them."""
         if self._bytes[user] + size > self._engine.memory.held_max:
             return False
         self.hold(user, size)
         return True
 
     def hold(self, user: str | None, size: int) -> None:
-        """Take memory for a will of ``user``, or give it back if ``size`` is negative."""
+        """Count ``size`` bytes of memory for wills of ``user``; a negative size frees memory."""
         self._holder.add(Kind.WAITING_SENDS, size)
         self._bytes[user] += size
         if not self._bytes[user]:
@@ -75,9 +75,9 @@ class Wills:
         will: Will,
         records: Callable[[], list[Message]],
     ) -> bool:
-        """Publish the will that ``user`` left by ``client_id``, in one transaction with ``records()``; it is durable
-        then. Return False if it is refused for good: that is logged, and the records are stored alone. ClientError for
-        any other refusal: nothing is stored, and the caller tries again."""
+        """Publish the will of ``user`` and ``client_id``, in one transaction with ``records()``; durable on return.
+        Return False if the will is finally refused: this is logged, and only the records are stored. Raises ClientError
+        for any other refusal: nothing is stored, and the caller may retry."""
         try:
             self._engine.act_as_now(client, user)  # prove: wills-with-the-rights-of-now
             # prove: will-ends-with-its-record ", *records()"

@@ -1,1 +1,1 @@
-"""Sockets: the listening side, a client's transport, TLS, and how the event loop is shared among connections."""
+"""Sockets: listening, the transport of a client, TLS, and the shares of connections in the event loop's time."""

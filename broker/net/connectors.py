@@ -1,4 +1,4 @@
-"""Connectors made of settings: the protocol, the sessions and the limits of each."""
+"""Connectors made from the settings: protocol, sessions and limits of each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from tandemmq.broker.net.advertised_addresses import AdvertisedAddresses, advertised_address
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector
-from tandemmq.broker.net.told_addresses import ToldAddresses, told_address
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, TransportLimits
 from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_mqtt, of_stomp
 from tandemmq.broker.protocols.mqtt.conversation import Hooks
@@ -29,33 +29,33 @@ from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings, Settings
 from tandemmq.config.websocket import WebSocketSettings
 
-#: A client that is silent for one and a half times its keep alive is gone (MQTT-3.1.2-22).
+#: The broker closes the connection of a client that is silent for this multiple of its Keep Alive (MQTT-3.1.2-22).
 MQTT_GRACE: Final = 1.5
 
 
 def url_of(settings: Settings) -> str:
-    """Address by which the broker names itself to its clients, in BrokerInfo and advisories: that of the first
-    connector that speaks OpenWire, else of the first one."""
+    """Return the URL of the broker in BrokerInfo and advisories: that of the first connector with OpenWire, or if there
+    is none of the first connector."""
     hostname = hostname_of(settings)
     for each in settings.connectors:
         if each.protocol == OPENWIRE:
-            return f"{'ssl' if each.is_tls else 'tcp'}://{_told(each, hostname)}"
-    return next((f"{each.scheme}://{_told(each, hostname)}" for each in settings.connectors), "")
+            return f"{'ssl' if each.is_tls else 'tcp'}://{_advertised(each, hostname)}"
+    return next((f"{each.scheme}://{_advertised(each, hostname)}" for each in settings.connectors), "")
 
 
 def urls_of(settings: Settings) -> list[str]:
-    """Addresses where clients of all protocols connect."""
+    """Return the URLs of all connectors."""
     hostname = hostname_of(settings)
-    return [f"{each.scheme}://{_told(each, hostname)}" for each in settings.connectors]
+    return [f"{each.scheme}://{_advertised(each, hostname)}" for each in settings.connectors]
 
 
 def hostname_of(settings: Settings) -> str:
-    """Host name that is advertised in place of an address of all interfaces."""
+    """Return the host name that is advertised in place of a wildcard address."""
     return socket.gethostname() if settings.replication is None else settings.replication.told_hostname
 
 
-def _told(connector: ConnectorSettings, hostname: str) -> Address:
-    return told_address(connector.address, connector.advertised, hostname)
+def _advertised(connector: ConnectorSettings, hostname: str) -> Address:
+    return advertised_address(connector.address, connector.advertised, hostname)
 
 
 def make_connector(
@@ -66,18 +66,19 @@ def make_connector(
     sequences: Iterator[int],
     tls: Tls | None,
     handshake_seconds_max: float,
-    told: ToldAddresses | None = None,
+    advertised: AdvertisedAddresses | None = None,
     hostname: str | None = None,
     mqtt: tuple[MqttSettings, Hooks] | None = None,
     websocket: WebSocketSettings | None = None,
 ) -> Connector:
-    """Make the connector of these settings. ``clock`` returns milliseconds since 1970, ``sequences`` the numbers that
-    this broker gives to messages. ``told``: the advertised addresses of all brokers; None: those in ``broker``.
-    ``hostname``: as ``hostname_of``. ``mqtt``: the limits of MQTT clients, and the part that their sessions share;
-    None: MQTT is not served. ``websocket`` None: the defaults."""
+    """Make a connector. ``clock`` returns milliseconds since 1970, ``sequences`` the numbers that this broker gives to
+    messages. ``advertised``: the addresses of all brokers; None: those in ``broker``. ``hostname``: see
+    ``hostname_of``. ``mqtt``: settings of MQTT, and the state that MQTT sessions share; None: MQTT is not served.
+    ``websocket`` None: the defaults."""
     options = settings.options
     make_session: Callable[[str], Session]
-    told = told or ToldAddresses(broker.failover_uris)
+    advertised = advertised or AdvertisedAddresses(broker.failover_uris)
+    failover_uris = advertised.tls if settings.is_tls else advertised.plain
     if settings.protocol == OPENWIRE:
         greeting = Greeting(
             broker.name,
@@ -87,13 +88,13 @@ def make_connector(
             frame_bytes_max=options.max_frame_size,
             inactivity_ms=options.max_inactivity_duration,
             initial_delay_ms=options.max_inactivity_duration_initial_delay,
-            failover_uris=(told.tls if settings.is_tls else told.plain) if options.update_cluster_clients else (),
+            failover_uris=failover_uris if options.update_cluster_clients else (),
             steals_links=bool(options.allow_link_stealing),
         )
         make_session = partial(OpenWireSession, clock=clock, sequences=sequences, greeting=greeting)
     elif settings.protocol == MQTT:
         if mqtt is None:
-            raise RefusedSetting("connectors.uri", settings.uri, "nothing here serves MQTT")
+            raise RefusedSetting("connectors.uri", settings.uri, "MQTT is not served")
         make_session = _mqtt_sessions(options, clock, mqtt)
     else:
         make_session = _stomp_sessions(options, clock)
@@ -115,7 +116,7 @@ def make_connector(
         handshake_seconds_max,
         subject,
         by_websocket,
-        _told(settings, hostname or socket.gethostname()),
+        _advertised(settings, hostname or socket.gethostname()),
     )
 
 
@@ -166,7 +167,7 @@ def _websocket(
     return WebSocketOptions(
         subprotocols,
         Origins(options.allowed_origins, hosts),
-        # The protocol in it judges its frames, and answers one that is too long.
+        # The protocol in the WebSocket checks its own frames, and answers a frame that is too long.
         max(connector.options.max_frame_size, PASSED_OVER_BYTES_MAX),
         options.handshake_timeout / 1000,
         options.ping_interval / 1000,

@@ -1,4 +1,5 @@
-"""Names by which this broker is reached, against pages whose own name was made to lead here (DNS rebinding)."""
+"""Host names of this broker: a check against DNS rebinding, where a foreign site lets its own host name resolve to this
+broker."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from urllib.parse import urlsplit
 
 
 class KnownHosts:
-    """Addresses, ``localhost``, this machine's name, names without a dot, and ``names``."""
+    """Host names of this broker: all IP addresses, ``localhost``, this machine's name, names without a dot, and
+    ``names``."""
 
     __slots__ = ("_names",)
 
@@ -17,7 +19,7 @@ class KnownHosts:
         self._names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
 
     def knows(self, host: str) -> bool:
-        """Return whether the header Host, with or without a port, names this broker."""
+        """Return whether ``host`` (a Host header, with or without a port) is a name of this broker."""
         name = name_of(host)
         try:
             ip_address(name.partition("%")[0])
@@ -27,7 +29,7 @@ class KnownHosts:
 
 
 def name_of(host: str) -> str:
-    """Return the name or address in a Host, in lower case; "": there is none."""
+    """Return the name or address in a Host header, in lower case; "": there is none."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

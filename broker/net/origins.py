@@ -1,4 +1,4 @@
-"""Sites whose pages may connect by WebSocket; a browser leaves this check to the server (RFC 6455, 10.2)."""
+"""Check of the sites whose pages may connect by WebSocket. Browsers leave this check to the server (RFC 6455, 10.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tandemmq.config.websocket import ANY
 
 
 class Origins:
-    """``allowed``: sites, as browsers name them, beside those on the host of the request; ``hosts``: its names."""
+    """Permitted sites. ``allowed``: origins that are permitted in addition to pages of the requested host; ``hosts``:
+    host names of this broker."""
 
     __slots__ = ("_allowed", "_hosts")
 
@@ -19,7 +20,7 @@ class Origins:
         self._hosts = KnownHosts(hosts)
 
     def may(self, origin: str | None, host: str) -> bool:
-        """Return whether the request with these headers may connect. A request without a site comes from no browser's
+        """Return whether a request with these headers may connect. A request without an origin does not come from a web
         page."""
         if origin is None or ANY in self._allowed or origin.lower() in self._allowed:
             return True

@@ -1,9 +1,8 @@
-"""The listening side: ports bound at start, open only while this broker is master.
+"""Server: the ports of all connectors. They are bound at the start, and listen only while this broker is master.
 
-Promises: a port that cannot be had fails at start, with its address and the reason, on a standby too; between
-``bind`` and ``listen`` clients are refused at once, so that a failover URL continues to the next broker;
-``close`` and ``abort`` end within a bound whatever the peers do, and the ports are bound again for the next time.
-Refuses to know who is master.
+A port that cannot be bound is an error at the start, with address and reason, also on a standby. Between ``bind`` and
+``listen``, connections are refused at once, so that a client with a failover URL tries the next broker. ``close`` and
+``abort`` end within a time limit, independent of the peers; then the ports are bound again for the next term.
 """
 
 from __future__ import annotations
@@ -39,22 +38,23 @@ from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-# Where there is no room for a new connection, one of so many newcomers is cut off if it was silent for so long.
+# At the limit of connections, one of the LOOKED_AT_MAX oldest connections without a login is closed for a new one, if
+# it has been silent for SILENT_SECONDS_MIN.
 LOOKED_AT_MAX = 64
 SILENT_SECONDS_MIN = 0.25
-# Connections that the kernel queues for us (ActiveMQ's TcpTransportServer backlog is 5000; Linux caps it at somaxconn).
+# Connections that the kernel queues (in ActiveMQ's TcpTransportServer 5000; Linux limits it to somaxconn).
 BACKLOG = 1024
-# Longest time of an orderly end: a standby is to be master within a second.
+# Limit of the time of ``close``: a standby should be master within a second.
 CLOSE_SECONDS_MAX = 0.5
 _Info = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
-# So many connections get the addresses of all brokers in a turn of the loop.
-TOLD_A_TURN = 100
-# Polled: the last bytes of a connection leave within a turn of the loop, unless its peer does not read.
-FLUSH_LOOK_SECONDS = 0.002
+# Number of connections that get the addresses of all brokers in one turn of the loop.
+ADVERTISED_A_TURN = 100
+# Interval of the checks whether all output was written. This takes one turn of the loop, unless a peer does not read.
+FLUSH_CHECK_SECONDS = 0.002
 
 
 class Connector(NamedTuple):
-    """Address of a connector, and its protocol. ``make_session`` gets the id of the new connection."""
+    """Address and protocol of a connector. ``make_session`` gets the id of a new connection."""
 
     name: str
     host: str
@@ -65,13 +65,14 @@ class Connector(NamedTuple):
     tls: ssl.SSLContext | None = None
     tls_handshake_seconds_max: float = 60.0
     subject: Callable[[Any], str | None] = lambda certificate: None
-    websocket: WebSocketOptions | None = None  # its sessions are by WebSocket
-    told: Address | None = None  # its address for others, with port 0 for the one that is bound; None: as it is bound
+    websocket: WebSocketOptions | None = None  # if not None, its sessions use WebSocket
+    # Address for clients, in which port 0 means the bound port; None: the bound address.
+    advertised: Address | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Refused(asyncio.Protocol):
-    """Connection beyond the limit: its peer gets ``answer``, and nothing else."""
+    """Protocol of a connection beyond the limit: it writes ``answer``, and closes the connection."""
 
     _answer: bytes
     _name: str
@@ -87,8 +88,8 @@ class Refused(asyncio.Protocol):
 
 
 def _refused(connector: Connector, session: Session, reason: str, limited: LimitedLog) -> Refused:
-    """Return the protocol that refuses a connection in the words of the connector's protocol; by WebSocket in those of
-    HTTP."""
+    """Return the protocol object that refuses a connection, with an error of the connector's protocol; for WebSocket
+    with an HTTP error."""
     if connector.websocket is not None:
         answer = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"Too many connections: {reason}").answer
     else:
@@ -97,12 +98,12 @@ def _refused(connector: Connector, session: Session, reason: str, limited: Limit
     return Refused(answer, connector.name, reason, limited)
 
 
-class Newcomer(NamedTuple):
-    """Connection that has not logged in yet. ``came``: by the loop's clock."""
+class Unauthenticated(NamedTuple):
+    """Connection that has not logged in yet. ``accepted``: when it was accepted, by the loop's clock."""
 
     connection: Connection | WebSocket
     connector: Connector
-    came: float
+    accepted: float
 
     @property
     def is_over(self) -> bool:
@@ -110,7 +111,7 @@ class Newcomer(NamedTuple):
 
 
 class BindError(OSError):
-    """Address of a connector that cannot be had. ``errno`` is the reason."""
+    """The address of a connector cannot be bound. ``errno`` is the reason."""
 
     def __init__(self, connector: Connector, error: OSError) -> None:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
@@ -122,10 +123,10 @@ class BindError(OSError):
 
 
 class Server:
-    """All connectors of one broker, over all its terms as master.
+    """All connectors of one broker, in all its terms as master.
 
-    ``bind`` -> (``listen`` -> ``close`` or ``abort``)* -> ``unbind``. All on the loop's thread. The two endings
-    may be called when there is nothing to end.
+    ``bind`` -> (``listen`` -> ``close`` or ``abort``)* -> ``unbind``. On the loop. ``close`` and ``abort`` may also be
+    called when it does not listen.
     """
 
     def __init__(
@@ -135,13 +136,13 @@ class Server:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take ``connections_max``, the limit of all connectors together (``broker.process.descriptors``), and
-        ``clock``, that of ``Turns``."""
+        """Make the server. ``connections_max``: limit for all connectors together (``broker.process.descriptors``).
+        ``clock``: clock of ``Turns``."""
         self._connectors = connectors
         self._connections_max = connections_max
         self._clock = clock
         self._bound: list[tuple[Connector, socket.socket]] = []
-        # The port that 0 became, so that the next bind gets the same.
+        # The bound port of each connector. A connector with port 0 binds the same port in the next term.
         self._ports: dict[Connector, int] = {}
         self._servers: list[asyncio.AbstractServer | TlsServer] = []
         self._listening: list[socket.socket] = []
@@ -149,16 +150,16 @@ class Server:
         self._counts: Counter[Connector] = Counter()  # of connections
         self._handshakes: set[WebSocket] = set()  # of HTTP, that are under way
         # Connections that have not logged in yet, the oldest first, and some that have.
-        self._newcomers: dict[Connection, Newcomer] = {}  # the oldest first
+        self._unauthenticated: dict[Connection, Unauthenticated] = {}  # the oldest first
         self._outbox: Outbox | None = None
         self._turns: Turns | None = None
-        self._overlong_before = 0  # in former terms
+        self._overlong_before = 0  # count of former terms
         self._count = 0
         self._is_empty = asyncio.Event()
 
     @property
     def connections(self) -> frozenset[Connection]:
-        """Connections that are open now."""
+        """All open connections."""
         return frozenset(self._connections)
 
     def counts(self) -> dict[str, int]:
@@ -171,26 +172,26 @@ class Server:
 
     @property
     def addresses(self) -> list[tuple[str, str, int]]:
-        """Return connector name, host and port of every address that is bound."""
+        """Return connector name, host and port of each bound address."""
         bound = [connector for connector in self._connectors if connector in self._ports]
         return [(connector.name, connector.host, self._ports[connector]) for connector in bound]
 
     @property
-    def told_addresses(self) -> list[tuple[str, Address]]:
-        """Return connector name and advertised address of every address that is bound."""
+    def advertised_addresses(self) -> list[tuple[str, Address]]:
+        """Return connector name and advertised address of each bound address."""
         found = []
         for connector, port in self._ports.items():
-            told = connector.told or Address(connector.host, port)
-            found.append((connector.name, Address(told.host, told.port or port)))
+            advertised = connector.advertised or Address(connector.host, port)
+            found.append((connector.name, Address(advertised.host, advertised.port or port)))
         return found
 
     @property
     def overlong_steps(self) -> int:
-        """Number of steps that took long and that cannot be interrupted: see ``Turns.took``."""
+        """Number of long steps that could not be interrupted (see ``Turns.took``)."""
         return self._overlong_before + (0 if self._turns is None else self._turns.overlong)
 
     def bind(self) -> None:
-        """Take all ports without answering on them. Raises :class:`BindError`, and then holds none."""
+        """Bind all ports without listening. Raises :class:`BindError`; then no port is bound."""
         assert not self._bound, "ports are bound once"
         try:
             for connector in self._connectors:
@@ -205,16 +206,15 @@ class Server:
         return listeners
 
     def unbind(self) -> None:
-        """Give the ports back that are bound and not listened to."""
+        """Release the ports that are bound and do not listen."""
         for _, listener in self._bound:
             listener.close()
         self._bound = []
 
     async def listen(self, engine: Engine, id_prefix: str) -> None:
-        """Answer clients, on behalf of ``engine``. Connections are called ``<id_prefix>-<n>``, n never repeats.
+        """Accept connections for ``engine``. The id of a connection is ``<id_prefix>-<n>``; n is never used twice.
 
-        Raises :class:`BindError` when a port was taken by another program that we shared it with; nothing
-        listens then.
+        Raises :class:`BindError` if another program that shared a port listens on it; then no port listens.
         """
         if not self._bound:
             self.bind()
@@ -227,7 +227,8 @@ class Server:
         try:
             while bound:
                 connector, listener = bound[0]
-                # Accepted sockets inherit these; the first lets the port be bound again while they linger.
+                # Accepted sockets inherit these options. With SO_REUSEADDR, the port can be bound again while closed
+                # connections are in TIME_WAIT.
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -264,9 +265,9 @@ class Server:
                             self._forget,
                         )
                         self._handshakes.add(websocket)
-                        self._newcomers[connection] = Newcomer(websocket, connector, loop.time())
+                        self._unauthenticated[connection] = Unauthenticated(websocket, connector, loop.time())
                         return websocket
-                    self._newcomers[connection] = Newcomer(connection, connector, loop.time())
+                    self._unauthenticated[connection] = Unauthenticated(connection, connector, loop.time())
                     return cast("asyncio.Protocol", connection)  # it has all of its methods
 
                 if connector.tls is None:
@@ -294,11 +295,11 @@ class Server:
             raise BindError(connector, error) from error
 
     def _too_many(self, connector: Connector) -> str | None:
-        """Return why no more connections are taken; None: one more is. Where there is no room, a newcomer that has been
-        silent since it came is cut off: that would happen soon anyway."""
-        newcomers = self._newcomers
-        while newcomers and next(iter(newcomers.values())).is_over:
-            del newcomers[next(iter(newcomers))]
+        """Return why a new connection is refused; None: it is accepted. At a limit, a connection without a login that
+        has been silent since it was accepted is closed for the new one."""
+        candidates = self._unauthenticated
+        while candidates and next(iter(candidates.values())).is_over:
+            del candidates[next(iter(candidates))]
         is_connector_full = self._counts[connector] >= connector.connections_max
         if is_connector_full:
             reason = f"maximumConnections of this connector is {connector.connections_max}."
@@ -307,51 +308,53 @@ class Server:
         else:
             return None
         now = asyncio.get_running_loop().time()
-        for newcomer in islice(newcomers.values(), LOOKED_AT_MAX):
-            # In a TLS handshake, which has its own time, there is no socket of ours yet.
-            is_there = not newcomer.is_over and newcomer.connection.descriptor >= 0
-            is_fit = is_there and (newcomer.connector is connector or not is_connector_full)
-            if is_fit and now - newcomer.came >= SILENT_SECONDS_MIN:
+        for candidate in islice(candidates.values(), LOOKED_AT_MAX):
+            # During a TLS handshake, which has its own time limit, the connection has no socket yet.
+            is_there = not candidate.is_over and candidate.connection.descriptor >= 0
+            is_fit = is_there and (candidate.connector is connector or not is_connector_full)
+            if is_fit and now - candidate.accepted >= SILENT_SECONDS_MIN:
                 assert self._outbox is not None, "it listens"
-                text = f"{newcomer.connection!r} has been silent since it came, and makes room for another"
+                text = f"{candidate.connection!r} has been silent since it was accepted: closed for a new one"
                 self._outbox.limited.warning(connector.name, "silent", text, log_events.TOO_MANY_CONNECTIONS)
-                newcomer.connection.abort()
+                candidate.connection.abort()
                 return None
         return reason
 
     def stop_reading(self) -> None:
-        """Take no new connections and read nothing more from those that are open; what is promised to them is still
-        written."""
+        """Accept no new connections, and read no further input. Output for open connections is still written."""
         self._stop_listening()
         for connection in self._connections:
             connection.end_reading()
 
     def tell_brokers(self) -> None:
-        """Send the new addresses of all brokers to all clients, to TOLD_A_TURN of them in a turn of the loop."""
-        self._tell_brokers(iter(list(self._connections)))
+        """Send the new addresses of all brokers to all clients, to ADVERTISED_A_TURN of them in each turn of the
+        loop."""
+        self._send_brokers(iter(list(self._connections)))
 
-    def _tell_brokers(self, left: Iterator[Connection]) -> None:
-        told = list(islice(left, TOLD_A_TURN))
-        for connection in told:
+    def _send_brokers(self, left: Iterator[Connection]) -> None:
+        advertised = list(islice(left, ADVERTISED_A_TURN))
+        for connection in advertised:
             try:
                 connection.session.tell_brokers()
                 connection.touch()
             except Exception:
-                log.exception("%s: cut off, for the news of other brokers %s", connection, ERROR_OF_BROKER)
+                log.exception(
+                    "%s: closed, because sending the addresses of all brokers %s", connection, ERROR_OF_BROKER
+                )
                 connection.abort()
-        if told:
-            asyncio.get_running_loop().call_soon(self._tell_brokers, left)
+        if advertised:
+            asyncio.get_running_loop().call_soon(self._send_brokers, left)
 
     def resume_reading_all(self) -> None:
-        """Let all connections read again, as ``Outbox.resume_reading``."""
+        """Let all connections read again (see ``Outbox.resume_reading``)."""
         if self._outbox is not None:
             self._outbox.resume_reading()
 
     async def close(self, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
-        """Stop listening, write what sessions have to say, and bind the ports again for the next term.
+        """Stop listening, write all output of the sessions, and bind the ports again for the next term.
 
-        A peer that has not taken its last bytes after ``seconds_max`` is cut off. Peers that have them are not waited
-        for: a peer that is slow to disconnect delays no handover (``lingered`` waits).
+        A connection whose output is not written after ``seconds_max`` is aborted. This does not wait until the peers
+        disconnect (``lingered`` does), so that a slow peer does not delay a handover.
         """
         self._stop_listening()
         closing = list(self._connections)
@@ -360,7 +363,7 @@ class Server:
                 connection.session.tell_brokers()
                 connection.close()
             except Exception:
-                log.exception("%s: cut off, for its last words %s", connection, ERROR_OF_BROKER)
+                log.exception("%s: closed, because writing its last output %s", connection, ERROR_OF_BROKER)
                 connection.abort()
         deadline = asyncio.get_running_loop().time() + seconds_max
         while not all(connection.is_flushed for connection in closing):
@@ -369,17 +372,17 @@ class Server:
                     if not connection.is_flushed:
                         connection.abort()
                 break
-            await asyncio.sleep(FLUSH_LOOK_SECONDS)
+            await asyncio.sleep(FLUSH_CHECK_SECONDS)
         self._bind_again()
 
     async def lingered(self, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
-        """Wait until the peers of a ``close`` have disconnected, too, or the time is over."""
+        """Wait after ``close`` until all peers have disconnected, at most ``seconds_max``."""
         await self._emptied(seconds_max)
 
     async def abort(self) -> None:
-        """Stop listening and disconnect before this returns to the loop for the first time: nothing more is written.
+        """Stop listening, and close all connections before this coroutine first waits. No further output is written.
 
-        The engine is not called: the connection belongs to a term that is over.
+        The engine is not called, because its term has ended.
         """
         self._stop_listening()
         for connection in list(self._connections):
@@ -388,9 +391,10 @@ class Server:
         self._bind_again()
 
     def cut(self) -> None:
-        """Break every connection and answer no more, from any thread, while the loop hangs. ``abort`` is to follow.
+        """Shut down all sockets, while the loop hangs. Any thread. Call ``abort`` afterwards.
 
-        The loop may wake up and close a socket meanwhile, whose number another one gets: then that is broken too.
+        If the loop continues and closes a socket meanwhile, another socket may get its number. Then that one is shut
+        down, too.
         """
         for listener in list(self._listening):
             _shut_down(listener.fileno())
@@ -405,16 +409,16 @@ class Server:
             websocket.abort()
 
     def _bind_again(self) -> None:
-        """Bind the ports for the next term. A port that is not free yet is no failure now: ``listen`` tries again."""
+        """Bind the ports for the next term. A port that is not free yet is only logged: ``listen`` tries again."""
         if self._bound:
             return
         try:
             self.bind()
         except BindError as error:
-            log.warning("%s; tried again at the next promotion", error)
+            log.warning("%s; the next promotion tries again", error)
 
     async def _emptied(self, seconds_max: float) -> bool:
-        """Return whether all connections are over within the time."""
+        """Wait until all connections have ended. Return False if ``seconds_max`` are over before."""
         if not self._connections:
             return True
         self._is_empty.clear()
@@ -438,7 +442,7 @@ class Server:
             self._handshakes.discard(connection)
             connection = connection.connection
         # prove: failed-handshake-leaves-nothing
-        self._newcomers.pop(cast("Connection", connection), None)
+        self._unauthenticated.pop(cast("Connection", connection), None)
         connector = self._connections.pop(cast("Connection", connection), None)
         if connector is not None:
             self._counts[connector] -= 1
@@ -447,21 +451,21 @@ class Server:
 
 
 def _shut_down(descriptor: int) -> None:
-    """End both ways of a socket that has another owner, which closes it."""
+    """Shut down both directions of a socket. Its owner closes it."""
     try:
         ours = socket.socket(fileno=os.dup(descriptor))
     except OSError:
-        return  # closed meanwhile
+        return  # its owner closed it meanwhile
     with ours:
         try:
             ours.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the peer was first
+            pass  # the peer has disconnected before
 
 
 def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """Return a socket bound to each address of ``host``, exclusively, that does not listen; all have the same port, the
-    one that the system chose for the first if ``port`` is 0. Raises OSError."""
+    """Return a socket for each address of ``host``, bound exclusively and not listening. All have the same port; if
+    ``port`` is 0, the system chooses it. Raises OSError."""
     infos = addresses_of(host, port)
     listeners: list[socket.socket] = []
     failure: OSError | None = None
@@ -471,20 +475,20 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
         try:
             listeners.append(_bound_socket(family, kind, protocol, address))
         except OSError as error:
-            # localhost may name an IPv6 address on a machine that has none: one of the addresses is enough.
+            # localhost may resolve to an IPv6 address although the machine has no IPv6. One address is enough.
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) or len(infos) == 1:
                 for listener in listeners:
                     listener.close()
                 raise
             failure = error
     if not listeners:
-        assert failure is not None, "no address, yet no failure"
+        assert failure is not None, "without a bound address there was an error"
         raise failure
     return listeners
 
 
 def addresses_of(host: str, port: int) -> Sequence[_Info]:
-    """Return the addresses that a connector of this address binds, as getaddrinfo(3) has them. Raises OSError."""
+    """Return the addresses to bind for ``host`` and ``port``, as results of getaddrinfo(3). Raises OSError."""
     host_or_any = None if host in ("", "*") else host
     return socket.getaddrinfo(host_or_any, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 
@@ -492,9 +496,9 @@ def addresses_of(host: str, port: int) -> Sequence[_Info]:
 def _bound_socket(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
     """Return a socket bound to ``address``, exclusively.
 
-    Linux lets two sockets with SO_REUSEADDR share a port until one listens: two standbys would notice their
-    mistake only at a failover. So the port is bound without it first; with it only when that fails, which
-    works when nothing but connections of a former run linger there.
+    Linux lets two sockets with SO_REUSEADDR share a port until one listens. Two standbys with the same port would then
+    fail only at a failover. So the port is first bound without this option. If that fails, it is bound with the option,
+    which succeeds if only old connections in TIME_WAIT use the port.
     """
     try:
         return _try_bind(family, kind, protocol, address, is_reused=False)

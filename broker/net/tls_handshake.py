@@ -1,15 +1,15 @@
-"""Listening with TLS: a peer that does not get through the handshake is forgotten, and the log names it and the reason,
-once a minute for each reason.
+"""Listening with TLS: handshakes take turns, failed handshakes are logged (once a minute for each reason), and their
+memory is counted.
 
-The loop's own server reports neither, and a count of connections that it began to make never learns that they came to
-nothing. It also does all handshakes at once, each of which takes it a millisecond. So a Handshake stands between the
-socket and the loop's TLS until it is done:
+The loop's own TLS server does not report a failed handshake, so its connection would stay counted. It also runs all
+handshakes at once, and each takes a millisecond. So a Handshake object is between the socket and the loop's TLS until
+the handshake is complete:
 
     socket  ->  Handshake, in turns (broker.net.turns)  ->  TLS of the loop  ->  Secured  ->  protocol
 
-Promises: bytes that a peer sent between its handshake and its end reach the protocol; a socket whose handshake failed,
-or takes too long, is closed; the protocol that was made for it is given back; the memory of a handshake is counted.
-Refuses to know the protocol that is spoken afterwards, and the contents of certificates.
+Bytes that a peer sent between its handshake and its disconnect reach the protocol. If a handshake fails or takes too
+long, its socket is closed, and ``forget`` is called with its protocol. The module does not depend on the protocol above
+TLS or on the contents of certificates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-# In one turn of the loop, so that connections that are open have their time: the objects for each take 0.3 ms.
+# Connections accepted in one turn of the loop. Making the objects for each takes 0.3 ms, which open connections wait.
 _ACCEPTED_MAX = 8
 LOOKED_AT_MAX = 64
 # Maximum number of bytes that one read of a handshake returns.
@@ -46,19 +46,21 @@ _HEAD_BYTES: Final = 9
 # change_cipher_spec, alert and application_data: OpenSSL would wait for a ClientHello behind some of them.
 _NOT_FIRST: Final = (20, 21, 23)
 _HANDSHAKE: Final = 22
-# After there was no room for another socket (EMFILE and its kin): the time that asyncio takes, too.
-_REST_SECONDS = 1.0
+# Pause after an error such as EMFILE, when no more sockets can be accepted. asyncio uses the same time.
+_PAUSE_SECONDS = 1.0
 _STEP_SECONDS_MIN: Final = 0.001
 
 
 @dataclass(eq=False, repr=False)
 class TlsServer:
-    """Accept connections on ``listener``, which this object owns, until ``close``. If ``handshakes_max`` are under way,
-    one is dropped for each new one: of the LOOKED_AT_MAX oldest, the first of the address that has the most under way.
+    """Accepts connections on ``listener``, which this object owns, until ``close``. If ``handshakes_max`` handshakes
+    are in progress, one is dropped for each new one: of the LOOKED_AT_MAX oldest, the first from the address with the
+    most handshakes in progress.
 
-    ``make_protocol`` makes, at the beginning of a handshake, the protocol that is called when it is done; ``forget``
-    gets back the one that will never be called. ``seconds_max``: of a handshake. ``count`` gets the bytes that
-    a handshake takes when it begins and as it grows, and their sum, negative, when it is over.
+    ``make_protocol`` makes a protocol when a connection is accepted; it is used when the handshake is complete. If the
+    handshake fails, ``forget`` is called with the protocol instead. ``seconds_max``: of a handshake. ``count`` is
+    called with the bytes of memory that a handshake takes when it begins and when it grows, and with their negative sum
+    when it ends.
     """
 
     _name: str
@@ -72,21 +74,21 @@ class TlsServer:
     _count: Callable[[int], object] = lambda count: None
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _handshakes: dict[asyncio.Task[None], str] = field(default_factory=dict, init=False)  # -> address
-    _counts: Counter[str] = field(default_factory=Counter, init=False)  # of handshakes, by address
+    _counts: Counter[str] = field(default_factory=Counter, init=False)  # handshakes in progress, by address
     _limited: LimitedLog = field(default_factory=lambda: LimitedLog(log), init=False)
-    _rest: asyncio.TimerHandle | None = field(default=None, init=False)
+    _pause: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def listen(self, backlog: int) -> None:
-        """Begin to accept. Raises OSError when the port is taken."""
+        """Begin to accept connections. Raises OSError if the port is in use."""
         self._listener.listen(backlog)
         self._loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """Accept no more; handshakes that are under way come to nothing."""
-        if self._rest is None:
+        """Stop accepting connections, and abort the handshakes in progress."""
+        if self._pause is None:
             self._loop.remove_reader(self._listener)
         else:
-            self._rest.cancel()
+            self._pause.cancel()
         self._listener.close()
         for handshake in list(self._handshakes):
             handshake.cancel()
@@ -100,7 +102,7 @@ class TlsServer:
             except OSError as error:
                 log.error("connector %s: no connection can be accepted: %s", self._name, error)
                 self._loop.remove_reader(self._listener)
-                self._rest = self._loop.call_later(_REST_SECONDS, self._go_on)
+                self._pause = self._loop.call_later(_PAUSE_SECONDS, self._resume)
                 return
             if len(self._handshakes) >= self._handshakes_max:
                 self._drop()
@@ -111,7 +113,7 @@ class TlsServer:
             handshake.add_done_callback(self._over)
 
     def _drop(self) -> None:
-        """Make room for another handshake."""
+        """Abort one handshake, so that another one can begin."""
         oldest = islice(self._handshakes, LOOKED_AT_MAX)
         dropped = max(oldest, key=lambda each: self._counts[self._handshakes[each]])
         self._limited.warning(
@@ -130,8 +132,8 @@ class TlsServer:
             if not self._counts[address]:
                 del self._counts[address]
 
-    def _go_on(self) -> None:
-        self._rest = None
+    def _resume(self) -> None:
+        self._pause = None
         self._loop.add_reader(self._listener, self._accept)
 
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
@@ -154,8 +156,8 @@ class TlsServer:
             if tls is None or handshake.refusal:  # prove: refused-handshake-is-forgotten " or handshake.refusal"
                 raise ConnectionResetError(handshake.refusal or "the peer hung up")
             handshake.end()
-            secured.begin(tls)  # and not before: ``end`` reads the socket, which the protocol may not want
-        except OSError as error:  # SSLError is one, and the end of the time
+            secured.begin(tls)  # after ``end``, which resumes reading: the protocol may pause it again
+        except OSError as error:  # SSLError and TimeoutError are OSErrors
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
             reason = reason or type(error).__name__
             text = f"connector {self._name}: no TLS with {peer}: {reason}"
@@ -171,7 +173,7 @@ class TlsServer:
 
 
 class Handshake(asyncio.BufferedProtocol):
-    """Handshake that is under way: bytes of its peer wait for their turn, and the rest in the kernel. On the loop.
+    """Handshake in progress. Received bytes of its peer wait for their turn; further bytes are not read. On the loop.
 
     Until the ClientHello is whole, only its bytes are kept: the objects of TLS take much more time and memory.
     ``hello`` is done then, with "", or with the reason why it does not come. ``begin`` before the loop's ``start_tls``
@@ -193,7 +195,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._socket: asyncio.Transport | None = None
         self._tls: asyncio.BufferedProtocol | None = None
         self._buffer = bytearray()
-        self._waiting = b""  # was read, and has its turn later
+        self._waiting = b""  # received bytes that wait for their turn
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
@@ -204,11 +206,11 @@ class Handshake(asyncio.BufferedProtocol):
             self._socket.abort()
 
     def begin(self) -> None:
-        """Put this object, in the next turn of the loop, between the socket and the protocol of ``start_tls``."""
+        """In the next turn of the loop, insert this object between the socket and the protocol of ``start_tls``."""
         self._hold(HANDSHAKE_BYTES)
-        self._loop.call_soon(self._stand_between)
+        self._loop.call_soon(self._insert)
 
-    def _stand_between(self) -> None:
+    def _insert(self) -> None:
         plain = self._socket
         if plain is None or plain.is_closing():
             return
@@ -217,7 +219,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._turns.wait(self, has_spent=True)
 
     def end(self) -> None:
-        """End the handshake: the loop's TLS is called by the socket itself, unless that ended."""
+        """End the handshake: remove this object from between the socket and the loop's TLS."""
         plain, tls = self._socket, self._tls
         if plain is None:
             return
@@ -243,9 +245,9 @@ class Handshake(asyncio.BufferedProtocol):
                 plain.pause_reading()
                 self.hello.set_result("")
             return
-        plain.pause_reading()  # twice at most, for ``start_tls`` resumes it once
+        plain.pause_reading()  # at most twice, because ``start_tls`` resumes reading once
         if self._tls is not None and not is_in_line:
-            # After connections that sent little: its step is a long one.
+            # It takes its turn after connections that send little, because its step is long.
             self._turns.wait(self, has_spent=True)
 
     def _has_hello(self) -> bool:
@@ -311,13 +313,13 @@ class Handshake(asyncio.BufferedProtocol):
 
 
 class Secured:
-    """Protocol of the loop's TLS, and transport of ``above``: bytes that a peer sent before it disconnected are carried
-    out, as without TLS.
+    """Protocol of the loop's TLS, and transport of the protocol ``above``. With it, all bytes that a peer sent before
+    it disconnected are processed, as without TLS.
 
-    The loop's TLS drops what it has not given away when its socket ends, and ends with it. So, while ``above`` wants
-    nothing, it is the socket that is not read: all that was read was given to ``above``, and the end comes after it.
-    The end of the socket reaches ``above`` as the end of the peer's input (``eof_received``); ``connection_lost``
-    follows when ``above`` closes, or at once if ``above`` does not keep the connection.
+    When its socket ends, the loop's TLS drops all bytes that it has not passed on. So while ``above`` pauses reading,
+    the socket itself is not read, and the loop's TLS has no bytes that it could drop. The end of the socket is passed
+    to ``above`` as the end of the peer's input (``eof_received``). ``connection_lost`` follows when ``above`` closes,
+    or at once if ``eof_received`` returned False.
     """
 
     _tls: asyncio.Transport
@@ -327,14 +329,14 @@ class Secured:
         self._above = above
         self._loop = loop
         self._has_begun = False
-        self._early: list[bytes] = []  # bytes that came before
-        self._has_ended = False  # the peer's input
-        self._is_kept = False  # by ``above``, after the end of the input
+        self._early: list[bytes] = []  # bytes that arrived before ``begin``
+        self._has_ended = False  # the end of the peer's input was noted
+        self._is_kept = False  # ``above`` keeps the connection after the end of the input
         self._is_lost = False
         self._is_closed = False  # by ``above``
 
     def begin(self, tls: asyncio.Transport) -> None:
-        """Begin after the handshake. ConnectionResetError: the peer disconnected and sent nothing."""
+        """Begin after the handshake. Raises ConnectionResetError if the peer disconnected and sent nothing."""
         if self._is_lost and not self._early:
             raise ConnectionResetError("the peer hung up")
         self._tls = tls
@@ -348,7 +350,7 @@ class Secured:
         if self._is_lost and not self._is_closed:  # prove: tls-is-lost-once " and not self._is_closed"
             self.connection_lost(None)
 
-    # ---- what the loop's TLS calls
+    # ---- called by the loop's TLS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
@@ -384,7 +386,7 @@ class Secured:
     def resume_writing(self) -> None:
         self._above.resume_writing()
 
-    # ---- what ``above`` asks of its transport
+    # ---- called by ``above``
 
     def write(self, data: bytes) -> None:
         if not self._is_lost:
@@ -408,7 +410,7 @@ class Secured:
         return 0 if self._is_lost else self._tls.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        # Another socket may have the number of one that was closed.
+        # A closed socket's number may belong to another socket.
         return default if self._is_lost and name == "socket" else self._tls.get_extra_info(name, default)
 
     def can_write_eof(self) -> bool:
@@ -420,7 +422,7 @@ class Secured:
     def close(self) -> None:
         if not self._is_lost:
             self._is_closed = True
-            self._below.resume_reading()  # the peer's answer is to come
+            self._below.resume_reading()  # to read the peer's answer to the close
             self._tls.close()
         elif not self._is_closed:
             self._is_closed = True

@@ -1,9 +1,10 @@
-"""A client's socket: bytes between the event loop and a session, commands from the session to the engine.
+"""Connection of a client: it passes bytes between the socket and a session, and commands from the session to the
+engine.
 
-Promises: one write of the socket for each connection and turn of the loop, whatever the length of its output; a silent
-or slow peer costs others no more than the bounds named in :class:`TransportLimits`, and a fast one no more than its
-part of each turn (``broker.net.turns``); the engine learns once that a connection opened and once that it is over, and
-is not called after that. Refuses to know any protocol and any queue.
+There is one write to the socket for each connection and turn of the loop, for any length of output. A silent or slow
+peer costs other clients at most the limits in :class:`TransportLimits`; a fast peer gets at most its share of each turn
+(``broker.net.turns``). The engine gets ``opened`` once and ``closed`` once, and no call after that. The module does not
+depend on protocols and queues.
 """
 
 from __future__ import annotations
@@ -31,57 +32,59 @@ log = logging.getLogger(__name__)
 
 
 class TransportLimits(NamedTuple):
-    """The bounds of one connection."""
+    """Limits of one connection."""
 
-    # Time to say CONNECT (ActiveMQ's connectAttemptTimeout).
+    # Time until CONNECT (ActiveMQ's connectAttemptTimeout).
     connect_seconds_max: float = 30.0
-    # Time from the first greeting to the login, where these are two (OpenWire). Much longer: a client library may hold
-    # a connection that is not used yet, and a failover transport spare ones, which it makes anew.
+    # Time from the WireFormatInfo of OpenWire to the login. It is long: a client library may hold connections that it
+    # does not use yet, and a failover transport has backup connections.
     login_seconds_max: float = 600.0
-    # Longest silence of a peer that promised heart-beats: 2 of its intervals (RabbitMQ, Artemis).
+    # Longest silence of a peer with heart-beats, as a multiple of its interval (2 in RabbitMQ and Artemis).
     heart_beat_grace: float = 2.0
-    # At least so much beyond one interval: no client, network and loop keep a beat of 10 ms.
+    # Minimum of the time beyond one interval: very short intervals cannot be kept exactly.
     heart_beat_grace_seconds_min: float = 1.0
-    # Above the first the engine delivers nothing more, below the second it continues.
+    # Above ``high`` bytes of waiting output, the engine stops delivering; below ``low`` it continues.
     write_bytes_high: int = 256 * 1024
     write_bytes_low: int = 64 * 1024
-    # A peer that does not read: the limit of receipts and errors while nothing is delivered, and of the time.
+    # Limits for a peer that does not read: bytes of receipts and errors since deliveries stopped, and time.
     unread_bytes_max: int = 64 * 1024 * 1024
     unread_seconds_max: float = 60.0
-    # Time for the last bytes to be read and the peer to disconnect, once we did.
+    # Time for the peer to read the last bytes and to disconnect, after this side closed.
     close_seconds_max: float = 5.0
-    # Time for a peer that disconnected in order to close the socket itself (ActiveMQConnection's closeTimeout).
+    # Time for a peer that sent a disconnect to close the socket (ActiveMQConnection's closeTimeout).
     hang_up_seconds_max: float = 15.0
-    # How often a connection without heart-beats checks its clocks.
-    look_seconds: float = 10.0
+    # Interval of the checks of time limits for a connection without heart-beats.
+    check_seconds: float = 10.0
 
 
 DEFAULT_LIMITS: Final = TransportLimits()
-# So much is written in the pieces that it is made of, which are not copied: other connections may write the same ones.
+# Output of at least this length is written in its pieces, which are not copied: other connections may write the same
+# pieces.
 LONG_BYTES_MIN: Final = 512 * 1024
-# So much is written in one turn of the loop, plus the output of one connection. The kernel takes 1 to 5 ms for it.
+# Bytes that are written in one turn of the loop, plus the output of one connection. The kernel takes 1 to 5 ms for
+# them.
 FLUSH_BYTES_MAX: Final = 1 << 20
-# A connection that has more to write than this comes after those that have less.
+# Connections with more output than this are written after connections with less.
 SHORT_BYTES_MAX: Final = 64 * 1024
-# So much one connection may give the store to do between two of its reports, once up to twice as much when it begins to
-# give that much: commands of others wait behind it.
-# While one batch is on its way to the disk the next is made, so twice as much is under way of one that never pauses.
+# Limit of the store operations of one connection between two reports of the store, because commands of others wait
+# behind them. While one batch is being written, the next is collected. So a connection that never pauses has twice as
+# many operations in progress.
 OPERATIONS_PER_REPORT_MAX: Final = 500
-# A heart-beat is sent after such a part of its interval: it comes in time also over a slow network.
+# A heart-beat is sent after this part of its interval, so that it arrives in time also over a slow network.
 BEAT_PART: Final = 0.8
-# More than the bytes of any read or output.
+# Larger than any read or output.
 _UNBOUNDED: Final = 1 << 62
-# Reasons why a connection is not read.
+# Bits of ``_states``: reasons why a connection is not read.
 _CONGESTION: Final = 1
 _STOPPED: Final = 2
 _UNFINISHED: Final = 4
 _UNREAD: Final = 8
 _ENDED: Final = 16
 _NOT_TO_READ: Final = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
-# Other rare states: input is left for a later turn; the session requested a turn; the socket is not read; the peer does
-# not read; the command for the end of the input is not carried out yet; the heart-beats have not begun; the last
-# read was long; UnfinishedInput counts a frame that is not whole; output that the socket has not taken is counted;
-# the connection is to close when it may write; it is over.
+# Other rare states, in the order of the bits: input is left for a later turn; the session requested a turn; reading of
+# the socket is paused; the peer does not read; the command for the end of the input is not carried out yet; the
+# heart-beats have not begun; the last read was long; UnfinishedInput counts an incomplete frame; unwritten output is
+# counted; the connection must close when it may write; it has ended.
 _LEFT: Final = 32
 _WOKEN: Final = 64
 _RESTING: Final = 128
@@ -98,24 +101,24 @@ _OVER: Final = 32768
 class Store(Protocol):
     """Part of the engine's store that a connection uses."""
 
-    # Number of operations that it got so far, of all connections.
+    # Number of operations that the store got so far from all connections.
     handed_over: int
 
     @property
     def is_congested(self) -> bool: ...
 
     def may_speak(self) -> bool:
-        """Return whether this broker may write to its clients: called once a turn (``Store.may_speak``)."""
+        """Return whether this broker may write to its clients. Called once in a turn (``Store.may_speak``)."""
 
     def take_reports(self) -> bool:
         """Take what has become durable; return whether there was something (``Store.take_reports``)."""
 
     def check_fence_soon(self) -> None:
-        """Request an early check of the fence, when the broker may not write."""
+        """Request a fence check soon. Called when the broker may not write."""
 
 
 class Engine(Protocol):
-    """Part of the engine that a connection uses, always on the loop."""
+    """Part of the engine that a connection uses. On the loop."""
 
     @property
     def store(self) -> Store: ...
@@ -123,34 +126,35 @@ class Engine(Protocol):
     @property
     def memory(self) -> Memory: ...
 
-    # Where the engine is behind with reports of the store, or the store is congested, connections stop reading until
-    # ``Outbox.resume_reading`` is called.
+    # True if the engine has unprocessed reports of the store. Then, or if the store is congested, connections stop
+    # reading until ``Outbox.resume_reading`` is called.
     is_behind: bool
 
     @property
     def reports(self) -> int:
-        """Number of the store's reports of what is durable. ``Outbox.resume_reading`` is called for each."""
+        """Number of the store's reports of durable operations. ``Outbox.resume_reading`` is called after each
+        report."""
 
     def opened(self, connection: Connection) -> None: ...
 
     def handle(self, connection: Connection, command: Command) -> None:
-        """Carry out one command. The session learns of a mistake of the peer; nothing is raised for it."""
+        """Carry out one command. An error of the peer is reported to the session; it is not raised."""
 
     def writable(self, connection: Connection) -> None:
-        """Go on with deliveries: ``is_writable`` is true again."""
+        """Continue deliveries: ``is_writable`` is true again."""
 
     def closed(self, connection: Connection) -> None: ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Outbox:
-    """Connections of one server that have output in this turn of the loop, and connections that are held back."""
+    """Connections of one server that have output to write, and connections whose reading is paused."""
 
     _loop: asyncio.AbstractEventLoop
     _engine: Engine
-    # ``call`` while it is empty, before the first is added (``Connection.touch``).
+    # Connections with output. Call ``call`` before the first is added (``Connection.touch``).
     dirty: list[Connection] = field(default_factory=list, init=False)
-    # Of the dirty ones, those that have much output: ``Connection.flush`` puts them here.
+    # Connections with much output, of those in ``dirty``. ``Connection.flush`` adds them.
     long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
     _paused: set[Connection] = field(default_factory=set, init=False)
@@ -166,10 +170,11 @@ class Outbox:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write the output of all touched connections, in turns of FLUSH_BYTES_MAX: first those with little, then at
-        least one of those with much, in turn. A connection that becomes writable meanwhile is flushed next turn.
+        """Write the output of all touched connections, at most FLUSH_BYTES_MAX in a turn of the loop: first connections
+        with little output, then at least one with much. A connection that is touched meanwhile is flushed in the next
+        turn.
 
-        A broker that does not know whether it is still the master says nothing until it does.
+        While the broker does not know whether it is still the master, nothing is written.
         """
         if not self._engine.store.may_speak():  # prove: outbox-asks-before-words
             self._engine.store.check_fence_soon()
@@ -200,27 +205,28 @@ class Outbox:
             self.flush()
 
     def hold(self, connection: Connection) -> None:
-        """Remember that ``connection`` stopped reading."""
+        """Note that ``connection`` stopped reading."""
         self._paused.add(connection)
 
     def forget(self, connection: Connection) -> None:
         self._paused.discard(connection)
 
     def resume_reading(self) -> None:
-        """Let all connections read again: the store reported what is durable, or the engine took it in."""
+        """Let all connections read again. Called when the store has reported durable operations, or when the engine has
+        processed the reports."""
         paused = self._paused
         self._paused = set()
         for connection in paused:
-            connection.let_go()
+            connection.end_congestion()
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Connection:
-    """Accepted connection, and the loop's protocol of it; not derived from ``asyncio.Protocol``, since a class that is
-    compiled has no interpreted base.
+    """Accepted connection: protocol object of the loop. It is not derived from ``asyncio.Protocol``, because a compiled
+    class cannot have an interpreted base.
 
-    ``client`` belongs to the engine; ``holder`` is what is held in memory for it. ``subject`` makes a name of a peer's
-    certificate (``getpeercert()``). ``close`` and ``abort`` may be called at any time and more than once.
+    ``client`` belongs to the engine. ``holder`` counts the memory of the connection. ``subject`` returns the name in a
+    peer's certificate (``getpeercert()``). ``close`` and ``abort`` may be called at any time and more than once.
     """
 
     id: str
@@ -240,29 +246,29 @@ class Connection:
     certificate: str | None = field(default=None, init=False)
     is_held: bool = field(default=False, init=False)
     _turn_number: int = field(default=0, init=False)
-    _turn_until: float = field(default=0.0, init=False)  # may it be read; by the turns' clock
+    _turn_until: float = field(default=0.0, init=False)  # until then it may be read in this turn, by the clock of Turns
     _share_report: int = field(default=0, init=False)
     _share_used: int = field(default=0, init=False)
-    # The rare states, as bits, so that one test finds a connection without any of them.
+    # The rare states as bits, so that one test shows that there are none.
     _states: int = field(default=_NEW, init=False)
-    # Bytes that were read and are not parsed yet, beside those that the session has. None: there are none.
+    # Received bytes that the session does not have yet. None: there are none.
     _rest: deque[bytes] | None = field(default=None, init=False)
-    _is_in_line: bool = field(default=False, init=False)  # for its turn
-    # Bytes that the session has, of those that wait for a turn; it keeps all until the last is parsed.
+    _is_queued: bool = field(default=False, init=False)  # waits for its turn in Turns
+    # Waiting bytes that the session has. It keeps them in memory until all are parsed.
     _fed_bytes: int = field(default=0, init=False)
-    _is_understanding: bool = field(default=False, init=False)  # it has its turn; when it closed in it, forever
+    _is_parsing: bool = field(default=False, init=False)  # in its turn; stays true if it closes in its turn
     _transport: asyncio.Transport | None = field(default=None, init=False)
-    _disconnect: Command | None = field(default=None, init=False)  # to carry out after the input that was read
+    _disconnect: Command | None = field(default=None, init=False)  # carried out after the received input
     has_hung_up: bool = field(default=False, init=False)
     _is_dirty: bool = field(default=False, init=False)
     _is_close_reported: bool = field(default=False, init=False)
     _last_received: float = field(default=0.0, init=False)
     _last_sent: float = field(default=0.0, init=False)
     _login_until: float = field(default=0.0, init=False)
-    _tls_read_max: int = field(default=_UNBOUNDED, init=False)  # the longest that came by TLS
-    _read_bytes_max: int = field(default=LONG_READ_BYTES - 1, init=False)  # a longer read is noted
-    _uncounted: int = field(default=0, init=False)  # bytes written since the socket's buffer was looked at
-    _uncounted_max: int = field(default=0, init=False)  # so many and more are written by ``_write``
+    _tls_read_max: int = field(default=_UNBOUNDED, init=False)  # longest read with TLS so far
+    _read_bytes_max: int = field(default=LONG_READ_BYTES - 1, init=False)  # longer reads are noted
+    _uncounted: int = field(default=0, init=False)  # bytes written since the last check of the socket's buffer
+    _uncounted_max: int = field(default=0, init=False)  # ``_write`` handles output of at least this length
     _unread_bytes: int = field(default=0, init=False)
     _unread_since: float = field(default=0.0, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -277,7 +283,7 @@ class Connection:
     def __repr__(self) -> str:
         return f"<Connection {self.id} from {self.peer}>"
 
-    # ---- what the engine asks
+    # ---- called by the engine
 
     @property
     def is_closing(self) -> bool:
@@ -286,7 +292,8 @@ class Connection:
 
     @property
     def is_writable(self) -> bool:
-        """True if more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
+        """True if more messages may be delivered. If it is false, a call of ``Engine.writable`` or ``closed``
+        follows."""
         return (
             not self._states & _BEHIND
             and not self.is_held
@@ -304,7 +311,8 @@ class Connection:
             outbox.dirty.append(self)
 
     def close(self, after_flush: bool = True) -> None:
-        """Write what is waiting, then disconnect; or disconnect at once. The engine gets ``closed`` in a later turn."""
+        """Write the waiting output and disconnect, or disconnect at once. The engine gets ``closed`` in a later
+        turn."""
         if not after_flush:
             self.abort()
             return
@@ -320,65 +328,66 @@ class Connection:
         if self._states & _OVER or transport is None:
             return
         self._stop()
-        # Half a close: were the socket closed with bytes of the peer unread, the kernel would answer with a reset
-        # that may overtake our last words. The peer's own close, or the timer, ends it.
+        # Close only the sending side. If the socket were closed while bytes of the peer are unread, the kernel would
+        # send a reset, which may destroy the last output. The peer's close or the timer ends the connection.
         if transport.can_write_eof() and not self.has_hung_up:
             transport.write_eof()
             if self._states & _RESTING:
                 transport.resume_reading()
         else:
             transport.close()
-        if self._close_timer is not None:  # of await_hang_up: it would hold this connection after its end
+        if self._close_timer is not None:  # the timer of await_hang_up would keep this connection in memory
             self._close_timer.cancel()
         self._close_timer = self._loop.call_later(self._limits.close_seconds_max, transport.abort)
-        self._loop.call_soon(self._tell_closed)
+        self._loop.call_soon(self._report_closed)
 
     def await_login(self) -> None:
-        """Wait for a new login on this socket after the client left, as long as for the first one."""
+        """Begin the time limit for a new login on this socket, after the client logged out."""
         self._login_until = self._loop.time() + self._limits.login_seconds_max
 
     def await_hang_up(self) -> None:
-        """Wait for the peer to disconnect; after ``hang_up_seconds_max`` this side does."""
+        """Begin the time limit for the peer to close the socket. After ``hang_up_seconds_max``, this side aborts the
+        connection."""
         if not self._states & _OVER and self._close_timer is None:
             self._close_timer = self._loop.call_later(self._limits.hang_up_seconds_max, self.abort)
 
     def abort(self) -> None:
-        """Hang up at once; what was not written yet is never written."""
+        """Close the connection at once. Unwritten output is lost."""
         if not self._states & _OVER:
             self._stop()
-            self._loop.call_soon(self._tell_closed)
+            self._loop.call_soon(self._report_closed)
         if self._transport is not None:
             self._transport.abort()
 
     def abandon(self) -> None:
-        """Hang up at once, as ``abort``, but without a call of the engine, which is of no use any more."""
+        """Close the connection at once like ``abort``, but without a call of the engine, whose term has ended."""
         self._is_close_reported = True
         self.abort()
 
     @property
     def is_flushed(self) -> bool:
-        """True after ``close`` if all output has left this process, or never will. Output that a broker withholds,
-        since it does not know whether it is the master, has not."""
+        """True after ``close`` if all output was passed to the kernel, or is lost. False while output is withheld
+        because the broker does not know whether it is the master."""
         if self._transport is None:
             return True
         return not self._states & _MUST_CLOSE and self._transport.get_write_buffer_size() == 0
 
     @property
     def descriptor(self) -> int:
-        """Number of the socket; -1 when there is none (any more)."""
+        """File descriptor of the socket; -1: there is none, or it is closed."""
         transport = self._transport
         transport_socket = None if transport is None else transport.get_extra_info("socket")
         return -1 if transport_socket is None else int(transport_socket.fileno())
 
-    def speak(self, session: Session, limits: TransportLimits) -> None:
-        """Set the session and the limits, where they are not known when the connection is accepted. Before
-        ``connection_made``."""
+    def set_protocol(self, session: Session, limits: TransportLimits) -> None:
+        """Set the session and the limits of a connection whose protocol was not known when it was accepted (WebSocket).
+        Call it before ``connection_made``."""
         self.session = session
         self._limits = limits
         self._uncounted_max = min(COUNTED_BYTES_MIN, limits.write_bytes_high)
         session.set_wake(self.wake)
 
-    # ---- what the loop calls
+    # ---- called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -389,12 +398,12 @@ class Connection:
             host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
             self.peer = f"{host}:{address[1]}"
         self._last_received = self._last_sent = self._loop.time()
-        self._timer = self._loop.call_later(self._limits.connect_seconds_max, self._look)
+        self._timer = self._loop.call_later(self._limits.connect_seconds_max, self._check_times)
         self._engine.opened(self)
         if transport.get_extra_info("ssl_object") is not None:
             self.holder.add(Kind.STATE, TLS_BYTES)
             self._tls_read_max = self._read_bytes_max = 0
-        if self.session.pending_bytes:  # some protocols greet first
+        if self.session.pending_bytes:  # in some protocols the server sends first
             self.touch()
 
     def data_received(self, data: bytes) -> None:
@@ -410,14 +419,14 @@ class Connection:
             return
         is_beyond_share = holder.busy > SHARE and turns.waiting > 0 and holder.is_beyond_share(now)
         if now < turns.ends and not is_beyond_share:
-            self._understand(data, now, turns.ends)
+            self._parse(data, now, turns.ends)
         else:
             self._keep(data)
             self._settle(has_spent=is_beyond_share)
 
     def _note_long_read(self, length: int, now: float) -> None:
-        """Count the buffers of TLS, and begin the time of this turn in which the connection may be read; the clock
-        shows ``now``."""
+        """Count the buffers of TLS, and begin the time in which the connection may be read in this turn. ``now``: time
+        of the clock."""
         if self._states & _OVER:
             return
         if length > self._tls_read_max:
@@ -432,7 +441,8 @@ class Connection:
         self._states |= _LONG_READ
 
     def _is_ready_for(self, data: bytes) -> bool:
-        """Return whether ``data`` may be parsed at once. If not, it is kept, or the connection is over."""
+        """Return whether ``data`` may be parsed at once. If not, it is kept for later, or dropped because the
+        connection has ended."""
         states = self._states
         if states & _OVER:
             return False
@@ -441,7 +451,7 @@ class Connection:
             self.abort()
             return False
         if states & (_LEFT | _NOT_TO_READ):
-            # The loop had read it before reading was paused.
+            # The loop had read these bytes before reading was paused.
             self._keep(data)
             return False
         self._states = states & ~_WOKEN
@@ -450,18 +460,18 @@ class Connection:
     def log_fault(
         self, kind: str, text: str, extra: Mapping[str, object] | None = None, *, level: int = logging.WARNING
     ) -> None:
-        """Log a fault of the peer, which any client can cause: each ``kind`` once a minute."""
+        """Log a fault that any client can cause: once a minute for each ``kind``."""
         self._outbox.limited.warning(type(self.session).__name__, kind, text, extra, level=level)
 
     def wake(self) -> None:
-        """Request a turn, as Session.set_wake describes. Within its turn the connection checks anyway whether the
-        session has more."""
-        if not self._is_understanding and not self._states & _OVER:
+        """Request a turn for the session (see Session.set_wake). During its turn this is not necessary, because the
+        connection then checks whether the session has more."""
+        if not self._is_parsing and not self._states & _OVER:
             self._states |= _WOKEN
             self._settle(has_spent=False)
 
     def _keep(self, data: bytes) -> None:
-        """Keep ``data`` for a later turn."""
+        """Store ``data`` for a later turn."""
         if self._rest is None:
             self._rest = deque()
         self._rest.append(data)
@@ -469,8 +479,8 @@ class Connection:
         self.holder.add(Kind.INPUT, len(data))
 
     def go_on(self, until: float) -> None:
-        """Carry out more of what was read, as Turns calls it."""
-        self._is_in_line = False
+        """Process more received bytes. Called by Turns."""
+        self._is_queued = False
         states = self._states
         if self._states & _OVER or states & _NOT_TO_READ or not states & (_LEFT | _WOKEN):
             return
@@ -478,15 +488,15 @@ class Connection:
         now = self._turns.clock()
         self._turn_number, self._turn_until = self._turns.number, now + READ_SECONDS
         try:
-            self._understand(b"", now, until)
+            self._parse(b"", now, until)
         except Exception:
             log.exception("%s: hung up, for what it sent %s", self, ERROR_OF_BROKER)
             self.abort()
 
-    def _understand(self, data: bytes, began: float, until: float) -> None:
-        """Carry out the commands in ``data``, behind the input that waited; until the clock shows ``until``, for
-        SLICE_SECONDS at most, then wait. It shows ``began`` now."""
-        self._is_understanding = True
+    def _parse(self, data: bytes, began: float, until: float) -> None:
+        """Parse ``data`` after the waiting input, and carry out its commands: until the clock shows ``until``, and for
+        at most SLICE_SECONDS. Then wait for the next turn. ``began``: present time of the clock."""
+        self._is_parsing = True
         engine, session, holder = self._engine, self.session, self.holder
         store = engine.store
         handed_over = store.handed_over
@@ -502,10 +512,10 @@ class Connection:
             ended = self._turns.clock()
             took = ended - began
             holder.busy += took - CLOCK.apart + apart
-            if took >= OVERLONG_SECONDS:  # the condition of ``took``, without a call for each piece
+            if took >= OVERLONG_SECONDS:  # the condition in ``took``, tested here to avoid a call for each piece
                 self._turns.took(took, self, commands)
             has_more = session.has_more
-            if not has_more and not self._states:  # as with most pieces: nothing waits
+            if not has_more and not self._states:  # most pieces: no input is left
                 break
             has_more = has_more or self._rest is not None
             if not has_more or ended >= until or ended >= slice_ends or self._states & _NOT_TO_READ:
@@ -515,8 +525,8 @@ class Connection:
             if not session.has_more:
                 data = fed = self._next_of_rest()
         if session.pending_bytes and not self._is_dirty:
-            self.touch()  # answers of the session itself
-        # It has its share of the store's work; beyond that it waits for the next report, which its own work brings.
+            self.touch()  # the session itself has answered
+        # If its share of store operations is used, it waits for the next report, which its own operations cause.
         handed_over = store.handed_over - handed_over
         self._share_used = used = self._share_used + handed_over
         if (
@@ -527,12 +537,12 @@ class Connection:
             self._hold()
         if has_more or self._states or session.unfinished_bytes >= COUNTED_BYTES_MIN:
             self._end_turn(has_more, len(fed), ended)
-        self._is_understanding = False
+        self._is_parsing = False
 
     def _is_share_used(self, count: int) -> bool:
-        """Return whether the share of the store's work is used up. If a report came since it began, a new one begins,
-        with the last ``count`` operations: so twice the share is possible between two reports, but not again before
-        the next two."""
+        """Return whether the connection's share of store operations (OPERATIONS_PER_REPORT_MAX) is used. If there was a
+        report since the share began, a new share begins, which includes the last ``count`` operations. So twice the
+        share is possible between two reports, but not again before the next two."""
         reports = self._engine.reports
         if self._share_report != reports:
             self._share_report = reports
@@ -540,15 +550,15 @@ class Connection:
         return self._share_used > OPERATIONS_PER_REPORT_MAX
 
     def _hold(self) -> None:
-        """Read no more until ``let_go``."""
+        """Stop reading until ``end_congestion``."""
         if not self._states & _CONGESTION:
             self._states |= _CONGESTION
             self._outbox.hold(self)
 
     def _next_of_rest(self) -> bytes:
-        """Return the first piece that was kept, and keep it no more."""
+        """Remove and return the first waiting piece."""
         rest = self._rest
-        assert rest is not None, "there are pieces"
+        assert rest is not None, "pieces are waiting"
         data = rest.popleft()
         self.holder.add(Kind.INPUT, -len(data))
         if not rest:
@@ -556,8 +566,8 @@ class Connection:
         return data
 
     def _end_turn(self, has_more: bool, fed_bytes: int, ended: float) -> None:
-        """End a turn that leaves input (``has_more``), or that ends in a rare state. ``fed_bytes``: those that the
-        session got last; 0: nothing more since the turn before. ``ended``: what the clock showed then."""
+        """End a turn that leaves input (``has_more``) or that ends in a rare state. ``fed_bytes``: bytes that the
+        session got in this turn; 0: none. ``ended``: time of the clock at the end."""
         self._note_input(fed_bytes)
         if self._states & _NEW and self.session.is_connected:
             self._start_heart_beats()
@@ -573,8 +583,8 @@ class Connection:
         self._settle(has_spent=True)
 
     def _note_input(self, count: int) -> None:
-        """Count the session's input: all ``count`` bytes that it got last while some of them are not parsed (0: it got
-        nothing more); else those of a frame that is not whole."""
+        """Count the session's input in memory: all ``count`` bytes that it got last while some of them are not parsed
+        (0: no new bytes); otherwise the bytes of an incomplete frame."""
         if self._states & _OVER:
             return
         session = self.session
@@ -592,11 +602,12 @@ class Connection:
             self._unfinished.forget(self)
 
     def _settle(self, *, has_spent: bool) -> None:
-        """Wait for a turn if input is left, and read if none is, as far as the engine lets it."""
+        """Wait for a turn if input is left; otherwise read from the socket, unless reading is paused for another
+        reason."""
         states = self._states
         is_free = not states & _NOT_TO_READ
-        if is_free and states & (_LEFT | _WOKEN) and not self._is_in_line:
-            self._is_in_line = True
+        if is_free and states & (_LEFT | _WOKEN) and not self._is_queued:
+            self._is_queued = True
             self._turns.wait(self, has_spent=has_spent)
         is_to_rest = not is_free or states & _LEFT != 0
         if is_to_rest is (states & _RESTING != 0) or self._states & _OVER or self._transport is None:
@@ -609,7 +620,7 @@ class Connection:
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """Note that the peer sends nothing more; return False to let the loop close our side too."""
+        """Note the end of the peer's input. Return False to let the loop close the connection."""
         disconnect = None if self._states & _OVER else self.session.peer_disconnect()
         if disconnect is None:
             return False
@@ -622,7 +633,7 @@ class Connection:
         return True
 
     def _handle_disconnect(self) -> None:
-        """Carry out the peer's disconnect: all that the peer sent before it was carried out."""
+        """Carry out the peer's disconnect, after all its input was carried out."""
         disconnect, self._disconnect = self._disconnect, None
         self._states &= ~_DISCONNECT
         if disconnect is not None:
@@ -636,7 +647,7 @@ class Connection:
         self._unread.note(0, is_behind=False)
         if self._close_timer is not None:
             self._close_timer.cancel()
-        self._tell_closed()
+        self._report_closed()
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -654,17 +665,17 @@ class Connection:
             self._engine.writable(self)
 
     def note_output(self) -> None:
-        """Count the output that the socket has not taken yet."""
+        """Count the output that is not passed to the kernel yet."""
         if self._transport is not None:
             self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._states & _BEHIND != 0)
             is_counted = self.holder.by_kind[Kind.OUTPUT] > 0
             self._states = self._states & ~_COUNTED | (_COUNTED if is_counted else 0)
 
-    # ---- what the server and its outbox call
+    # ---- called by the server and its outbox
 
     def flush(self, now: float, bytes_max: int = _UNBOUNDED) -> int:
-        """Write the session's output, and return its number of bytes; a connection where that leads to an error hangs
-        up. If there are more than ``bytes_max``, wait behind those with less. ``now`` is the loop's time."""
+        """Write the session's output, and return its number of bytes. If there are more than ``bytes_max``, join the
+        connections with much output instead. An internal error closes the connection. ``now``: the loop's time."""
         session, transport = self.session, self._transport
         count = session.pending_bytes
         if count > bytes_max:
@@ -685,7 +696,8 @@ class Connection:
                 return 0
             self._write(now)
             if count >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
-                # is_writable was false for the session's output, which the socket took; or the engine held more for it.
+                # is_writable was false because of the session's output, which is written now, or the engine has more
+                # for this connection.
                 self._engine.writable(self)
         except Exception:
             log.exception("%s: hung up, for what it should get %s", self, ERROR_OF_BROKER)
@@ -694,7 +706,7 @@ class Connection:
         return count
 
     def _write(self, now: float) -> None:
-        """Write the session's output, and count what the socket does not take."""
+        """Write the session's output, and count the part that is not passed to the kernel yet."""
         session, transport = self.session, self._transport
         count = session.pending_bytes
         if not count or transport is None:
@@ -726,7 +738,7 @@ class Connection:
                 self.abort()
 
     def _write_parts(self, transport: asyncio.Transport, parts: Sequence[bytes | memoryview]) -> None:
-        if transport.get_extra_info("sslcontext") is not None:  # encrypted bytes are not shared
+        if transport.get_extra_info("sslcontext") is not None:  # with TLS, each connection has its own encrypted copy
             transport.writelines(parts)
             return
         self._unread.write(parts, transport.get_write_buffer_size())
@@ -734,7 +746,7 @@ class Connection:
         self.note_output()
 
     def stop_reading(self) -> None:
-        """Read nothing more from the peer, until ``resume_reading`` or ``close``."""
+        """Stop reading until ``resume_reading`` or ``close``."""
         self._states |= _STOPPED
         self._settle(has_spent=False)
 
@@ -743,51 +755,51 @@ class Connection:
         self._settle(has_spent=False)
 
     def end_reading(self) -> None:
-        """Read nothing more from the peer; ``resume_reading`` does not change that."""
+        """Stop reading for good; ``resume_reading`` has no effect any more."""
         self._states |= _ENDED
         self._settle(has_spent=False)
 
     def hold_input(self, is_held: bool) -> None:
-        """Read no more, or read on, as UnfinishedInput calls it."""
+        """Stop or resume reading. Called by UnfinishedInput."""
         states = self._states & ~_UNFINISHED | (_UNFINISHED if is_held else 0)
         if states != self._states:
             self._states = states
             self._settle(has_spent=False)
 
     def end_input(self) -> None:
-        """Hang up on a frame that is not whole, as UnfinishedInput calls it."""
+        """Close the connection because of its incomplete frame. Called by UnfinishedInput."""
         self.log_fault("rest of a frame", f"{self}: hung up, for others waited for the rest of its frame")
         self._fail(
             "Frames that are not whole fill their memory", f"This one was not whole within {FRAME_SECONDS_MAX:g} s."
         )
 
-    def let_go(self) -> None:
-        """End the pause for congestion, as Outbox.resume_reading calls it."""
+    def end_congestion(self) -> None:
+        """Resume reading after congestion. Called by Outbox.resume_reading."""
         self._states &= ~_CONGESTION
         self._settle(has_spent=False)
 
-    # ---- clocks
+    # ---- time limits
 
     def _start_heart_beats(self) -> None:
         self._states &= ~_NEW
         self._login_until = self._loop.time() + self._limits.login_seconds_max
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(self._until_look(self._loop.time()), self._look)
+        self._timer = self._loop.call_later(self._until_check(self._loop.time()), self._check_times)
 
-    def _until_look(self, now: float) -> float:
-        """Return the seconds until a sign of life is due, a little before its time; and half of the peer's interval at
-        most, so that it is noticed in time when the peer is silent."""
+    def _until_check(self, now: float) -> float:
+        """Return the seconds until the next check: a little before the next heart-beat is due, and at most half of the
+        peer's interval, so that a silent peer is noticed in time."""
         session = self.session
-        seconds = [self._limits.look_seconds]
+        seconds = [self._limits.check_seconds]
         if session.receive_interval_ms:
             seconds.append(max(session.receive_interval_ms / 2000, self._limits.heart_beat_grace_seconds_min / 4))
         if session.send_interval_ms:
             seconds.append(self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - now)
-        return max(min(seconds), _LOOK_SECONDS_MIN)
+        return max(min(seconds), _CHECK_SECONDS_MIN)
 
-    def _look(self) -> None:
-        """Check all clocks: the one timer of a connection, so that nothing is scheduled or cancelled for a message."""
+    def _check_times(self) -> None:
+        """Check all time limits. A connection has only this timer, so that messages do not set or cancel timers."""
         limits = self._limits
         session = self.session
         now = self._loop.time()
@@ -820,18 +832,18 @@ class Connection:
                 ErrorKind.TIMEOUT,
             )
             return
-        # A timer may be early by its resolution.
-        due = self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - _LOOK_SECONDS_MIN
+        # A timer may fire early by its resolution.
+        due = self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - _CHECK_SECONDS_MIN
         if session.send_interval_ms and now >= due and not self._states & _BEHIND:
             is_all = session.pending_bytes == 0
             session.heart_beat()
             if is_all:
-                self._write(now)  # a broker that may not write anything else still sends heart-beats
+                self._write(now)  # heart-beats are sent also while other output is withheld
             else:
                 self.touch()
         if self._states & _COUNTED or self._uncounted:
             self.note_output()
-        self._timer = self._loop.call_later(self._until_look(now), self._look)
+        self._timer = self._loop.call_later(self._until_check(now), self._check_times)
 
     def _fail(self, message: str, detail: str, kind: ErrorKind = ErrorKind.GENERAL) -> None:
         self.session.fail(ClientError(message, detail, kind=kind))
@@ -852,16 +864,16 @@ class Connection:
             self._timer.cancel()
             self._timer = None
 
-    def _tell_closed(self) -> None:
+    def _report_closed(self) -> None:
         if not self._is_close_reported:
             self._is_close_reported = True
             self._engine.closed(self)
 
 
-# The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
+# First bytes of a TLS handshake: type and version of its first record (RFC 8446, 5.1).
 _TLS_HELLO: Final = b"\x16\x03"
-# Time between two checks whether output that is withheld may be sent; a fence check takes less than a millisecond on a
-# healthy volume.
+# Interval of the checks whether withheld output may be sent. A fence check takes less than a millisecond on a healthy
+# volume.
 _WITHHELD_SECONDS: Final = 0.005
-# A heart-beat below twice this is not worth a timer.
-_LOOK_SECONDS_MIN: Final = 0.02
+# Minimum interval of the timer.
+_CHECK_SECONDS_MIN: Final = 0.02

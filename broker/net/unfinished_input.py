@@ -1,12 +1,12 @@
-"""Limit of unfinished frames: those of all connections of a server together have at most the free part of the memory
-budget (broker.core.memory).
+"""Limit of unfinished frames: the frames of all connections of a server together have at most the free part of the
+broker's memory (broker.core.memory).
 
 At the limit, only the connection whose frame began first is read, for a limited time. The others wait until its frame
-is complete or it is disconnected. So the frames never take more than the limit and one frame of full length, and each
+is complete or its connection is closed. So the frames take at most the limit plus one frame of full length, and each
 frame gets its turn.
 
-A connection that has less than LONG_BYTES_MIN of a frame is still read, until all frames together exceed what is left
-by 1 / LITTLE_PART of the memory. Most frames are short: a peer that stops within a long frame must not delay them.
+A connection with less than LONG_BYTES_MIN of a frame is still read, until all frames together exceed the limit by 1 /
+LITTLE_PART of the memory. Most frames are short, and a peer that stops within a long frame must not delay them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Protocol
 
 from tandemmq.broker.core.memory import Holder, Kind, Memory
 
-#: A smaller part of a frame is not counted.
+#: Minimum size of a part of a frame that is counted.
 COUNTED_BYTES_MIN = 4 * 1024
-#: A smaller part of a frame is short: one read of a socket can return as much.
+#: Minimum size of a part of a frame that is long. One read of a socket can return a smaller part.
 LONG_BYTES_MIN = 64 * 1024
 LITTLE_PART = 8
-#: Longest time for which other connections wait for one frame.
+#: Limit of the time for which other connections wait for one frame.
 FRAME_SECONDS_MAX = 10.0
 
 
@@ -33,27 +33,27 @@ class Reader(Protocol):
     def holder(self) -> Holder: ...
 
     def hold_input(self, is_held: bool) -> None:
-        """Read no more, or read on. Called again with the same, it changes nothing."""
+        """Stop reading if ``is_held``, otherwise resume. May be called repeatedly with the same value."""
 
     def end_input(self) -> None:
-        """Close the connection, because other connections waited long enough for it. This calls
+        """Close the connection, because other connections waited too long for its frame. This must call
         ``UnfinishedInput.forget``."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class UnfinishedInput:
-    """Bounds the bytes of all unfinished frames together. For the loop's thread."""
+    """Limits the bytes of all unfinished frames together. On the loop."""
 
     _loop: asyncio.AbstractEventLoop
     _memory: Memory
-    _held: dict[Reader, int] = field(default_factory=dict, init=False)  # the one that began first comes first
-    _first: Reader | None = field(default=None, init=False)  # the others wait for it; None: there is room
-    _held_from: int = field(default=LONG_BYTES_MIN, init=False)  # a connection that has so much of a frame waits
+    _held: dict[Reader, int] = field(default_factory=dict, init=False)  # the frame that began first is first
+    _first: Reader | None = field(default=None, init=False)  # at the limit: the only connection that is read
+    _held_from: int = field(default=LONG_BYTES_MIN, init=False)  # at the limit: a connection with this many bytes waits
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     bytes: int = field(default=0, init=False)
 
     def note(self, reader: Reader, count: int) -> None:
-        """Note that ``reader`` holds ``count`` bytes of a frame that is not whole; 0: of none."""
+        """Note that ``reader`` has ``count`` bytes of an unfinished frame; 0: it has none."""
         if count < COUNTED_BYTES_MIN:
             self.forget(reader)
             return
@@ -64,7 +64,7 @@ class UnfinishedInput:
         self._settle(reader)
 
     def forget(self, reader: Reader) -> None:
-        """Note that ``reader`` holds nothing any more."""
+        """Note that the connection ``reader`` has ended."""
         count = self._held.pop(reader, None)
         if count is not None:
             self.bytes -= count
@@ -73,8 +73,8 @@ class UnfinishedInput:
             self._settle()
 
     def _settle(self, reader: Reader | None = None) -> None:
-        """Decide which connections are read: ``reader`` alone has another number of bytes than before; None: it is
-        gone."""
+        """Decide which connections are read. ``reader``: the only connection whose number of bytes changed; None: a
+        connection has ended."""
         excess = self.bytes - self._memory.free
         held_from = COUNTED_BYTES_MIN if excess > self._memory.limit // LITTLE_PART else LONG_BYTES_MIN
         first = None

@@ -1,7 +1,8 @@
-"""Bytes that a connection's peer has not read yet, and the long pieces of them, which other peers may get as well.
+"""Output of a connection that its peer has not read yet. Long pieces of it may be shared with other connections.
 
-A long piece stays in memory until the socket has taken the last of it. It counts until then, once for all peers
-that get it (``Memory.share``). They are distinguished only while their peer is behind: a peer that reads costs nothing.
+A long piece stays in memory until its last byte is passed to the kernel. It is counted until then, once for all
+connections that write it (``Memory.share``). Pieces are tracked only while the peer reads too slowly, so a peer that
+reads costs nothing.
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ from collections.abc import Iterable
 
 from tandemmq.broker.core.memory import Holder
 
-# Shorter ones count with the rest.
+# Minimum length of a piece that is counted as shared.
 PIECE_BYTES_MIN = 64 * 1024
 
 
 class UnreadOutput:
-    """The unread output of one connection; ``holder`` counts it."""
+    """Unread output of one connection. ``holder`` counts its memory."""
 
     __slots__ = ("_holder", "_pieces", "_shared", "_written")
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder
-        # Each with how much was written up to its end, by ``_written``, which is kept while there are any.
+        # Long pieces, each with the value of ``_written`` at its end. ``_written`` is valid only while there are such
+        # pieces.
         self._pieces: deque[tuple[int, bytes]] = deque()
-        self._shared = 0  # bytes of them
+        self._shared = 0  # bytes of the long pieces
         self._written = 0
 
     def write(self, pieces: Iterable[bytes | memoryview], unread: int) -> None:
-        """Note that ``pieces`` are written next, where ``unread`` bytes wait; ``note`` gets the number that waits
-        then."""
+        """Note that ``pieces`` are written while ``unread`` bytes wait. Call ``note`` afterwards."""
         memory = self._holder.memory
         if not self._pieces:
             self._written = unread
@@ -42,11 +43,11 @@ class UnreadOutput:
                 memory.share(whole)
 
     def skip(self, count: int) -> None:
-        """Note that ``count`` bytes without long pieces were written, to a peer that is behind."""
+        """Note that ``count`` bytes without long pieces were written to a peer that reads too slowly."""
         self._written += count
 
     def note(self, unread: int, *, is_behind: bool) -> None:
-        """Note that ``unread`` bytes are still to be read. ``is_behind``: the peer reads too slowly."""
+        """Note that ``unread`` bytes wait. ``is_behind``: the peer reads too slowly."""
         memory = self._holder.memory
         read = self._written - unread
         while self._pieces and (not is_behind or self._pieces[0][0] <= read):

@@ -1,12 +1,11 @@
-"""A client's WebSocket: between its socket and its Connection, which takes it for the socket.
+"""WebSocket of a client. It is between the socket and the Connection, for which it is the transport.
 
     socket  <->  WebSocket (HTTP request, then frames)  <->  Connection  <->  session (STOMP or MQTT)
 
-Promises: the Connection may rely on it as on a socket: nothing more is read while it does not want to, it learns when
-the peer does not read, output that is not written yet is counted, ``abort`` ends it at once. Many frames in one piece
-are read in turns with all others (``broker.net.turns``). Nothing is kept of a message that is not whole.
-Refuses to know a session's output, except for the places where its messages begin
-(``broker.protocols.websocket.messages``).
+It behaves like the transport of a socket: reading can be paused, the Connection is called when the peer does not read,
+unwritten output is counted, and ``abort`` closes it at once. If one read has many frames, they are parsed in turns with
+other connections (``broker.net.turns``). Parts of an incomplete message are passed on and not kept. Of the session's
+output, it only knows where messages begin (``broker.protocols.websocket.messages``).
 """
 
 from __future__ import annotations
@@ -40,14 +39,15 @@ from tandemmq.broker.protocols.websocket.upgrade import Refusal, Request, Reques
 
 log = logging.getLogger(__name__)
 
-# So many frames are read between two looks at the clock: an empty one takes 6 bytes, and a microsecond.
+# Number of frames that are parsed between two checks of the clock. An empty frame has 6 bytes and takes a microsecond.
 FRAMES_A_STEP = 256
-# Time for an answer of HTTP to be read, by a client that gets no WebSocket.
+# Time for a client whose request was refused to read the HTTP response.
 HANG_UP_SECONDS_MAX = 5.0
 
 
 class Subprotocol(NamedTuple):
-    """Protocol in a WebSocket, and how it is cut into messages. ``make_session`` gets the id of the connection."""
+    """Protocol in a WebSocket. ``cut`` cuts its output into messages. ``make_session`` gets the id of the
+    connection."""
 
     make_session: Callable[[str], Session]
     limits: TransportLimits
@@ -56,22 +56,22 @@ class Subprotocol(NamedTuple):
 
 
 def of_stomp(make_session: Callable[[str], Session], limits: TransportLimits) -> dict[str | None, Subprotocol]:
-    """Return the subprotocols of STOMP: the names that ActiveMQ knows, the newest version first, and None for clients
-    that offer none."""
+    """Return the subprotocols of STOMP: the names of ActiveMQ, the newest version first, and None for clients that
+    offer no subprotocol."""
     stomp = Subprotocol(make_session, limits, stomp_messages, accepts_text=True)
     return dict.fromkeys(("v12.stomp", "v11.stomp", "v10.stomp", "stomp", None), stomp)
 
 
 def of_mqtt(make_session: Callable[[str], Session], limits: TransportLimits) -> dict[str | None, Subprotocol]:
-    """Return the subprotocols of MQTT: binary messages alone (MQTT 5, 6.0)."""
+    """Return the subprotocols of MQTT, which has only binary messages (MQTT 5, 6.0)."""
     mqtt = Subprotocol(make_session, limits, binary_messages, accepts_text=False)
     return dict.fromkeys(("mqtt", "mqttv3.1"), mqtt)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WebSocketOptions:
-    """Options of one connector. ``subprotocols``: by name, the best first; None: of clients that offer none.
-    ``ping_seconds`` 0: no pings are sent."""
+    """Options of one connector. ``subprotocols``: by name, the preferred one first; None: for clients that offer no
+    subprotocol. ``ping_seconds`` 0: no pings are sent."""
 
     subprotocols: Mapping[str | None, Subprotocol]
     origins: Origins
@@ -82,10 +82,10 @@ class WebSocketOptions:
 
 @dataclass(slots=True, eq=False, repr=False)
 class WebSocket(asyncio.Protocol):
-    """The loop's protocol of one socket, and the transport of ``connection``, which begins when the WebSocket does.
+    """Protocol object of one socket, and transport of ``connection``, which begins after the handshake.
 
-    Until then its session stands for one that is not chosen yet. ``forget`` is called when the handshake came to
-    nothing; ``on_open`` when it did not.
+    Until then, the connection has a placeholder session. ``on_open`` is called after the handshake; ``forget`` is
+    called if it failed.
     """
 
     connection: Connection
@@ -100,16 +100,18 @@ class WebSocket(asyncio.Protocol):
     _frames: FrameParser = field(init=False)
     _cut: Cut = field(default=stomp_messages, init=False)
     is_open: bool = field(default=False, init=False)
-    _is_over: bool = field(default=False, init=False)  # nothing is to come, from either side
-    _has_failed: bool = field(default=False, init=False)  # the peer's input is not parsed any more
-    _is_closing: bool = field(default=False, init=False)  # our Close was sent
-    _has_ended: bool = field(default=False, init=False)  # the peer's Close came, or it disconnected
+    _is_over: bool = field(default=False, init=False)  # closed in both directions
+    _has_failed: bool = field(
+        default=False, init=False
+    )  # the peer broke the protocol; its input is not parsed any more
+    _is_closing: bool = field(default=False, init=False)  # a Close frame was sent
+    _has_ended: bool = field(default=False, init=False)  # the peer's Close frame arrived, or the peer disconnected
     _end: tuple[int, str] = field(default=(CloseCode.NORMAL, ""), init=False)
-    _is_wanted: bool = field(default=True, init=False)  # to be read, by the connection
+    _is_wanted: bool = field(default=True, init=False)  # the connection has not paused reading
     _is_read: bool = field(default=True, init=False)
-    _is_in_line: bool = field(default=False, init=False)  # for its turn
+    _is_queued: bool = field(default=False, init=False)  # for its turn
     _is_paused: bool = field(default=False, init=False)  # the peer does not read
-    _counted: int = field(default=0, init=False)  # bytes that wait to be read
+    _counted: int = field(default=0, init=False)  # counted bytes of input
     _last_received: float = field(default=0.0, init=False)
     _pinged: float = field(default=0.0, init=False)  # last
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -117,7 +119,7 @@ class WebSocket(asyncio.Protocol):
     def __repr__(self) -> str:
         return f"<WebSocket {self.connection.id}>"
 
-    # ---- what the server asks
+    # ---- called by the server
 
     @property
     def is_closing(self) -> bool:
@@ -129,7 +131,7 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def descriptor(self) -> int:
-        """Number of the socket; -1: there is none."""
+        """File descriptor of the socket; -1: there is none."""
         found = None if self._below is None else self._below.get_extra_info("socket")
         return -1 if found is None else int(found.fileno())
 
@@ -138,7 +140,7 @@ class WebSocket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._below = cast("asyncio.Transport", transport)
         self._last_received = self._loop.time()
-        self._timer = self._loop.call_later(self._options.handshake_seconds_max, self._too_late)
+        self._timer = self._loop.call_later(self._options.handshake_seconds_max, self._handshake_timeout)
         self._count()
 
     def data_received(self, data: bytes) -> None:
@@ -149,8 +151,8 @@ class WebSocket(asyncio.Protocol):
             return
         self._last_received = self._loop.time()
         self._frames.feed(data)
-        if self._is_in_line:
-            self._count()  # the loop had read it before reading was paused
+        if self._is_queued:
+            self._count()  # the loop had read these bytes before reading was paused
         elif self._turns.begin():
             self._read(0.0)
         else:
@@ -205,11 +207,11 @@ class WebSocket(asyncio.Protocol):
         below = self._below
         assert below is not None, "who sends something is connected"
         below.write(accepted(request, protocol))
-        self.connection.speak(chosen.make_session(self.connection.id), chosen.limits)
+        self.connection.set_protocol(chosen.make_session(self.connection.id), chosen.limits)
         self.is_open = True
         self._start_timer()
         self._on_open(self)
-        self.connection.connection_made(cast("asyncio.Transport", self))  # it has the methods that a connection needs
+        self.connection.connection_made(cast("asyncio.Transport", self))  # has all methods of a Transport
         if parser.rest:
             self.data_received(parser.rest)
 
@@ -229,7 +231,7 @@ class WebSocket(asyncio.Protocol):
         address = None if self._below is None else self._below.get_extra_info("peername")
         return f"{address[0]}:{address[1]}" if isinstance(address, tuple) and len(address) >= 2 else "?"
 
-    def _too_late(self) -> None:
+    def _handshake_timeout(self) -> None:
         seconds = self._options.handshake_seconds_max
         self._log_refused("late", f"its request was not whole within {seconds:g} s")
         self._hang_up(Refusal(HTTPStatus.REQUEST_TIMEOUT, f"A request is whole within {seconds:g} s.").answer)
@@ -250,11 +252,11 @@ class WebSocket(asyncio.Protocol):
                 self._timer.cancel()
             self._timer = self._loop.call_later(HANG_UP_SECONDS_MAX, below.abort)
 
-    # ---- what the peer says
+    # ---- input of the peer
 
     def go_on(self, until: float) -> None:
-        """Read more frames until ``until``, as Turns calls it."""
-        self._is_in_line = False
+        """Parse more frames until the clock shows ``until``. Called by Turns."""
+        self._is_queued = False
         if not self._is_over:
             try:
                 self._read(until)
@@ -263,7 +265,8 @@ class WebSocket(asyncio.Protocol):
                 self.connection.abort()
 
     def _read(self, until: float) -> None:
-        """Do a step, and more of them until the clock shows ``until``; leave the rest to a later turn."""
+        """Parse at least FRAMES_A_STEP frames, and more until the clock shows ``until``. The rest waits for a later
+        turn."""
         frames = self._frames
         failure: WebSocketError | None = None
         has_more = False
@@ -273,7 +276,7 @@ class WebSocket(asyncio.Protocol):
                     has_more = True
                     break
         except WebSocketError as error:
-            failure = error.with_traceback(None)  # which holds this frame
+            failure = error.with_traceback(None)  # the traceback would keep this stack frame in memory
         self._count()
         payload = frames.take()
         connection = self.connection
@@ -284,32 +287,32 @@ class WebSocket(asyncio.Protocol):
         if failure is not None:
             self._fail(failure)
         elif frames.closed is not None:
-            self._be_closed(frames.closed)
+            self._process_close(frames.closed)
         elif has_more and not self._is_over:
             self._wait(has_spent=True)
             return
         self._settle()
 
     def _wait(self, *, has_spent: bool) -> None:
-        self._is_in_line = True
+        self._is_queued = True
         self._count()
         self._settle()
         self._turns.wait(self, has_spent=has_spent)
 
     def _count(self) -> None:
-        """Count for the connection the bytes that wait for its turn; before it begins, its future size and the part of
-        the request that came. Count nothing after its end."""
+        """Count the bytes that wait for a turn. Before the handshake ends, count the connection's size and the received
+        part of the request. After the end, count 0."""
         waiting = 0
         if self._request is not None:
             waiting = 0 if self._below is None else CONNECTION_BYTES + self._request.waiting_bytes
-        elif self._is_in_line:
+        elif self._is_queued:
             waiting = self._frames.waiting_bytes
         if waiting != self._counted and not self.connection.is_closing:
             self.connection.holder.add(Kind.INPUT, waiting - self._counted)
             self._counted = waiting
 
     def _pong(self) -> None:
-        """Answer the last ping (5.5.3), unless the peer does not read."""
+        """Send a pong for the last ping (RFC 6455, 5.5.3), unless the peer does not read."""
         ping = self._frames.ping
         if ping is not None and self._below is not None and not (self._is_closing or self._is_over):
             self._frames.ping = None
@@ -325,8 +328,9 @@ class WebSocket(asyncio.Protocol):
         else:
             self.connection.close()
 
-    def _be_closed(self, code: int) -> None:
-        """Take the peer's Close: the peer sends no more, and may still listen until it gets ours (5.5.1)."""
+    def _process_close(self, code: int) -> None:
+        """Process the peer's Close frame. The peer sends no more data, but may still read until it gets a Close frame
+        (RFC 6455, 5.5.1)."""
         self._is_over = self._has_ended = True
         self._end = code, ""
         if self._is_closing:
@@ -335,9 +339,9 @@ class WebSocket(asyncio.Protocol):
             self.close()
 
     def _settle(self) -> None:
-        """Read if the connection wants to, and nothing waits."""
+        """Read from the socket if the connection has not paused reading and no bytes wait for a turn."""
         below = self._below
-        is_to_be_read = (self._is_wanted or self._is_closing) and not self._is_in_line
+        is_to_be_read = (self._is_wanted or self._is_closing) and not self._is_queued
         if below is not None and is_to_be_read is not self._is_read:
             self._is_read = is_to_be_read
             if is_to_be_read:
@@ -352,10 +356,10 @@ class WebSocket(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         seconds = self._options.ping_seconds
-        self._timer = self._loop.call_later(seconds, self._look) if seconds else None
+        self._timer = self._loop.call_later(seconds, self._check_times) if seconds else None
 
-    def _look(self) -> None:
-        """Check the signs of life: the one timer of a WebSocket."""
+    def _check_times(self) -> None:
+        """Send a ping, or close a connection without signs of life. A WebSocket has only this timer."""
         seconds = self._options.ping_seconds
         now = self._loop.time()
         self._start_timer()
@@ -368,7 +372,7 @@ class WebSocket(asyncio.Protocol):
             self._pinged = now
             self._below.write(head(PING, 0))
 
-    # ---- what the connection asks of its transport
+    # ---- called by the connection
 
     def write(self, data: bytes) -> None:
         self.writelines((data,))
@@ -402,11 +406,11 @@ class WebSocket(asyncio.Protocol):
         return default if self._below is None else self._below.get_extra_info(name, default)
 
     def can_write_eof(self) -> bool:
-        """Return False: a Close takes the place of a half-closed socket."""
+        """Return False: WebSocket has Close frames in place of a half-closed socket."""
         return False
 
     def close(self) -> None:
-        """Send our Close after what was written. The socket ends when the peer answers, or by ``abort``."""
+        """Send a Close frame after the written output. The socket is closed when the peer answers, or by ``abort``."""
         below = self._below
         if below is None:
             return
@@ -416,12 +420,12 @@ class WebSocket(asyncio.Protocol):
         if self._has_ended:
             self._close_below()
         elif self._has_failed and below.can_write_eof():
-            below.write_eof()  # were it closed with bytes of the peer unread, a reset might overtake our Close
+            below.write_eof()  # if it were closed with unread bytes, a reset might destroy the Close frame
             self._settle()
         elif self._has_failed:
             self._close_below()
         else:
-            self._settle()  # its answer is to be read
+            self._settle()  # to read the peer's Close frame
 
     def _close_below(self) -> None:
         self._is_over = True

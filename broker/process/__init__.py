@@ -1,1 +1,2 @@
-"""Resources of the process and its machine: memory, descriptors, garbage collection, time zone, the loop's lag."""
+"""Resources of the process and its machine: memory, file descriptors, garbage collection, time zone, log, lag of the
+event loop."""

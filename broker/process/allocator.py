@@ -17,12 +17,13 @@ from typing import Final
 # malloc.h of glibc.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-# Minimum length of a block that is mapped by itself, and unmapped when it is freed. By default glibc raises this bound
-# to 32 MiB as soon as such blocks are freed: growing long frames then leave holes in the heap, larger than its content.
+# Minimum length of a block that has its own mapping, which is unmapped when the block is freed. By default glibc raises
+# this bound, up to 32 MiB, when such blocks are freed. Long frames that grow would then leave holes in the heap that
+# are larger than its content.
 # uvloop's buffer for a TLS connection has exactly this length, and little of it is used.
 MAPPED_BYTES_MIN = 256 * 1024
-# What is free at the end of the heap stays for the next messages. Loads of messages of 1 to 200 KB have as many page
-# faults with this as with 32 MiB.
+# Free bytes at the end of the heap that are kept for the next messages. With messages of 1 to 200 KB, there are no more
+# page faults than with 32 MiB.
 TRIMMED_BYTES_MIN = 4 << 20
 PERIOD_SECONDS: Final = 2.0
 # Growth of the process beside what is used, from which on the free memory is returned.

@@ -1,9 +1,9 @@
 """Exclusion of long-lived objects from garbage collection.
 
-The collector stops the whole process while it scans long-lived objects: 0.9 s with 90,000 destinations. Objects that a
-broker holds for its clients have no cycles that outlive them, so reference counts free them, and the collector would
-find nothing. So whenever the held memory has grown, all objects become permanent (``gc.freeze``). Short-lived objects,
-the young generations, are collected as usual. A permanent cycle that is given up stays until ``end``, so objects become
+The collector stops the whole process while it scans long-lived objects: 0.9 s with 90,000 destinations. The broker
+breaks reference cycles when it drops the objects of a client, so reference counts free them, and the collector would
+find nothing. So whenever the memory of clients has grown, all objects become permanent (``gc.freeze``). Newer objects
+are collected as usual. An unreachable cycle of permanent objects is freed only after ``end``, so objects become
 permanent only as often as the growth requires.
 """
 
@@ -13,15 +13,14 @@ import gc
 import time
 from collections.abc import Callable
 
-# Some 2,700 destinations, or 10,000 small messages: the collector takes 10 to 20 ms for them.
+# Memory of about 2,700 destinations or 10,000 small messages, which the collector scans in 10 to 20 ms.
 GROWTH_BYTES = 8 << 20
-# Minimum time before memory that shrank and grows again becomes permanent again.
-AGAIN_SECONDS = 10.0
+# Minimum time between two freezes if the memory shrank in between and has not reached its former maximum.
+REFREEZE_SECONDS = 10.0
 
 
 class LongLived:
-    """Freeze long-lived objects, so that the collector skips them. One for each term as master; for the loop's
-    thread."""
+    """Freezes long-lived objects, so that the collector skips them. One object for each term as master. On the loop."""
 
     __slots__ = ("_again", "_clock", "_most", "_permanent")
 
@@ -32,7 +31,7 @@ class LongLived:
         self._again = 0.0
 
     def look(self, used: int) -> None:
-        """Freeze all objects if ``used``, the bytes held now (``Memory.used``), has grown. Call it about ten times a
+        """Freeze all objects if ``used`` (``Memory.used``, in bytes) has grown enough. Call it about ten times a
         second."""
         if used < self._permanent:
             self._permanent = used
@@ -44,8 +43,8 @@ class LongLived:
         gc.freeze()
         self._permanent = used
         self._most = max(self._most, used)
-        self._again = now + AGAIN_SECONDS
+        self._again = now + REFREEZE_SECONDS
 
     def end(self) -> None:
-        """Allow the collection of all objects: the term is over."""
+        """End the term: make all objects collectable again."""
         gc.unfreeze()

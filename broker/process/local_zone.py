@@ -1,7 +1,7 @@
-"""Time zone of this machine, with its rules: summer time begins and ends while a broker runs.
+"""Time zone of this machine with its rules for daylight saving time, which may begin or end while a broker runs.
 
-``datetime.astimezone().tzinfo`` is only the offset of that moment. This module calls the C library each time, which
-knows the rules from TZ or /etc/localtime.
+``datetime.astimezone().tzinfo`` is only the offset at one moment. For each conversion, this module calls the C library,
+which has the rules from TZ or /etc/localtime.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LocalZone(tzinfo):
         return None if moment is None else _shown(moment).tzname()
 
     def dst(self, _moment: datetime | None, /) -> timedelta | None:
-        """Return None, as PEP 495 allows: only the sum of both offsets is known."""
+        """Return None (unknown), as ``tzinfo.dst`` permits: the C library returns only the whole offset."""
         return None
 
     def fromutc(self, moment: datetime, /) -> datetime:

@@ -1,9 +1,9 @@
-"""Log of a broker: selection, form and target of its lines.
+"""Log of a broker: levels, format and target of its lines.
 
-A thread that logs never waits: lines go into a queue of LINES_MAX, and a thread of its own writes them. A pipe without
-a reader, or a disk that hangs, delays only that thread; meanwhile the queue fills, and then lines are dropped and
-counted. The next written line gives their number. At the end the waiting lines are written, for at most
-FLUSH_SECONDS_MAX. No line contains a secret of the settings.
+A thread that logs never waits: lines go into a queue of at most LINES_MAX, and the log's thread writes them. A pipe
+without a reader, or a disk that hangs, delays only the log's thread. When the queue is full, further lines are dropped
+and counted; a later line states their number. At the end, waiting lines are written for at most FLUSH_SECONDS_MAX.
+Secrets of the settings are masked.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from tandemmq.config.secrets import MASK, masked_text
 from tandemmq.disk import open_regular, write_fully
 from tandemmq.modes import whose
 
-#: Maximum number of lines that wait to be written; further ones are dropped.
+#: Maximum number of lines that wait to be written; further lines are dropped.
 LINES_MAX: Final = 10_000
 #: Maximum number of lines in one write.
 BATCH_LINES_MAX: Final = 200
 FLUSH_SECONDS_MAX: Final = 1.0
-#: Interval between two checks whether another program renamed or removed the file.
-LOOK_SECONDS: Final = 1.0
-#: Minimum length of a masked secret: a shorter one may be a word of any line.
+#: Interval of the checks whether another program renamed or removed the file.
+CHECK_SECONDS: Final = 1.0
+#: Minimum length of a secret that is masked: a shorter one may occur as an ordinary word.
 SECRET_CHARACTERS_MIN: Final = 6
 
 LEVELS: Final = ("debug", "info", "warning", "error")
-#: Value instead of a level: the level of the settings.
+#: Value in place of a level: use the level of the settings.
 DEFAULT: Final = "default"
 OURS: Final = "tandemmq"
-#: Loggers of libraries, by the beginning of their names.
+#: First parts of the names of libraries' loggers.
 OTHERS: Final = ("aiohttp", "asyncio", "kazoo", "ldap3", "sqlalchemy")
-#: Minimum level of libraries' loggers that are not named in the settings: their details may contain a password.
+#: Minimum level of libraries' loggers that are not named in the settings: debug lines may contain a password.
 _OTHERS_LEVEL_MIN: Final = logging.INFO
 
 log = logging.getLogger(__name__)
 
 
 class UnknownLogger(Exception):
-    """No logger has this name."""
+    """Unknown name of a logger."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no logger is called {name!r}: expected a package or module, such as store or broker.net")
+        super().__init__(f"there is no logger {name!r}: expected a package or module, such as store or broker.net")
 
 
 class Target(Protocol):
-    """Target of lines. Runs on the log's thread; raises OSError."""
+    """Target of lines. Called on the log's thread; raises OSError."""
 
     def write(self, lines: bytes) -> None: ...
 
@@ -75,8 +75,9 @@ class Stderr:
 
 
 class File:
-    """A file that is replaced before it is longer than ``size_max``; ``count_max`` former ones are kept, ``PATH.1`` the
-    latest. A file that another program renamed or removed is opened again within LOOK_SECONDS. Raises OSError."""
+    """A log file that is rotated before it is longer than ``size_max`` bytes. At most ``count_max`` former files are
+    kept; ``PATH.1`` is the latest. If another program renames or removes the file, a new one is opened within
+    CHECK_SECONDS. Raises OSError."""
 
     def __init__(self, path: str, size_max: int, count_max: int, mode: int) -> None:
         self._path = os.path.realpath(path)
@@ -88,7 +89,7 @@ class File:
         self._descriptor = self._open()
 
     def write(self, lines: bytes) -> None:
-        self._look()
+        self._check_file()
         if self._size and self._size + len(lines) > self._size_max:
             self._rotate()
         self._size += len(lines)
@@ -99,16 +100,16 @@ class File:
 
     @staticmethod
     def pwrite(descriptor: int, data: bytes | bytearray | memoryview, offset: int, /) -> int:
-        return os.write(descriptor, data)  # the file is open to append
+        return os.write(descriptor, data)  # the file is open for appending, so the offset is not used
 
     def _open(self) -> int:
         descriptor = open_regular(os, self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, self._mode)
         self._size = os.fstat(descriptor).st_size
         return descriptor
 
-    def _look(self) -> None:
+    def _check_file(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._looked_at < CHECK_SECONDS:
             return
         self._looked_at = now
         ours = os.fstat(self._descriptor)
@@ -134,15 +135,16 @@ class File:
 
 
 class _Mark(threading.Event):
-    """Mark in the queue; set when all lines before it are written."""
+    """Item in the queue that is set when all lines before it are written."""
 
 
 class Lines(logging.Handler):
-    """Take records from any thread, and write them on a thread; daemon, so that it keeps no process from ending."""
+    """Handler that takes records from any thread, and writes them on its own thread. The thread is a daemon, so that it
+    does not delay the end of the process."""
 
     def __init__(self, formatter: logging.Formatter, target: Target, secrets: Collection[str] = ()) -> None:
         super().__init__()
-        self._refused = self._failed = 0  # lines, refused at the queue and failed at the target
+        self._refused = self._failed = 0  # lines that the full queue refused, and lines that the target failed to write
         self._secrets = [each for each in secrets if len(each) >= SECRET_CHARACTERS_MIN]
         self._queue: deque[bytes | Target | _Mark] = deque()
         self._wake = threading.Event()
@@ -157,7 +159,7 @@ class Lines(logging.Handler):
         return self._refused + self._failed
 
     def take(self, formatter: logging.Formatter, target: Target) -> None:
-        """Use ``formatter`` and ``target`` from the next line on."""
+        """Use ``formatter`` and ``target`` for the next lines."""
         self.setFormatter(formatter)
         self._put(target)
 
@@ -171,7 +173,7 @@ class Lines(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait until the waiting lines are written, at most FLUSH_SECONDS_MAX."""
+        """Wait until all lines are written, at most FLUSH_SECONDS_MAX."""
         mark = _Mark()
         self._put(mark)
         mark.wait(FLUSH_SECONDS_MAX)
@@ -186,7 +188,7 @@ class Lines(logging.Handler):
         self._queue.append(item)
         self._wake.set()
 
-    # ---- on its thread
+    # ---- on the log's thread
 
     def _write(self) -> None:
         told = 0
@@ -224,16 +226,16 @@ class Lines(logging.Handler):
 
 
 class Log:
-    """Log of this process, by [logging]. Only ``dropped`` and ``levels`` may be read from any thread.
+    """Log of this process, as set in [logging]. Only ``dropped`` and ``levels`` may be read from any thread.
 
-    ``mode``: permissions of its file. Raises SettingsError, also when the file cannot be opened; ``take`` then changes
-    nothing.
+    ``mode``: permissions of the log file. ``__init__`` and ``take`` raise SettingsError, also if the file cannot be
+    opened; ``take`` then changes nothing.
     """
 
     def __init__(self, settings: LoggingSettings, mode: int = 0o600, secrets: Collection[str] = ()) -> None:
         self._mode = mode
         self._settings = settings
-        self._named: dict[str, str] = {}  # levels set while this process runs
+        self._named: dict[str, str] = {}  # levels set with ``set_level``
         _check(settings)
         self._lines = Lines(_formatter(settings), _target(settings, mode), secrets)
         logging.getLogger().addHandler(self._lines)
@@ -245,7 +247,7 @@ class Log:
         return self._lines.dropped
 
     def take(self, settings: LoggingSettings) -> None:
-        """Apply ``settings`` from now on, and forget levels that were set at run time."""
+        """Apply ``settings``, and drop the levels that were set with ``set_level``."""
         _check(settings)
         if settings.where != self._settings.where:
             self._lines.take(_formatter(settings), _target(settings, self._mode))
@@ -254,8 +256,8 @@ class Log:
         self._set_levels()
 
     def set_level(self, name: str, level: str | None) -> None:
-        """Set the level of a logger and all below it, until ``take`` or the end; None: as in the settings. Raises
-        UnknownLogger."""
+        """Set the level of a logger and of all loggers below it, until ``take`` or the end of the process. None: the
+        level of the settings. Raises UnknownLogger."""
         full = full_name(name)
         self._forget_levels()
         if level is None:
@@ -266,12 +268,12 @@ class Log:
 
     @property
     def levels(self) -> dict[str, str]:
-        """Levels of named loggers, from the settings or set since."""
+        """Levels by logger, from the settings or from ``set_level``."""
         of_settings = {full_name(name): level for name, level in self._settings.loggers.items()}
         return {OURS: self._settings.level, **of_settings, **self._named}
 
     def close(self) -> None:
-        """Write the waiting lines, as ``flush`` of a handler does."""
+        """Write the waiting lines, for at most FLUSH_SECONDS_MAX."""
         self._lines.flush()
 
     def _set_levels(self) -> None:
@@ -286,7 +288,7 @@ class Log:
 
 
 def demand_log(settings: LoggingSettings) -> None:
-    """Raise SettingsError if a log by these settings is not possible. Makes no file."""
+    """Raise SettingsError if a log with these settings is not possible. Creates no file."""
     _check(settings)
     if settings.file is None:
         return
@@ -316,7 +318,7 @@ def _no_file(path: str, error: OSError) -> SettingsError:
 
 
 def full_name(name: str) -> str:
-    """Return the full name of a logger; the broker's own are named by their module within the package. Raises
+    """Return the full name of a logger. Loggers of the broker are named by their module in the package. Raises
     UnknownLogger."""
     if name == OURS or name.partition(".")[0] in OTHERS:
         return name

@@ -1,7 +1,8 @@
 """Formats of log lines: text, logfmt, JSON.
 
-Texts and names of clients cannot end a line, begin another, or move a terminal's cursor. An event's name
-(tandemmq.log_events) is the field ``event`` of logfmt and JSON. Times are local and include their zone.
+Control characters are escaped, so that texts and names of clients cannot begin a new line or move a terminal's cursor.
+The name of an event (tandemmq.log_events) is the field ``event`` in logfmt and JSON. Times are local times with their
+offset.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _CONTROLS: Final = {code: f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}" 
 _CONTROLS_OF_JSON: Final = {code: f"\\u{code:04x}" for code in _CONTROL_CODES if code >= 0x20}
 _OURS: Final = "tandemmq."
 _PLAIN: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f]+")
-#: Priorities of sd-daemon(3), by the minimum level.
+#: Priorities of sd-daemon(3), each with its minimum level.
 _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 
 
 class TextFormatter(logging.Formatter):
-    """Line for people; a traceback below it is unchanged. ``has_time``: False if the receiver of the lines adds the
+    """Plain text line. A traceback below it is not escaped. ``has_time``: False if the receiver of the lines adds the
     time."""
 
     def __init__(self, *, has_time: bool = True) -> None:
@@ -52,14 +53,15 @@ class LogfmtFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An object for each record, in one line, with the keys of logfmt."""
+    """A JSON object on one line for each record, with the keys of logfmt."""
 
     def format(self, record: logging.LogRecord) -> str:
         return _json(_fields(self, record))
 
 
 class JournalFormatter(logging.Formatter):
-    """Lines of another formatter, each with the priority that journald reads from the stderr of a service."""
+    """Formatter that adds to each line of another formatter the priority that journald reads from a service's
+    stderr."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -78,7 +80,7 @@ FORMATS: Final[Mapping[str, type[logging.Formatter]]] = {
 
 
 def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Any]:
-    """Return the fields of a record; an event and an exception only if there is one."""
+    """Return the fields of a record. ``event`` and the exception are included only if the record has them."""
     fields = {
         "time": _time(record, "T"),
         "level": record.levelname.lower(),

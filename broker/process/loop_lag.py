@@ -1,4 +1,4 @@
-"""Lag of the event loop behind its due work. For the loop's thread."""
+"""Lag of the event loop: delay of its timers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from tandemmq.store.histogram import Histogram
 
-# Upper bounds in seconds. Nothing on the loop may take longer than 20 ms on an idle machine.
+# Upper bounds of the histogram's buckets. On an idle machine, no step on the loop may take longer than 20 ms.
 BOUNDS_SECONDS: Final = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class LoopLag:
-    """Call ``note`` with the delay in seconds of each due call; a call a little early counts as no delay."""
+    """Histogram of the delays. On the loop. Call ``note`` with the delay of each timer in seconds; a negative delay
+    counts as 0."""
 
     __slots__ = ("_histogram", "max_seconds")
 
@@ -25,5 +26,5 @@ class LoopLag:
         self.max_seconds = max(self.max_seconds, seconds)
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the histogram, and ``max``, in seconds."""
+        """Return the figures of the histogram, and ``max``: the longest delay in seconds."""
         return self._histogram.figures() | {"max": round(self.max_seconds, 6)}

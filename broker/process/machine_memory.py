@@ -1,4 +1,4 @@
-"""Memory available to this process: the machine's, or less if its control groups limit it."""
+"""Memory available to this process: the machine's memory, or a smaller limit of its control groups."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def memory_bytes(proc: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the minimum of the machine's memory and the limits of the control groups that this process is in, of
-    either version (cgroups(7)). A container sees its own group as the root of the mount."""
+    """Return the minimum of the machine's memory and the limits of this process's control groups (cgroups(7), versions
+    1 and 2), in bytes. In a container, the container's group is the root of the mount."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for line in _read(proc).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -20,7 +20,7 @@ def memory_bytes(proc: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/
 
 
 def _limits(root: Path, path: str, name: str) -> list[int]:
-    """Return the limits of a group and all above it: a limit also applies to the groups below."""
+    """Return the limits of a group and of all groups above it, which apply to it, too."""
     group = root / path.lstrip("/")
     groups = [group, *group.parents]
     texts = [_read(each / name).strip() for each in groups if each == root or root in each.parents]
@@ -31,4 +31,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
-        return ""  # there are no groups here, or no limit
+        return ""  # no control groups, or no limit

@@ -1,9 +1,9 @@
-"""The switch interval: the time for which a thread waits for the interpreter while another thread uses it. Only for the
-loop's thread.
+"""The switch interval of the interpreter: how long a thread waits for the interpreter's lock before it requests it. All
+calls on the loop.
 
-For each receipt, the loop and the storage thread wait for the interpreter about ten times. While another thread does
-long work, it uses the interpreter nearly all the time, so the interval is made short. Otherwise it is longer
-(broker/run.py), because each change of threads takes time.
+For each receipt, the loop and the storage thread wait for the lock about ten times. A thread with long work has the
+lock nearly all the time, so the interval is short during such work. Otherwise it is longer (broker/run.py), because
+each change of threads takes time.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import sys
 
 SHORT_SECONDS = 0.0001
 
-_under_way = 0  # number of tasks that need the short interval
-_usual = 0.0  # the interval before the first of them
+_under_way = 0  # number of calls of ``shorten`` without ``restore``
+_usual = 0.0  # the interval to restore
 
 
 def shorten() -> None:
-    """Make the interval short, until ``restore`` has been called as often as this function."""
+    """Make the interval short. It stays short until ``restore`` has been called as often as this function."""
     global _under_way, _usual
     if not _under_way:
         _usual = sys.getswitchinterval()

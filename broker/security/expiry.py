@@ -1,7 +1,8 @@
-"""Expiry of the certificates and revocation lists that the settings name: early notice in the log, in status and as a
-metric.
+"""Expiry of the certificates and revocation lists in the settings: warnings before it, in the log, in the status and as
+a metric.
 
-The dates are read from the files (RFC 5280, 4.1 and 5.1), not from OpenSSL's contexts, which hand out authorities only.
+The dates are read from the files (RFC 5280, 4.1 and 5.1), because Python's TLS contexts return only the certificates of
+authorities.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 DAY_SECONDS: Final = 86_400.0
 #: Remaining time below which a certificate is a warning.
 LEFT_SECONDS_MIN: Final = 30 * DAY_SECONDS
-#: Remaining part of its lifetime below which a revocation list is a warning: it lives for days or weeks.
+#: Remaining part of its lifetime, which is days or weeks, below which a revocation list is a warning.
 LEFT_PART_MIN: Final = 0.25
 FILE_BYTES_MAX: Final = 4 << 20
 
@@ -37,7 +38,8 @@ _VERSION, _INTEGER, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x02, 0x17, 0x18
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """First expiry in a file: ``at``, with a warning from ``soon`` on. Seconds since 1970."""
+    """First expiry of a kind of certificate or list in a file: it expires ``at``, and is a warning from ``soon``.
+    Seconds since 1970."""
 
     path: str
     kind: str
@@ -58,8 +60,8 @@ class _Expiry:
 
 
 class Expiries:
-    """The expiry of certificates in some files, one or several in each, and of revocation lists that the broker uses.
-    On the loop: ``look`` once a second."""
+    """Expiry of the certificates in ``paths`` and of the revocation lists in ``list_paths``. A file may contain
+    several. On the loop. Call ``look`` once a second."""
 
     def __init__(
         self, paths: Iterable[str], list_paths: Iterable[str] = (), clock: Callable[[], float] = time.time
@@ -70,11 +72,11 @@ class Expiries:
         self._clock = clock
         self._watched = Watched(list(dict.fromkeys([*self._paths, *self._list_paths])))
         self._found: list[_Expiry] = []
-        self._levels: list[int] = []  # of each, as logged
+        self._levels: list[int] = []  # level at which each expiry was logged
         self._logged_at = -DAY_SECONDS
 
     def look(self) -> None:
-        """Read the files again if one changed; log expired and soon expiring ones, at a change and once a day."""
+        """Read the files again if one changed. Log what has expired or expires soon, after a change and once a day."""
         now = self._clock()
         has_changed = self._watched.has_changed()
         is_news = has_changed or [each.level(now) for each in self._found] != self._levels
@@ -99,12 +101,13 @@ class Expiries:
                 )
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each file that expired or expires soon."""
+        """Return a sentence for each expiry that has passed or is soon."""
         now = self._clock()
         return [each.sentence(now) for each in self._found if each.level(now)]
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return the figures for status: the certificate and the revocation list of each file that expire first."""
+        """Return the figures for the status: of each file, the certificate and the revocation list that expire
+        first."""
         now = self._clock()
         return [
             {
@@ -119,8 +122,8 @@ class Expiries:
 
 
 def counts(figures: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """Return how many files have a certificate or a revocation list that expires soon or has expired, and how many of
-    these have expired."""
+    """Return two counts of files: those with a certificate or list that has expired or expires soon, and those with one
+    that has expired."""
     found = list(figures)
     return {
         "certificates_expiring": sum(each["is_expiring"] for each in found),
@@ -129,19 +132,21 @@ def counts(figures: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 
 def first_expiry(path: str) -> float | None:
-    """Return when the certificate in the file that expires first does, in seconds since 1970. None: no certificate is
-    readable."""
+    """Return the earliest expiry of the certificates in the file, in seconds since 1970. None: one cannot be read, or
+    there is none."""
     return min(_expiries(path), default=None)
 
 
 def leaf_expiry(path: str) -> float | None:
-    """Return as ``first_expiry`` for the first certificate in the file, which OpenSSL presents as the owner's."""
+    """Return the expiry of the first certificate in the file, in seconds since 1970. OpenSSL presents this certificate
+    to peers."""
     return next(iter(_expiries(path, 1)), None)
 
 
 def first_list(path: str) -> tuple[float, float] | None:
-    """Return thisUpdate and nextUpdate of the revocation list in the file that expires first, in seconds since 1970. Of
-    each issuer, only the list with the latest expiry counts, as for OpenSSL. None: no readable list that expires."""
+    """Return thisUpdate and nextUpdate of the revocation list that expires first, in seconds since 1970. If an issuer
+    has several lists, only its list with the latest expiry counts, as for OpenSSL. None: the file has no readable list
+    that expires."""
     newest: dict[bytes, tuple[float, float]] = {}
     try:
         for der in _found(path, _LIST_PEM):
@@ -153,7 +158,8 @@ def first_list(path: str) -> tuple[float, float] | None:
 
 
 def _expiries(path: str, count: int | None = None) -> list[float]:
-    """Return the expiry of the first ``count`` certificates in the file; none if one of them cannot be read."""
+    """Return the expiry of the first ``count`` certificates in the file (None: of all); an empty list if one of them
+    cannot be read."""
     try:
         return [_expiry(der) for der in _found(path, _PEM)[:count]]
     except (OSError, ValueError, IndexError):
@@ -161,7 +167,7 @@ def _expiries(path: str, count: int | None = None) -> list[float]:
 
 
 def _found(path: str, pem: re.Pattern[bytes]) -> list[bytes]:
-    """Return the DER of each. Raises OSError or ValueError."""
+    """Return the DER of each match of ``pem`` in the file. Raises OSError or ValueError."""
     with opened(os, os.path.realpath(path), os.O_RDONLY) as descriptor:
         text = os.pread(descriptor, FILE_BYTES_MAX, 0)
     return [base64.b64decode(match) for match in pem.findall(text)]
@@ -175,7 +181,7 @@ def _date(seconds: float) -> str:
 
 
 def _expiry(der: bytes) -> float:
-    """Return notAfter of a certificate. Raises ValueError or IndexError if it is no certificate."""
+    """Return notAfter of a certificate. Raises ValueError or IndexError if ``der`` is not a certificate."""
     ((_, certificate),) = _fields(der)
     (_, signed), *_ = _fields(certificate)
     fields = [value for tag, value in _fields(signed) if tag != _VERSION]
@@ -185,8 +191,8 @@ def _expiry(der: bytes) -> float:
 
 
 def _list(der: bytes) -> tuple[bytes, float, float]:
-    """Return issuer, thisUpdate and nextUpdate, or infinity without one, of a revocation list. Raises ValueError or
-    IndexError if it is no list."""
+    """Return issuer, thisUpdate and nextUpdate (infinity if missing) of a revocation list. Raises ValueError or
+    IndexError if ``der`` is not a revocation list."""
     ((_, whole),) = _fields(der)
     (_, signed), *_ = _fields(whole)
     fields = [(tag, value) for tag, value in _fields(signed) if tag != _INTEGER]  # without the version
@@ -206,7 +212,7 @@ def _time(tag: int, text: bytes) -> float:
 
 
 def _fields(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield tag and content of each value."""
+    """Yield tag and content of each value in a DER sequence."""
     at = 0
     while at < len(der):
         tag, length = der[at], der[at + 1]

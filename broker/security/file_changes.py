@@ -9,17 +9,17 @@ Stamp = tuple[int, int, int, int] | None
 
 
 class Watched:
-    """Set of files, identified by inode, length and times of change (chmod changes only that of the inode). A file that
-    is missing now has not changed: a program that replaces a file may move the old one away first. Nor has a file that
-    still changes: it may be half written."""
+    """Files that are watched for changes of inode, length, and times of modification and of the inode (chmod). A
+    missing file does not count as changed: a program that replaces a file may move the old one away first. A file that
+    changed since the last call does not count as changed yet: it may be incomplete."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._stamps: dict[str, Stamp] = {path: _stamp(path) for path in paths}
-        self._seen = dict(self._stamps)  # at the last call
+        self._seen = dict(self._stamps)  # stamps at the last call
 
     def has_changed(self) -> bool:
-        """Return whether a file changed since the last True, or since the beginning, and none since the last call.
-        Costs one stat per file."""
+        """Return whether a file has changed since the last call that returned True (or since the beginning), and no
+        file has changed since the last call. Costs one stat for each file."""
         before, self._seen = self._seen, {path: _stamp(path) for path in self._stamps}
         if self._seen != before:
             return False
@@ -27,8 +27,9 @@ class Watched:
         self._stamps |= changed
         return bool(changed)
 
-    def look_again(self) -> None:
-        """Count the files as changed at the next call: they could not be read, and no stamp shows when they can."""
+    def mark_changed(self) -> None:
+        """Make the next call of ``has_changed`` return True. Call it if the files could not be read: no stamp shows
+        when they become readable."""
         self._stamps = dict.fromkeys(self._stamps)
 
 

@@ -1,7 +1,7 @@
-"""Identity of directory users for later actions of the broker: a new look-up in the directory, without a password.
+"""Look-up of directory users without a password, for later actions of the broker in their names.
 
-A thread of its own does it, so that logins do not wait for it. Answers are valid for a minute. All else runs on the
-loop's thread.
+The look-ups run on a thread of their own, so that logins do not wait for them. Answers are valid for a minute. All
+methods run on the loop.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-#: Validity of an answer, and pause before a directory that did not answer gets another query for the same user.
+#: Validity of an answer. If the directory did not answer, also the pause before the next query for the same user.
 HOLDS_SECONDS: Final = 60.0
 #: Number of users whose answers are cached; the least recently used one is dropped first.
 REMEMBERED_MAX: Final = 10_000
 
 
 def unknown_user(user: str | None) -> ClientError:
-    """Make the error of an action whose user does not exist."""
-    text = "It has no user, and clients without a name are not served"
+    """Return the error for an action whose user does not exist."""
+    text = "The action has no user, and anonymous clients are not permitted"
     return refusal(text if user is None else f"There is no user {user} any more", kind=ErrorKind.SECURITY)
 
 
 class Directory(Protocol):
-    """Source of users."""
+    """Source of users, for example LDAP."""
 
     def named(self, login: str) -> Principal | None:
-        """Return the user of that name; None: there is none. Blocks, on any thread. May raise any exception."""
+        """Return the user with that name; None: there is none. Blocks; any thread except the loop's. May raise any
+        exception."""
 
 
 class Identities:
-    """Cached users of ``directory``. Call ``close`` at the end."""
+    """Cache of the users of ``directory``. Call ``close`` at the end."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -61,10 +62,10 @@ class Identities:
             return principal
         if kind is None:
             raise unknown_user(user)
-        raise refusal(f"User {user} cannot be looked up now: see the log for the directory of users", kind=kind)
+        raise refusal(f"User {user} cannot be looked up now: the log has the error of the user directory", kind=kind)
 
-    def know(self, principal: Principal) -> None:
-        """Store ``principal``, which the directory has just returned at a login, in place of an earlier answer."""
+    def cache(self, principal: Principal) -> None:
+        """Cache ``principal``, which the directory has just returned for a login. It replaces an earlier answer."""
         self._remember(principal.name, None, principal, asyncio.get_running_loop().time() + HOLDS_SECONDS)
 
     def _found(self, user: str, future: asyncio.Future[Principal | None]) -> None:

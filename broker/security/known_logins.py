@@ -1,12 +1,14 @@
-"""Names that logged in, and their addresses: so the next master knows them, too, while guessers keep it busy.
+"""Names and addresses of successful logins, in a file. With it, the next master serves known clients before password
+guessers.
 
-The file `known-logins` is in the directory of the store: a line for each name at an address, 8 bytes of BLAKE2b for the
-name and 8 for both, in hexadecimal, the latest last. It is only a hint: a client in it must still prove its password.
-So it is never synced, and an unreadable or unwritable file counts as missing. A broker reads the entries of other
-brokers before it writes: users log in at the admin server of a standby, too. In a set, each node has only its own
-entries.
+The file `known-logins` is in the directory of the store. It has a line for each pair of name and address: 8 bytes of
+BLAKE2b of the name, and 8 of both, in hexadecimal; the latest pair is last. The file only changes the order of logins;
+a client in it must still send its password. So it is never synced, and a file that cannot be read or written counts as
+missing. A broker reads the entries of other brokers before it writes, because users also log in at the admin server of
+a standby. In a set, each node has only its own entries.
 
-The volume may hang, so a thread of its own reads and writes, and no other thread waits for it, even at the end.
+The volume may hang. So a thread of its own reads and writes the file, and no other thread waits for it, not even at the
+end.
 """
 
 from __future__ import annotations
@@ -26,28 +28,28 @@ from tandemmq.disk import NotRegular, kind_of, opened, read_fully, write_fully
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "known-logins"
-#: Maximum number of remembered pairs of name and address; the least recently used name loses one first.
+#: Maximum number of pairs of name and address. Beyond it, the least recently used name loses its oldest address.
 REMEMBERED_MAX: Final = 20_000
-#: Maximum number of addresses of one name: an account used from very many addresses cannot push out other names.
+#: Maximum number of addresses of one name, so that a name with very many addresses does not replace other names.
 ADDRESSES_MAX: Final = 64
-#: Interval between two looks at the file. A standby that takes over knows the entries of its master.
-LOOK_SECONDS: Final = 2.0
+#: Interval between reads of the file. So a standby that takes over knows the entries of its master.
+READ_SECONDS: Final = 2.0
 _DIGEST_CHARACTERS: Final = 16
 _LINE_BYTES: Final = 2 * _DIGEST_CHARACTERS + 1
 
 
 class KnownLogins:
-    """``knows_name``, ``knows`` and ``add`` run on the loop's thread. Without ``path`` the entries end with the
-    process."""
+    """Pairs of name and address that logged in. ``knows_name``, ``knows`` and ``add`` run on the loop. ``path`` None:
+    the entries are only in memory."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
         self._known: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()  # name -> addresses
         self._count = 0
-        self._lock = threading.Lock()  # for one entry at a time
+        self._lock = threading.Lock()  # held for one entry at a time
         self._unsaved = False
         self._problem = ""
-        self._seen: tuple[int, int] | None = None  # inode and time of the file
+        self._seen: tuple[int, int] | None = None  # inode and modification time of the file
         self._ends = threading.Event()
         if path is not None:
             threading.Thread(target=self._run, name="tandemmq-known-logins", daemon=True).start()
@@ -63,7 +65,7 @@ class KnownLogins:
             self._unsaved = True
 
     def _add(self, name: str, address: str) -> bool:
-        """Make the pair the latest, and return whether it is new. On either thread."""
+        """Make the pair the latest one. Return whether it is new. Both threads call this."""
         with self._lock:
             addresses = self._known.setdefault(name, OrderedDict())
             self._known.move_to_end(name)
@@ -89,21 +91,21 @@ class KnownLogins:
     # ---- the thread
 
     def _run(self) -> None:
-        assert self._path is not None, "it has a file"
+        assert self._path is not None, "the thread runs only with a file"
         while True:
             has_ended = self._ends.is_set()
             self.look(self._path)
             if has_ended:
                 return
-            self._ends.wait(LOOK_SECONDS)
+            self._ends.wait(READ_SECONDS)
 
     def look(self, path: str) -> None:
-        """Read the entries of other brokers, and write the new ones."""
+        """Read the entries of other brokers, and write new entries of this broker."""
         with suppress(OSError):
             self._read(path)  # prove: what-others-wrote-stays
         if not self._unsaved:
             return
-        self._unsaved = False  # before the copy: later entries are written the next time
+        self._unsaved = False  # set before the copy, so that later entries are written the next time
         try:
             self._write(path)
             self._problem = ""
@@ -111,7 +113,7 @@ class KnownLogins:
             self._unsaved = True
             if isinstance(error, NotRegular | FileExistsError) and str(error) != self._problem:
                 self._problem = str(error)
-                log.warning("names and addresses that logged in are not kept for the next master: %s", error)
+                log.warning("the file of known logins for the next master cannot be written: %s", error)
 
     def _write(self, path: str) -> None:
         lines = [f"{name}{each}\n" for name, addresses in list(self._known.items()) for each in list(addresses)]
@@ -139,8 +141,8 @@ class KnownLogins:
 
 
 def _remove_left_over(path: str) -> None:
-    """Remove the file of a broker that ended while it wrote. Raises NotRegular, and FileExistsError for a file of
-    another program."""
+    """Remove the temporary file of a broker that ended during a write. Raises NotRegular, and FileExistsError if
+    another program made the file."""
     if (kind := kind_of(path)) is not None:
         raise NotRegular(path, kind)
     try:
@@ -148,7 +150,7 @@ def _remove_left_over(path: str) -> None:
     except FileNotFoundError:
         return
     if status.st_nlink > 1 or status.st_uid != os.geteuid():
-        raise FileExistsError(errno.EEXIST, "it is not this broker's file", path)
+        raise FileExistsError(errno.EEXIST, "another program made this file", path)
     os.unlink(path)
 
 

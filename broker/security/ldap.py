@@ -1,8 +1,8 @@
-"""Users of an LDAP directory: found under a base, proved by a bind with their password, members of the groups that list
-them.
+"""Users of an LDAP directory: a search finds the user, a bind checks the password, and a second search finds the
+groups.
 
-The order is that of ActiveMQ's LDAPLoginModule: search, bind, search. ldap3, the extra `ldap`, is imported only if a
-directory is configured. Each login uses its own connections, which end with it.
+The order is that of ActiveMQ's LDAPLoginModule. ldap3 (the extra `ldap`) is imported only if a directory is configured.
+Each login opens its own connections, and closes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUPS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class LdapPlan:
-    """Places of users and groups, by the names of LDAPLoginModule; see `config.security.LdapSettings`."""
+    """Settings of the directory, with the names of LDAPLoginModule; see `config.security.LdapSettings`."""
 
     connection_url: str
     connection_username: str
@@ -42,10 +42,10 @@ class LdapPlan:
 
 
 class LdapDirectory:
-    """Directory of users by LDAP (`broker.security.logins.Directory`)."""
+    """LDAP implementation of `broker.security.logins.Directory`."""
 
     def __init__(self, plan: LdapPlan) -> None:
-        """Raises ImportError when the extra is not installed."""
+        """Raise ImportError if the extra `ldap` is not installed."""
         import ldap3
         from ldap3.core.exceptions import LDAPException
 
@@ -59,7 +59,7 @@ class LdapDirectory:
 
     def find(self, login: str, passcode: str) -> Principal | None:
         if not login or not passcode:
-            return None  # a bind without a password succeeds, and proves nothing (RFC 4513, 5.1.2)
+            return None  # a bind without a password succeeds, but is anonymous (RFC 4513, 5.1.2)
         try:
             with self._bound(self._plan.connection_username, self._plan.connection_password) as asking:
                 name = self._name(asking, login)
@@ -84,7 +84,7 @@ class LdapDirectory:
             name or None,
             password or None,
             auto_bind=self._ldap3.AUTO_BIND_NONE,
-            # The value is packed into a C long there: a float is refused, so whole seconds.
+            # ldap3 packs the value into a C long and refuses a float, so it is in whole seconds.
             receive_timeout=math.ceil(plan.connection_timeout_seconds),
             auto_referrals=False,
             read_only=True,
@@ -107,7 +107,7 @@ class LdapDirectory:
             trying.unbind()
 
     def _name(self, asking: Connection, login: str) -> str | None:
-        """Return the DN of the matching user; None if there are two, or none."""
+        """Return the DN of the matching user; None unless exactly one matches."""
         plan = self._plan
         wanted = plan.user_search_matching.replace("{0}", self._escaped(login))
         asking.search(plan.user_base, wanted, self._scope(plan.user_search_subtree), attributes=[], size_limit=2)
@@ -118,7 +118,7 @@ class LdapDirectory:
         plan = self._plan
         if not plan.role_base:
             return frozenset()
-        # Replace both placeholders at once: the replacement of one is not searched for the other.
+        # Both placeholders are replaced in one pass, so that a name that contains a placeholder is not replaced again.
         head, *rest = plan.role_search_matching.split("{0}")
         parts = [part.replace("{1}", self._escaped(login)) for part in (head, *rest)]
         wanted = self._escaped(name).join(parts)

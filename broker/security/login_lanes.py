@@ -1,18 +1,19 @@
-"""Lanes of passwords that wait for a thread: a guesser fills its own lane, and others pass it.
+"""Lanes: queues of logins that wait for a thread to check the password. Password guessers delay only logins in their
+own lane.
 
-There are three lanes. Known: names that logged in from that address before. Users: names that are in the file or logged
-in before, without a recent try from there. Others: all other logins. Known logins have threads of their own. The
-threads of the two other lanes yield the CPU to the rest of the broker, and take three of four tries from the lane of
-users. Within a lane names take turns; in the last lane addresses do, as names there may be invented. If a name or
-address has too many tries, or the lane is full and it has the most, it loses a random one, which then waits in the last
-lane; its latest try is served first. A try is dropped when no client waits for it any more.
+There are three lanes. KNOWN: the name logged in from that address before. USERS: the name is in the file or logged in
+before, and has no recent try from that address. OTHERS: all other logins. The lane KNOWN has threads of its own. The
+threads of the two other lanes have a lower priority than the rest of the broker, and take three of four tries from
+USERS. Within a lane, names take turns; in OTHERS addresses take turns, because names there may be invented. The latest
+try of a name or address is served first. If it has too many tries, or the lane is full and it has the most, a random
+one of its tries is given up and then waits in OTHERS. A try is dropped when no client waits for it any more.
 
 So an address has one try a minute among those of a user's name. While N addresses guess that user's password, a login
 from an address that the user never used is always tried if the threads compute N / 60 hashes a second, otherwise only
 by chance.
 
-This is a queue and not a semaphore of asyncio, as the next turn depends on the waiting tries. All runs on the loop's
-thread.
+An asyncio semaphore cannot be used, because the choice of the next try depends on all waiting tries. All methods run on
+the loop.
 """
 
 # proofs: login-lanes
@@ -35,13 +36,13 @@ from typing import Any, Final
 THREADS: Final = 2
 #: Maximum number of logins of a lane that wait for a thread.
 WAITING_MAX: Final = 1_000
-#: Nice value of the threads of unknown logins: ten of them get as much CPU as the loop.
+#: Nice value of the threads of USERS and OTHERS: ten such threads together get as much CPU as the loop.
 NICE: Final = 10
-#: Maximum number of tries of one name, or address, that wait in a lane.
+#: Maximum number of tries of one name or address that wait in a lane.
 TRIES_OF_ONE_MAX: Final = 20
 
 
-#: Tries of the lane of users for each one of the last lane.
+#: Number of tries from USERS for each try from OTHERS.
 USERS_SHARE: Final = 3
 
 
@@ -53,8 +54,9 @@ class Lane(Enum):
 
 @dataclass(eq=False, slots=True)
 class Try:
-    """Login to be tried, counted for the name or address ``who``. ``work`` runs on a thread; ``then`` is called with
-    its result, or with None if the try was given up. ``is_wanted``: whether the client still waits."""
+    """Login that waits for its check. ``who``: the name or address that it counts for. ``work`` runs on a thread.
+    ``then`` is called with its result, or with None if the try was given up. ``is_wanted`` returns whether a client
+    still waits."""
 
     who: str
     work: Callable[[], Any]
@@ -62,15 +64,15 @@ class Try:
     is_wanted: Callable[[], bool] = lambda: True
 
 
-class Turns:
-    """Tries of one lane. Names, or addresses, take turns: each has its next one after all others had one."""
+class LaneQueue:
+    """Tries of one lane. Names or addresses take turns: after one of its tries, each waits until all others had one."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[Try]] = OrderedDict()
         self._count = 0
 
     def put(self, one: Try) -> Try | None:
-        """Add ``one``, and return the try that is given up for it; None: there was room."""
+        """Add ``one``. Return the try that is given up for it; None: no limit was reached."""
         longest = self._waiting.setdefault(one.who, deque())
         longest.append(one)
         self._count += 1
@@ -104,11 +106,11 @@ class Turns:
 
 @dataclass(eq=False, slots=True)
 class _Threads:
-    """Thread pool that serves its lanes by turns."""
+    """Thread pool that serves its lanes in turn."""
 
     pool: ThreadPoolExecutor
     count: int
-    lanes: deque[Turns] = field(default_factory=deque)
+    lanes: deque[LaneQueue] = field(default_factory=deque)
     busy: int = 0
 
     def start(self) -> None:
@@ -135,13 +137,13 @@ class _Threads:
 
 
 class LoginLanes:
-    """``threads``: number for known logins, and for all others. Call ``close`` at the end: waiting tries get no
-    answer."""
+    """The three lanes with their threads. ``threads``: number of threads for KNOWN, and for the two others together.
+    Call ``close`` at the end; waiting tries then get no answer."""
 
     def __init__(self, threads: int = THREADS) -> None:
         known = _Threads(ThreadPoolExecutor(threads, "tandemmq-login-known"), threads)
-        others = _Threads(ThreadPoolExecutor(threads, "tandemmq-login", initializer=_yield_the_cpu), threads)
-        self._turns = {lane: Turns() for lane in Lane}
+        others = _Threads(ThreadPoolExecutor(threads, "tandemmq-login", initializer=_lower_priority), threads)
+        self._turns = {lane: LaneQueue() for lane in Lane}
         # prove: known-logins-have-threads "known" -> "others"
         self._threads = {lane: known if lane is Lane.KNOWN else others for lane in Lane}
         for lane, serving in self._threads.items():
@@ -158,8 +160,8 @@ class LoginLanes:
             serving.pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _yield_the_cpu() -> None:
-    """Lower the priority of a thread of the pool; Linux has a priority for each thread. If that is forbidden, it stays
-    equal."""
+def _lower_priority() -> None:
+    """Lower the priority of the current thread (Linux has a priority for each thread). If that is forbidden, the
+    priority does not change."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

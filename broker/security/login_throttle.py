@@ -1,8 +1,8 @@
-"""Brake for password guessing: failures are counted by the address they come from and the name they are for.
+"""Throttle against password guessing: it counts failed logins by address and name.
 
-So a guesser, or a program with an old password, does not lock out other clients behind the same address, which may be
-this machine's. Only a guesser of very many names is stopped by the address alone. In IPv6 a network of 64 bits counts
-as one address: every client has that many. Pure; time is passed in.
+So a guesser, or a program with an old password, does not lock out other clients with the same address. Failures of very
+many names stop all unknown logins of an address. The first 64 bits of an IPv6 address count as one address, because one
+client may use all addresses of such a network. Pure; time is passed in.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
-#: Maximum number of remembered addresses, and names at addresses; the one whose failure is the oldest is forgotten
+#: Maximum number of remembered addresses, and of names at addresses. The one with the oldest failure is forgotten
 #: first.
 REMEMBERED_MAX: Final = 20_000
-#: Failures allowed for one address, as a multiple of those for one name there.
+#: Permitted failures of one address, as a multiple of the permitted failures of one name at an address.
 NAMES_FACTOR: Final = 20
-#: Maximum number of logins of one address, and of one name there, that are tried at the same time.
+#: Maximum number of logins of one address, and of one name at an address, that are checked at the same time.
 TRIES_MAX: Final = 100
 TRIES_OF_NAME_MAX: Final = 10
 
@@ -26,7 +26,7 @@ _Place = tuple[str, bytes | None]
 
 
 class LoginThrottle:
-    """Failed logins and logins in progress: of a name at an address, and of an address."""
+    """Failed logins and logins in progress, by address and by name at an address."""
 
     def __init__(self, failures_max: int) -> None:
         self._failures_max = failures_max
@@ -35,8 +35,8 @@ class LoginThrottle:
         self._given_up: OrderedDict[_Place, float] = OrderedDict()
 
     def holds(self, host: str, login: str, now: float, *, is_known: bool = False) -> bool:
-        """Return whether logins of that name from there are refused unread. ``is_known``: it logged in from there
-        before, so tries of other names there do not count."""
+        """Return whether logins of that name from that address are refused without a check. ``is_known``: the name
+        logged in from there before, so tries of other names from there do not count."""
         for place in _places(host, login):
             is_name = place[1] is not None
             if is_known and not is_name:  # prove: others-there-hold-back-no-known-login
@@ -48,7 +48,7 @@ class LoginThrottle:
         return False
 
     def has_tried(self, host: str, login: str, now: float) -> bool:
-        """Return whether a login of this name from this host is being tried, or failed or was given up in the last
+        """Return whether a login of this name from this host is being checked, or failed or was given up in the last
         WINDOW_SECONDS."""
         place = _places(host, login)[0]
         given_up = self._given_up.get(place)
@@ -57,7 +57,7 @@ class LoginThrottle:
         return is_given_up or self._failed_lately(place, now) > 0
 
     def given_up(self, host: str, login: str, now: float) -> None:
-        """Record that a login from there was not tried."""
+        """Record that a login was given up without a check."""
         place = _places(host, login)[0]
         self._given_up[place] = now
         self._given_up.move_to_end(place)
@@ -75,7 +75,7 @@ class LoginThrottle:
         return len(failures)
 
     def begun(self, host: str, login: str) -> None:
-        """Record that a login from there is being tried; ``ended`` follows."""
+        """Record that the check of a login begins. Call ``ended`` when it ends."""
         for place in _places(host, login):
             self._tries[place] = self._tries.get(place, 0) + 1
 
@@ -89,7 +89,7 @@ class LoginThrottle:
 
     def failed(self, host: str, login: str, now: float) -> None:
         for place in _places(host, login):
-            # More failures are not needed to know that there are too many.
+            # More failures than the limit need not be stored.
             most = self._failures_max * (1 if place[1] is not None else NAMES_FACTOR)
             self._failures.setdefault(place, deque(maxlen=most)).append(now)
             self._failures.move_to_end(place)
@@ -98,13 +98,14 @@ class LoginThrottle:
 
 
 def _places(host: str, login: str) -> tuple[_Place, _Place]:
-    """Return the name at its address, as a digest, for it may be long; and the address."""
+    """Return the keys of the counts: the address with a digest of the name (names may be long), and the address
+    alone."""
     address = network(host)
     return (address, hashlib.blake2b(login.encode("utf-8", "surrogatepass"), digest_size=16).digest()), (address, None)
 
 
 def network(host: str) -> str:
-    """Return the address or network that counts as one address."""
+    """Return the part of an address that counts as one address: of IPv6 the network of 64 bits."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

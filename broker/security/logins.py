@@ -1,9 +1,9 @@
-"""Logins: users of a file and of a directory, certificates, and clients without a name.
+"""Logins: users of a file and of a directory, certificates, and anonymous clients.
 
-A password is tried on a thread, never on the loop: its hash costs 40 ms, and a directory may take any time. A client
-that returns with the same password, after a failover with all others at once, is recognized at once: correct passwords
-are cached, as a keyed digest whose key only this process has, until the file changes. Equal logins that arrive together
-are tried once. Waiting logins are in lanes (login_lanes.py): guessers wait for each other.
+A password is checked on a thread, never on the loop: its hash takes 40 ms, and a directory may take any time. Correct
+passwords are cached until the file changes, as a keyed digest whose key only this process has. So reconnecting clients
+are accepted without a check, also if all reconnect at once. Equal logins that arrive together are checked once. Waiting
+logins are in lanes (login_lanes.py), so that password guessers delay only each other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tandemmq.broker.security.identities import Identities, unknown_user
 from tandemmq.broker.security.known_logins import KnownLogins
 from tandemmq.broker.security.login_lanes import Lane, LoginLanes, Try
 from tandemmq.broker.security.login_throttle import LoginThrottle, network
-from tandemmq.broker.security.passwords import NOBODY, PASSWORD_BYTES_MAX
+from tandemmq.broker.security.passwords import PASSWORD_BYTES_MAX, UNKNOWN_USER
 from tandemmq.broker.security.rights import Rights
 from tandemmq.broker.security.users import User, Users
 from tandemmq.limited_log import LimitedLog
@@ -40,27 +40,29 @@ log = logging.getLogger(__name__)
 REMEMBERED_MAX: Final = 10_000
 #: Maximum length of a user's name.
 NAME_CHARACTERS_MAX: Final = 1_024
-#: Validity of a directory's answer: a user removed there may log in again meanwhile.
+#: Validity of a directory's answer. For this time, a user who was removed from the directory may still log in.
 DIRECTORY_SECONDS: Final = 60.0
-#: Threads for known logins, and for all others, that query the directory: users of the file do not wait for it.
+#: Number of threads for known logins, and for all others, that query the directory. Users of the file do not wait for
+#: these threads.
 DIRECTORY_THREADS: Final = 4
-#: A login without a result after this time is refused, and not counted as failed.
+#: A login without a result after this time is refused, but not counted as failed.
 UNDECIDED_SECONDS_MAX: Final = 30.0
 _KEY_BYTES: Final = 32
 
 
 class DirectoryError(Exception):
-    """The directory does not answer, or not as it should: no password was found wrong."""
+    """The directory does not answer, or answers with an error. The password was not checked."""
 
 
 class Directory(Protocol):
     """External source of users (LDAP)."""
 
     def find(self, login: str, passcode: str) -> Principal | None:
-        """Return the user, if the password is right. Blocks, on any thread. Raises DirectoryError."""
+        """Return the user; None: the user does not exist, or the password is wrong. Blocks; any thread except the
+        loop's. Raises DirectoryError."""
 
     def named(self, login: str) -> Principal | None:
-        """Return the user, as ``find`` does, without a password. None: there is no such user."""
+        """Return the user without a check of the password; None: there is no such user. Otherwise like ``find``."""
 
 
 ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
@@ -68,7 +70,8 @@ ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """User for clients without a name, and for all clients if no users are configured."""
+    """Principal of clients without a name, and of all clients if no users are configured. ``is_local``, ``is_remote``:
+    such clients are permitted from this machine, from other machines."""
 
     is_local: bool = True
     is_remote: bool = False
@@ -80,9 +83,9 @@ class Anonymous:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Logins:
-    """`broker.core.access.Access`, on the loop's thread.
+    """Implementation of `broker.core.access.Access`. On the loop.
 
-    Call ``look`` now and then, ``close`` at the end.
+    Call ``look`` at intervals, and ``close`` at the end.
     """
 
     users_file: str | None = None
@@ -91,13 +94,13 @@ class Logins:
     rights: Rights = field(default_factory=Rights)
     failed_login_delay_seconds: float = 1.0
     failed_logins_max: InitVar[int] = 10
-    # File of the names and addresses that logged in, for the next master.
+    # Path of the file of known logins (known_logins.py).
     known_file: InitVar[str | None] = None
     # Called with the names of users that were removed from the file.
     on_removed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
-    # Called with these, and the names of users with a changed password, groups or certificate.
+    # Called with the names of users that were removed, or whose password, groups or certificate changed.
     on_changed: Callable[[frozenset[str]], object] | None = field(default=None, init=False)
-    # Reason why the last read refused the file.
+    # Reason why the last read of the file was refused.
     problem: str | None = field(default=None, init=False)
     _users: Users = field(default_factory=lambda: Users({}), init=False)
     _file: Watched | None = field(default=None, init=False)
@@ -113,7 +116,7 @@ class Logins:
     _known: KnownLogins = field(init=False)
 
     def __post_init__(self, failed_logins_max: int, known_file: str | None) -> None:
-        """Raise UsersError when the file is wrong."""
+        """Raise UsersError if the file is invalid."""
         self._throttle = LoginThrottle(failed_logins_max)
         self._known = KnownLogins(known_file)
         if self.users_file is not None:
@@ -141,7 +144,7 @@ class Logins:
             if not (anonymous.is_local or anonymous.is_remote):
                 raise unknown_user(user)  # prove: a-user-needs-a-name "raise unknown_user(user)" -> "pass"
             return anonymous.principal
-        assert user is not None, "it is not for an anonymous client"
+        assert user is not None, "an anonymous client has no user name"
         found = self._users.by_name.get(user)
         if found is not None:
             return found.principal
@@ -154,7 +157,7 @@ class Logins:
         if self._identities is None:
             return True
         user = self._users.by_name.get(principal.name)
-        if user is not None:  # it may have come from the directory at its login
+        if user is not None:  # at its login, the user may have been found in the directory
             # prove: a-name-comes-into-the-file "user.principal.groups == principal.groups" -> "True"
             return user.principal.groups == principal.groups
         try:
@@ -162,7 +165,7 @@ class Logins:
         except ClientError as error:
             # prove: a-silent-directory-ends-nothing "error.kind is not ErrorKind.SECURITY" -> "False"
             is_there = error.kind is not ErrorKind.SECURITY
-        if not is_there:  # the next login is looked up: with the cached answer it would end at once
+        if not is_there:  # drop the cached answer, otherwise the next login would be accepted and ended at once
             self._remembered = OrderedDict(
                 each for each in self._remembered.items() if each[1][0].name != principal.name
             )
@@ -179,7 +182,7 @@ class Logins:
             if self.anonymous.serves(credentials):
                 then(self.anonymous.principal)
             else:
-                refused = "Clients without a name are not served from there."
+                refused = "Anonymous clients are not permitted from this address."
                 then(refused_login(login, refused, ErrorKind.SECURITY))
             return
         loop = asyncio.get_running_loop()
@@ -196,7 +199,7 @@ class Logins:
         is_known = self._known.knows(login, credentials.host)
         if self._throttle.holds(credentials.host, login, loop.time(), is_known=is_known):
             log.warning(
-                "login %r from %s refused unread: too many have failed",
+                "login %r from %s refused without a check: too many have failed",
                 login[:LOGIN_SHOWN_MAX],
                 credentials.peer,
                 extra=log_events.LOGIN_THROTTLED,
@@ -206,7 +209,7 @@ class Logins:
             return
         lane = self._lane(credentials.host, login, loop.time())
         self._throttle.begun(credentials.host, login)
-        for each in Lane:  # the same password may wait in an earlier lane
+        for each in Lane:  # the same login may wait in another lane
             if each.value <= lane.value and (each, digest) in self._waiting:
                 self._waiting[each, digest].append((credentials, then))
                 return
@@ -259,33 +262,33 @@ class Logins:
         if error is not None and not isinstance(error, DirectoryError):
             log.error("a login could not be checked", exc_info=error)
         elif error is not None:
-            text = f"the directory of users: {error}"
+            text = f"the user directory: {error}"
             self._limited.warning("logins", "directory", text, log_events.DIRECTORY_FAILED, level=logging.ERROR)
         if self._waiting.get(place) is not waiting:
-            return  # it took too long
+            return  # the clients got an answer before: the check took too long
         if future is None:
             self._give_up(place)
             return
         if future.cancelled() or error is not None:
-            answer = _busy("No user can log in now.", "The directory of users does not answer; see the log.")
+            answer = _busy("No user can log in now.", "The user directory does not answer; see the log.")
             for _, then in self._end(place):
                 _tell(then, answer)
             return
         self._end(place)
         principal, is_directorys = future.result()
         if self._users.by_name.get(waiting[0][0].login or "") != user:  # prove: a-changed-user-is-tried-again
-            for credentials, then in waiting:  # by the present file
+            for credentials, then in waiting:  # check again with the present file
                 self.connect(credentials, partial(_tell, then))
             return
         if principal is not None:
-            # An answer of the file before its change is not cached.
+            # An answer from before the last change of the file is not cached.
             if epoch == self._epoch:
                 now = future.get_loop().time()
                 self._remembered[place[1]] = principal, now + DIRECTORY_SECONDS if is_directorys else float("inf")
                 if len(self._remembered) > REMEMBERED_MAX:
                     self._remembered.popitem(last=False)
             if is_directorys and self._identities is not None:
-                self._identities.know(principal)
+                self._identities.cache(principal)
             for credentials, then in waiting:
                 self._known.add(credentials.login or "", credentials.host)
                 _tell(then, principal)
@@ -295,13 +298,13 @@ class Logins:
 
     def _undecided(self, place: tuple[Lane, bytes]) -> None:
         message = f"The login was not decided within {UNDECIDED_SECONDS_MAX:g} seconds."
-        answer = _busy(message, "Other logins, or the directory of users, take too long. Try again.")
+        answer = _busy(message, "Other logins or the user directory take too long. Try again.")
         for _, then in self._end(place):
             _tell(then, answer)
 
     def _give_up(self, place: tuple[Lane, bytes]) -> None:
-        """Give up the tries that wait at ``place``. Those of the lane of users then wait in the last lane: waiting
-        guessers do nothing else. None counts as failed."""
+        """Give up the logins that wait at ``place``. Those of the lane USERS then wait in OTHERS; those of OTHERS are
+        refused later. They do not count as failed."""
         now = asyncio.get_running_loop().time()
         answer = _busy("Too many logins at once.", "Too many similar logins are being checked.")
         for credentials, then in self._end(place):
@@ -312,11 +315,11 @@ class Logins:
                 self._answer_late(then, answer)
 
     def _answer_late(self, then: Known, answer: ClientError) -> None:
-        """Answer as late as for a wrong password: otherwise guessers return at once, and keep the loop busy."""
+        """Answer with the delay of a wrong password. Otherwise guessers would retry at once, and keep the loop busy."""
         asyncio.get_running_loop().call_later(self.failed_login_delay_seconds, then, answer)
 
     def _end(self, place: tuple[Lane, bytes]) -> list[tuple[Credentials, Known]]:
-        """Remove and return the logins that waited at ``place``, and end their tries."""
+        """Remove and return the logins that waited at ``place``, and note the end of their checks."""
         waiting = self._waiting.pop(place)
         for credentials, _ in waiting:
             self._throttle.ended(credentials.host, credentials.login or "")
@@ -333,25 +336,26 @@ class Logins:
         self._throttle.failed(credentials.host, credentials.login or "", loop.time())
         self._answer_late(then, refused_login(credentials.login))
 
-    # ---- what changes
+    # ---- changes of the file
 
     def look(self) -> None:
-        """Read the file again if it changed. A file that is wrong changes nothing, and is logged."""
+        """Read the file again if it changed. An invalid file is logged and changes nothing."""
         if self._file is not None and self._file.has_changed():
             self.reload()
 
     def reload(self) -> None:
-        """Read the file again, and clear the cache. Connected clients stay, except those of users that are removed."""
+        """Read the file again, and clear the cache. An invalid file is logged and changes nothing. Only clients of
+        removed users are disconnected."""
         if self.users_file is None:
             return
         former = self._users.by_name
         try:
             self._users = users.load_again(self.users_file, self._users)
         except users.UsersError as error:
-            former_problem, self.problem = self.problem, f"users stay as they were: {error}"
+            former_problem, self.problem = self.problem, f"users are not changed: {error}"
             is_unreadable = isinstance(error.__cause__, OSError)
             if is_unreadable and self._file is not None:
-                self._file.look_again()
+                self._file.mark_changed()
             if not is_unreadable or self.problem != former_problem:
                 log.error("%s", self.problem, extra=log_events.USERS_REFUSED)
             return
@@ -369,7 +373,7 @@ class Logins:
             self.on_removed(removed)
 
     def close(self) -> None:
-        """Stop answering logins, without waiting for those in progress."""
+        """Stop answering logins. Does not wait for checks in progress."""
         self._lanes.close()
         self._directory_lanes.close()
         self._known.close()
@@ -378,17 +382,17 @@ class Logins:
 
 
 def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:
-    """Return the user, and whether the directory returned it. On a thread."""
+    """Check the password. Return the user (None: wrong), and whether the directory returned it. On a thread."""
     if user is None and directory is not None:
         return directory.find(login, passcode), True
-    # An unknown name takes as long as a known one.
-    hash = NOBODY if user is None or user.hash is None else user.hash
+    # The check of an unknown name takes as long as that of a known one.
+    hash = UNKNOWN_USER if user is None or user.hash is None else user.hash
     is_right = hash.matches(passcode)
     return (user.principal if is_right and user is not None and user.hash is not None else None), False
 
 
 def _tell(then: Known, answer: Principal | ClientError) -> None:
-    """Call ``then``; an error in one client's answer does not affect the others."""
+    """Call ``then``, and log its error: an error for one client must not affect the others."""
     try:
         then(answer)
     except Exception:

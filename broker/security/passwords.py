@@ -1,9 +1,9 @@
-"""Password hash as it is stored: scrypt, written as a PHC string.
+"""Password hashes: scrypt, stored as a PHC string.
 
     $scrypt$ln=14,r=8,p=1$<salt>$<hash>        salt and hash in base64 without "="
 
-ln is the logarithm of scrypt's cost N. Hashes of this broker take 16 MiB and some 40 ms each; others are accepted up to
-a cost of COST_MAX. Both functions work long and without the interpreter's lock: not on the loop's thread.
+ln is the logarithm of scrypt's cost N. A hash of this broker takes 16 MiB and some 40 ms; other hashes are accepted up
+to COST_MAX. ``make`` and ``matches`` take long and release the interpreter's lock. Do not call them on the loop.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ BLOCK: Final = 8
 PARALLEL: Final = 1
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
-#: N x r x p of the most expensive hash that is accepted: 16 times the broker's own, 256 MiB.
+#: Limit of N x r x p of an accepted hash: 16 times the cost of the broker's own hashes, 256 MiB.
 COST_MAX: Final = 1 << 21
-#: Maximum length of a password: hashing takes time by its length, before the user is known.
+#: Maximum length of a password. Hashing takes longer for a longer one, also for unknown users.
 PASSWORD_BYTES_MAX: Final = 1024
 
 _PHC: Final = re.compile(
@@ -46,7 +46,7 @@ class Hash:
         return f"$scrypt$ln={self.ln},r={self.block},p={self.parallel}${salt}${digest}"
 
     def matches(self, password: str) -> bool:
-        """Return whether ``password`` is right. Takes the same time for both answers."""
+        """Return whether ``password`` is correct. The time does not depend on the answer."""
         raw = password.encode("utf-8", "surrogatepass")
         if len(raw) > PASSWORD_BYTES_MAX:
             return False
@@ -66,7 +66,7 @@ class Hash:
 
 
 def make(password: str) -> Hash:
-    """Return the hash of a new password. Raises ValueError for one that is empty or too long."""
+    """Return the hash of a new password. Raises ValueError if it is empty or too long."""
     raw = password.encode("utf-8", "surrogatepass")
     if not 0 < len(raw) <= PASSWORD_BYTES_MAX:
         raise ValueError(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes")
@@ -75,7 +75,7 @@ def make(password: str) -> Hash:
 
 
 def read(text: str) -> Hash:
-    """Parse a hash. Raises ValueError with the expected form."""
+    """Parse a PHC string. Raises ValueError with the expected form."""
     found = _PHC.fullmatch(text)
     if found is None:
         raise ValueError('a hash like "$scrypt$ln=14,r=8,p=1$SALT$HASH", as `tandemmq user passwd` writes it')
@@ -89,5 +89,5 @@ def _decode(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
-#: Hash that is tried for an unknown name, so that it takes as long as a known one.
-NOBODY: Final = Hash(LN, BLOCK, PARALLEL, bytes(SALT_BYTES), bytes(HASH_BYTES))
+#: Hash that is checked for an unknown name, so that this takes as long as for a known one.
+UNKNOWN_USER: Final = Hash(LN, BLOCK, PARALLEL, bytes(SALT_BYTES), bytes(HASH_BYTES))

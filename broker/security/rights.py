@@ -1,7 +1,8 @@
 """Rights of groups on destinations, by patterns. Pure.
 
-Rights add up over all patterns that match (DefaultAuthorizationMap): no entry revokes the grant of another. With no
-entry at all, every client that may connect may do everything; with at least one, only granted operations are allowed.
+The rights of all matching patterns are added (as in DefaultAuthorizationMap): no entry revokes the grant of another.
+Without any entry, every client that may connect has all rights. With at least one entry, only granted operations are
+permitted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ REMEMBERED_MAX: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Rights of groups on destinations of one kind, by a pattern. ``network``: groups of other brokers."""
+    """Rights of groups on the destinations of one kind that match a pattern. ``network``: groups of other brokers."""
 
     kind: DestinationKind
     pattern: str
@@ -79,8 +80,8 @@ class Rights:
             if asked is None:
                 is_meant = pattern.matches(name)
             elif operation is Operation.READ:
-                # A subscription to a pattern is refused if the client may read nothing of it; else each destination
-                # that it meets is checked.
+                # A subscription to a pattern is refused only if the client may read none of its destinations. Each
+                # matching destination is checked later.
                 is_meant = pattern.meets(asked)
             else:
                 is_meant = pattern.covers(asked)  # prove: a-right-to-all-covers-all "covers(asked)" -> "matches(name)"

@@ -1,6 +1,6 @@
-"""Conversion of settings to access and TLS for the engine and the listeners.
+"""Access control and TLS made from the settings, for the engine and the listeners.
 
-An error in a file that a setting names is reported for that setting (RefusedSetting).
+If a file named in a setting is invalid, RefusedSetting names the setting.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TLS: Final = SettingsCopy(
     computed={"certificate": "without it there is no plan"},
     elsewhere={"handshake_timeout": "broker.net.connectors"},
 )
-#: Keys of [tls] that a connector may set for itself.
+#: Keys of [tls] that a connector may override.
 OWN: Final = ("key", "ca", "client_auth", "minimum_version")
 
 
@@ -40,10 +40,10 @@ OWN: Final = ("key", "ca", "client_auth", "minimum_version")
 
 
 def access_of(settings: Settings) -> Logins | OpenAccess:
-    """Make the access control of the settings. Call ``look`` now and then, ``reload`` at a reload, ``close`` at the
-    end.
+    """Make the access control. Call ``look`` at intervals, ``reload`` when the settings are reloaded, and ``close`` at
+    the end.
 
-    Raises RefusedSetting when the file of users, or the directory, is not available.
+    Raises RefusedSetting if the user file is invalid, or the user directory cannot be used.
     """
     options = settings.security
     if not options.has_users and not options.authorization and options.allow_anonymous != "false":
@@ -90,8 +90,8 @@ def _directory(options: LdapSettings) -> LdapDirectory | None:
 
 
 def tls_of_set(options: ReplicationSettings, table: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """Return the TLS contexts for the links of a set, by [tls]: for incoming and for outgoing links; both present a
-    certificate. None: `replication.bind` is without TLS. Raises RefusedSetting."""
+    """Return the TLS contexts for incoming and for outgoing links of a set, made from [tls]. Both present a
+    certificate. None: `replication.bind` has no TLS. Raises RefusedSetting."""
     if not options.is_tls:
         return None
     if table.certificate is None or table.ca is None:
@@ -107,23 +107,25 @@ def tls_of_set(options: ReplicationSettings, table: TlsSettings) -> tuple[ssl.SS
 
 
 def tls_of(connector: ConnectorSettings, settings: Settings) -> Tls | None:
-    """Return the TLS of a connector; None: its scheme has none. Call ``look`` now and then, ``reload`` at a reload.
+    """Return the TLS of a connector; None: its scheme has no TLS. Call ``look`` at intervals, and ``reload`` when the
+    settings are reloaded.
 
-    Raises RefusedSetting when a certificate, or a file that belongs to it, is not available.
+    Raises RefusedSetting if a certificate or one of its files cannot be used.
     """
     if not connector.is_tls:
         return None
     own = connector.options
     table = settings.tls
     if own.certificate is not None:
-        # A key belongs to its certificate: the key of [tls] does not fit another one.
+        # The key of [tls] belongs to the certificate of [tls], so it is not used for another certificate.
         table = table.model_copy(update={"certificate": own.certificate, "key": None})
     table = table.model_copy(update={key: getattr(own, key) for key in OWN if getattr(own, key) is not None})
     return _tls(table, "connectors", connector.uri)
 
 
 def tls_of_admin(settings: Settings) -> Tls | None:
-    """Return the TLS of the admin server, by [tls], as `tls_of` does. None: it is off, or is plain HTTP."""
+    """Return the TLS of the admin server, made from [tls] like `tls_of`. None: the admin server is off, or uses
+    HTTP."""
     return _tls(settings.tls, "admin.uri", settings.admin.uri) if settings.admin.is_tls else None
 
 
@@ -138,8 +140,8 @@ def _tls(table: TlsSettings, key: str, uri: str) -> Tls:
 
 
 def users_and_rights(options: SecuritySettings) -> dict[str, Any]:
-    """Return what operators see: the users of the file without their passwords, and the rights of groups. Reads the
-    file: on any thread but the loop's."""
+    """Return the users of the file without their passwords, and the rights of groups, for operators. Reads the file;
+    any thread except the loop's."""
     try:
         known = load(options.users_file).by_name.values() if options.users_file is not None else ()
         problem = None

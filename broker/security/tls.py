@@ -1,8 +1,9 @@
-"""TLS of a connector: certificates from files, read again when they change, and the subject of a client's certificate.
+"""TLS of a connector: certificates from files, which are read again when they change, and the subject of a client's
+certificate.
 
-One context is passed to the loop and stays; each handshake gets, at its beginning, the latest context made of the files
-(SSL_set_SSL_CTX in the server name callback, which is called whether a name is sent or not). So a new certificate, a
-new authority and a new revocation list apply to every later connection, and wrong files change nothing.
+The loop always has the same context. At the beginning of each handshake, the server name callback replaces it by the
+latest context made from the files (SSL_set_SSL_CTX); OpenSSL calls it also if the client sends no server name. So a new
+certificate, authority or revocation list applies to all later connections. Invalid files change nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "want": ssl.CERT_OPTIONAL, "need":
 
 
 class TlsError(Exception):
-    """A context cannot be made. The text names the file or the setting, and the reason."""
+    """A TLS context cannot be made. The text names the file or the setting, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsPlan:
-    """Values for a connector's TLS; see `config.tls.TlsSettings`."""
+    """Settings of a connector's TLS; see `config.tls.TlsSettings`."""
 
     certificate: str
     key: str | None = None
@@ -53,25 +54,25 @@ class Tls:
     """TLS of one connector. ``context`` is for ``loop.create_server``; call ``look`` at intervals."""
 
     def __init__(self, plan: TlsPlan, clock: Callable[[], float] = time.time) -> None:
-        """Raise TlsError when a file is wrong. ``clock``: seconds since 1970, the clock that OpenSSL uses."""
+        """Raise TlsError if a file is invalid. ``clock``: seconds since 1970, as OpenSSL uses."""
         self._plan = plan
         self._clock = clock
         self._changed_at = 0
         self._watched = Watched(plan.files)
-        self.problem: str | None = None  # reason why the last read refused the files
+        self.problem: str | None = None  # reason why the last read of the files was refused
         self._current = self.context = make_context(plan)
         self._expires = leaf_expiry(plan.certificate)
         self.context.sni_callback = self._begin
 
     @property
     def certificates(self) -> list[str]:
-        """Files whose certificates the connections need."""
+        """Files with the certificates that connections depend on."""
         plan = self._plan
         return [plan.certificate, *([plan.ca] if plan.ca is not None and plan.client_auth != "none" else ())]
 
     @property
     def revocation_lists(self) -> list[str]:
-        """Files with revocation lists, without which every certificate of a client is refused."""
+        """Files with required revocation lists: without them, all certificates of clients are refused."""
         plan = self._plan
         is_asked = plan.check_revocation and plan.client_auth != "none"
         return [plan.ca] if plan.ca is not None and is_asked else []
@@ -94,16 +95,16 @@ class Tls:
             self.reload()
 
     def reload(self) -> None:
-        """Read the files again. Wrong files change nothing, and are logged."""
+        """Read the files again. Invalid files are logged and change nothing."""
         try:
             current = make_context(self._plan)
-            self._demand_time_left()
+            self._check_expiry()
             self._current = current
         except TlsError as error:
-            former, self.problem = self.problem, f"TLS stays as it was: {error}"
+            former, self.problem = self.problem, f"TLS is not changed: {error}"
             is_unreadable = isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, ssl.SSLError)
             if is_unreadable:
-                self._watched.look_again()
+                self._watched.mark_changed()
             if not is_unreadable or self.problem != former:
                 log.error("%s", self.problem, extra=log_events.CERTIFICATE_REFUSED)
         else:
@@ -111,12 +112,14 @@ class Tls:
             self._changed_at = int(self._clock())
             log.info("%s: certificate read again", self._plan.certificate, extra=log_events.CERTIFICATE_READ)
 
-    def _demand_time_left(self) -> None:
-        """Refuse an expired certificate as replacement of a valid one. The certificates after it in the file, which a
-        client may not need, do not count. Raises TlsError."""
+    def _check_expiry(self) -> None:
+        """Raise TlsError if the new certificate has expired and the present one has not. Only the first certificate in
+        the file counts: clients may not need the others."""
         expires, now = leaf_expiry(self._plan.certificate), self._clock()
         if expires is not None and expires <= now < (self._expires or 0):
-            raise TlsError(f"{self._plan.certificate}: its first certificate has expired, and the present one has not")
+            raise TlsError(
+                f"{self._plan.certificate}: its first certificate has expired; the present one is still valid"
+            )
         self._expires = expires
 
 
@@ -125,12 +128,13 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[plan.minimum_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # Connections live long: resuming an old session, whose certificate is not checked again, gains nothing.
+    # Sessions are not resumed: connections live long, and the certificate of a resumed session would not be checked
+    # again.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     for path in plan.files:
         kind = kind_of(os.path.realpath(path))
-        if kind is not None:  # OpenSSL, and with it the event loop, would wait for a FIFO
+        if kind is not None:  # OpenSSL would block the event loop at a FIFO
             raise TlsError(f"{path}: is {kind}, no regular file")
         if os.path.exists(path) and not os.access(path, os.R_OK, effective_ids=True):
             raise TlsError(f"{path}: cannot be read: {who_may(path)}")
@@ -160,8 +164,8 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
 
 
 def client_context(plan: TlsPlan) -> ssl.SSLContext:
-    """Make the context for a connection to a peer of the same kind: the peer's certificate is signed by ``ca`` and has
-    its host's name, and the own certificate is presented. Raises TlsError."""
+    """Make the context for connections to other nodes. It requires a certificate that ``ca`` signed and that has the
+    peer's host name, and presents this node's certificate. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = _VERSIONS[plan.minimum_version]
     try:
@@ -173,7 +177,7 @@ def client_context(plan: TlsPlan) -> ssl.SSLContext:
 
 
 def _password(path: str | None) -> str:
-    # Never read from a terminal, which is OpenSSL's default.
+    # A callback without a password must raise: by default OpenSSL reads the password from the terminal.
     if path is None:
         raise ValueError("the key has a password, and key_password_file is not set")
     with open(path, encoding="utf-8") as file:
@@ -186,7 +190,7 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-# RFC 4514, 3: the short names, as Java's X500Principal.getName() writes them, too.
+# Short names of RFC 4514, 3. Java's X500Principal.getName() uses the same.
 _SHORT: Final = {
     "commonName": "CN",
     "localityName": "L",
@@ -202,8 +206,8 @@ _ESCAPED: Final = frozenset(',+"\\<>;=')
 
 
 def subject(certificate: Mapping[str, Any] | None) -> str | None:
-    """Return the subject of a client's verified certificate (``getpeercert()``) in the form of RFC 4514, the nearest
-    part first: ``CN=orders,O=Example``. None: it presented none."""
+    """Return the subject of a client's verified certificate (``getpeercert()``) in the form of RFC 4514, the most
+    specific part first: ``CN=orders,O=Example``. None: the client presented no certificate."""
     if not certificate or not certificate.get("subject"):
         return None
     parts = [

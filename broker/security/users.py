@@ -1,11 +1,11 @@
-"""The file of users: a line each, as in /etc/passwd.
+"""The user file: a line for each user, similar to /etc/passwd.
 
     # name : hash of the password : groups : subject of the certificate
     alice:$scrypt$ln=14,r=8,p=1$...$...:operators,shops:
     orders:!:shops:CN=orders,O=Example
 
-Lines that begin with # and empty ones are ignored. A hash of ! is no password: that user can only log in with its
-certificate.
+Empty lines and lines that begin with # are ignored. A user with the hash ! has no password, and can log in only with
+its certificate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GROUP: Final = re.compile(r"[^:,*\s\x00-\x1f\x7f]{1,255}")
 
 
 class UsersError(Exception):
-    """The file of users is wrong, or cannot be read. The text names the line and the expected form, but never a
+    """The user file is invalid or cannot be read. The text names the line and the expected form, but never contains a
     hash."""
 
 
@@ -47,13 +47,13 @@ class User:
         return Principal(self.name, self.groups)
 
     def __str__(self) -> str:
-        """Return the user's line."""
+        """Return the user's line of the file."""
         shown = NO_PASSWORD if self.hash is None else str(self.hash)
         return f"{self.name}:{shown}:{','.join(sorted(self.groups))}:{self.certificate or ''}"
 
 
 class Users:
-    """All users of a file, as of its last read."""
+    """All users of a file at its last read."""
 
     def __init__(self, users: Mapping[str, User]) -> None:
         self.by_name: Final = dict(users)
@@ -68,10 +68,10 @@ def parse(text: str, path: str) -> Users:
         try:
             user = _user(line)
             if user.name in users:
-                raise ValueError(f"each user once, but {user.name} is there twice")
+                raise ValueError(f"each user once, but {user.name} occurs twice")
             other = certificates.setdefault(user.certificate, user.name) if user.certificate else user.name
             if other != user.name:
-                raise ValueError(f"a separate certificate for {user.name}, not that of {other}")
+                raise ValueError(f"a different certificate for {user.name} than for {other}")
         except ValueError as error:
             raise UsersError(f"{path}, line {number}: expected {error}") from error
         users[user.name] = user
@@ -114,8 +114,9 @@ def load(path: str) -> Users:
 
 
 def load_again(path: str, former: Users) -> Users:
-    """Return the users of a file that changed while the broker runs. Raises UsersError, also for a file that looks half
-    written or truncated: its last line has no end, or it removes all ``former`` users and is not NO_USERS."""
+    """Return the users of a file that changed while the broker runs. Raises UsersError, also for a file that may be
+    incomplete: its last line does not end with a newline, or it has none of the ``former`` users and is not
+    NO_USERS."""
     text = read_text(path)
     found = parse(text, path)
     if found.by_name == former.by_name:
@@ -130,12 +131,12 @@ def load_again(path: str, former: Users) -> Users:
 def read_text(path: str) -> str:
     """Return the text of a file. Raises UsersError."""
     try:
-        # A link is the choice of the operator, who named the file; its target is read without waiting.
+        # The operator may name a symbolic link. Its target must be a regular file, so that opening it does not block.
         descriptor = open_regular(os, os.path.realpath(path), os.O_RDONLY)
         with open(descriptor, "rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
         if len(raw) > FILE_BYTES_MAX:
-            raise UsersError(f"{path}: a file of users has at most {FILE_BYTES_MAX} bytes")
+            raise UsersError(f"{path}: the user file is longer than {FILE_BYTES_MAX} bytes")
         return raw.decode()
     except OSError as error:
         raise UsersError(f"{path}: cannot be read: {error.strerror}{whose(error)}") from error
@@ -144,7 +145,7 @@ def read_text(path: str) -> str:
 
 
 def with_user(text: str, user: User) -> str:
-    """Return the file's text with that user's line in its old place, or at the end. All other lines stay."""
+    """Return the file's text with that user's line replaced, or added at the end. All other lines are unchanged."""
     lines = [line for line in text.split("\n") if line != NO_USERS.strip()]
     for place, line in enumerate(lines):
         if line.partition(":")[0] == user.name and not line.startswith("#"):
@@ -156,8 +157,8 @@ def with_user(text: str, user: User) -> str:
 
 
 def without_user(text: str, name: str) -> str:
-    """Return the file's text without that user's line. Without the last user it is NO_USERS: a running broker regards
-    any other file without users as half written."""
+    """Return the file's text without that user's line. Without the last user, the text is NO_USERS: a running broker
+    takes any other file without users for incomplete."""
     rest = "\n".join(line for line in text.split("\n") if line.startswith("#") or line.partition(":")[0] != name)
     return rest if any(_lines(rest)) else NO_USERS
 
@@ -167,8 +168,8 @@ def with_password(user: User, password: str) -> User:
 
 
 def write(path: str, text: str) -> None:
-    """Write the whole file, or nothing. A new file is readable only by its owner, an existing one keeps its mode. Its
-    last line gets an end (see load_again)."""
+    """Replace the file atomically. A new file is readable only by its owner; an existing file keeps its mode. A missing
+    newline at the end is added (see load_again)."""
     parse(text, path)
     if not text.endswith("\n"):
         text += "\n"

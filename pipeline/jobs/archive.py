@@ -1,12 +1,12 @@
-"""Archive journals in a message lake: Parquet by date and destination; each closed file once, even if the job is
-killed.
+"""Archive journals in a message lake: Parquet by date and destination. Each closed file is added once, even if the job
+is killed.
 
     LAKE/messages   the table messages; ``date`` is the day on which the broker took the message
     LAKE/acks       the table acks, and
     LAKE/records    the table records: everything else about the fate of messages. ``date`` is the first day of
                     the journal file, since records carry no time
 
-Dates are UTC. ``pipeline.lake`` explains why no file is added twice; docs/pipeline.md has the guarantees.
+Dates are in UTC. ``pipeline.lake`` explains why no file is added twice. docs/pipeline.md states the guarantees.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Journal files that are added together: the extra disk space of staging, and the work to repeat after a kill.
+# Limit of the journal files that are added together. It bounds the disk space for staging, and the work to repeat after
+# a kill.
 GROUP_BYTES: Final = 512 << 20
 ROWS_PER_FILE: Final = 2_000_000
-# Rounds in a row that may fail, for example during a failover.
+# Maximum number of consecutive rounds that may fail, for example during a failover.
 FAILURES_MAX: Final = 5
 RETRY_SECONDS: Final = 1.0
-# Longest name of a directory; file systems allow 255 bytes.
+# Limit of a directory's name; file systems permit 255 bytes.
 DESTINATION_BYTES_MAX: Final = 200
 _DAY_MICROSECONDS: Final = 86_400_000_000
 
@@ -68,7 +69,8 @@ _FileStamp = tuple[str, int, int | None]
 
 @dataclass(slots=True)
 class Progress:
-    """Results of a run: files by store and rows by table added to the lake. ``is_stopped``: a stop was requested."""
+    """Results of a run: the files by store and the rows by table that were added to the lake. ``is_stopped``: a stop
+    was requested."""
 
     files: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     bytes: Counter[str] = field(default_factory=Counter)
@@ -89,7 +91,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """A closed file that is not in the lake, and its entry for the lake."""
+    """A closed file that is not in the lake, with its manifest and its entry for the lake."""
 
     file: JournalFile
     manifest: Manifest
@@ -107,10 +109,11 @@ def run(
     wait: Callable[[float], object] | None = None,
     report: Callable[[str], object] = log.info,
 ) -> Summary:
-    """Add the closed files of ``sources`` that are not in the lake ``out``; again ``every`` seconds, until Stopped.
+    """Add the closed files of ``sources`` that are not in the lake ``out``. With ``every``, repeat this after that many
+    seconds until Stopped.
 
-    ``report`` is called with the additions of each round. Files that were deleted before their turn are reported after
-    the existing files were added: FilesLost ends the run, unless ``is_lost_skipped``. Raises LakeError, NoJournal.
+    ``report`` is called with a sentence about each addition. If files were deleted before they were archived, the
+    existing files are added, and then FilesLost is raised, unless ``is_lost_skipped``. Raises LakeError, NoJournal.
     """
     passing: tuple[type[Exception], ...] = (OSError, FileGone, *of_engines())
     progress = Progress()
@@ -129,7 +132,7 @@ def run(
                         raise LakeError(str(error)) from error
                     report(f"waiting: {error}")  # the store does not exist yet, or the share is not mounted
                 except passing as error:
-                    # A file was moved or deleted while it was read.
+                    # A file may have been moved or deleted during the read.
                     failures += 1
                     if failures >= FAILURES_MAX:
                         raise
@@ -149,7 +152,7 @@ def run(
 
 @dataclass
 class Archive:
-    """Rounds that add new files. One thread."""
+    """Rounds that add new files. For one thread."""
 
     spark: SparkSession
     sources: Sources
@@ -157,14 +160,14 @@ class Archive:
     is_lost_skipped: bool
     progress: Progress
     report: Callable[[str], object]
-    _known: set[_FileStamp] = field(default_factory=set)  # files that need no check: the lake has their content
+    _known: set[_FileStamp] = field(default_factory=set)  # files that need no check, because the lake has their content
 
     def __post_init__(self) -> None:
         self._stores = Stores(self.sources.paths, self.sources.access_in(self.spark))
         self._seen = Seen.of(self.lake)
 
     def round(self) -> None:
-        """List the sources once and add all new files. Raises FilesLost, and the errors of engine and volumes."""
+        """List the sources once, and add all new files. Raises FilesLost, and errors of the engine and of volumes."""
         listings = self._stores.now()
         present = {store: self._wanted(listing) for store, listing in listings.items()}
         self._seen.note_present(present)
@@ -192,7 +195,7 @@ class Archive:
         return [number for number in listing.files if number >= first and (last is None or number <= last)]
 
     def _new(self, listings: Mapping[str, Listing]) -> Iterator[New]:
-        given: set[Identity] = set()  # a copy of a store may be another source
+        given: set[Identity] = set()  # a copy of a store may also be a source
         for store in sorted(listings):
             listing = listings[store]
             for number in self._wanted(listing):
@@ -202,7 +205,7 @@ class Archive:
                     yield new
 
     def _if_new_now(self, file: JournalFile) -> New | None:
-        """Do as ``_if_new`` for a file that a broker may have moved into its archive since the listing."""
+        """Call ``_if_new`` for a file that a broker may have moved into its archive since the listing."""
         try:
             return self._if_new(file)
         except FileNotFoundError:
@@ -211,20 +214,21 @@ class Archive:
             raise
 
     def _if_new(self, file: JournalFile) -> New | None:
-        """Return None if the lake has the file, under any path. Raises FileNotFoundError if it has gone meanwhile."""
+        """Return the file with its entry; None if the lake has the file, under any path. Raises FileNotFoundError if it
+        was deleted meanwhile."""
         modified = None if is_remote(file.path) else os.stat(file.path).st_mtime_ns
-        look = (file.path, file.size, modified)
+        stamp = (file.path, file.size, modified)
         before = self.lake.at(file.store, file.file)
         if before is not None and modified is not None and (before.bytes, before.modified) == (file.size, modified):
             return None
-        if look in self._known:
+        if stamp in self._known:
             return None
         manifest = _manifest(file)
         counted = (manifest.bytes, manifest.counted, manifest.counted_sha256, manifest.damaged)
         new = New(file, manifest, Archived(file.store, file.file, *counted, modified))
         if not self.lake.has(new.archived.identity):
             return new
-        self._known.add(look)
+        self._known.add(stamp)
         self._seen.note_archived(file.store, file.file)
         return None
 
@@ -261,20 +265,21 @@ class Archive:
         return frame.join(F.broadcast(days), ["store", "file"]).withColumn("date", _date(time)).drop("first_time")
 
     def _check(self, group: Sequence[New], rows: dict[str, int]) -> None:
-        """Check that the records written are those counted at the listing: nothing was changed or cut meanwhile."""
+        """Raise OSError unless the number of written records is the number counted at the listing: a file may have
+        changed meanwhile."""
         if self.lake.layout.destinations:
             return
         counted = sum(new.manifest.records for new in group)
-        # The end marker of a rotation is after the end: a reader sees the record, and it is not counted.
+        # Each file may have an end marker after its end, which is read but not counted.
         if not counted <= rows[RECORDS] <= counted + len(group):
             names = ", ".join(new.file.path for new in group)
             raise OSError(f"{rows[RECORDS]} records were read, and there are {counted}: {names}")
 
 
 def read(spark: SparkSession, lake: str, table: str) -> DataFrame:
-    """Return a table of the lake, of each commit all or nothing. LakeError if there is nothing.
+    """Return a table of the lake, with all or no rows of each commit. Raises LakeError if the lake has no such table.
 
-    ``destination`` stays text even if all names are numbers, which Spark would derive from the directories.
+    ``destination`` is text, even if all names are numbers: Spark would derive a number type from the directories.
     """
     found = [file for commit in committed(lake).values() for file in commit.parquet.get(table, ())]
     if not found:
@@ -287,7 +292,7 @@ def read(spark: SparkSession, lake: str, table: str) -> DataFrame:
 
 
 def _manifest(file: JournalFile) -> Manifest:
-    """Return the archive's manifest of the file, or one made now by reading the file."""
+    """Return the manifest in the archive, or make one by reading the file."""
     place = place_of(file.path, file.access)
     found = manifest_of(place, file.path, file.size)
     if found is not None:
@@ -301,7 +306,7 @@ def _manifest(file: JournalFile) -> Manifest:
 
 
 def _write(frame: DataFrame, directory: Path, partitions: tuple[str, ...]) -> None:
-    """Write a sorted frame, so that a task has one Parquet file open at a time, however many destinations there are."""
+    """Write a frame sorted by its partitions, so that a task has only one Parquet file open at a time."""
     (
         frame.hint("rebalance", *partitions)
         .sortWithinPartitions(*partitions, "store", "file", "offset")
@@ -318,7 +323,8 @@ def _url(directory: Path) -> str:
 
 
 def _refuse_long(records: DataFrame) -> None:
-    """Raise LakeError if a destination cannot be a directory: special characters take three bytes in its name."""
+    """Raise LakeError if a destination's name is too long for a directory. Special characters take three bytes in a
+    directory's name."""
     escaped = F.octet_length(F.regexp_replace("destination", SPECIAL, "%00"))
     found = records.where((F.col("command") != REMOVE_DESTINATION) & (escaped > DESTINATION_BYTES_MAX)).first()
     if found is not None:
@@ -330,7 +336,7 @@ def _rows(directory: Path) -> int:
 
 
 def _date(microseconds: Column) -> Column:
-    """Return the day in UTC, whatever the session's time zone."""
+    """Return the day in UTC, independent of the session's time zone."""
     day = F.floor(microseconds / F.lit(_DAY_MICROSECONDS)).cast("int")
     return F.date_add(F.lit("1970-01-01").cast("date"), day)
 
@@ -338,7 +344,7 @@ def _date(microseconds: Column) -> Column:
 def _missing(
     spark: SparkSession, sources: Sources, lake: Lake, reported: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
-    """Return files that no broker removed and that are neither in the sources nor in the lake, except those in
+    """Return files that are neither in the sources nor in the lake and that no broker removed, except those in
     ``reported``."""
     missing = gaps.of_files(spark, sources.fixed(spark)).missing
     left = {

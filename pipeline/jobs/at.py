@@ -1,9 +1,9 @@
 """Contents of queues and durable subscriptions at a moment, read from journals and archives.
 
-A message is there if the record that stored it took effect before the moment, and no record that removed it did. The
-moment is a place in the journal, which is exact, or a time. For a time, the journal is read up to the first clock
-after it (clocks.shown); records between the last clock before it and that one count as done, and their number is
-reported.
+A message exists at the moment if the record that stored it took effect before, and no record that removed it did. The
+moment is an exact place in the journal, or a time. For a time, the journal is read up to the first clock after it
+(clocks.shown). Records between the last clock before the time and this clock are assumed to be before the time, and
+their number is reported.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 ORDER_COLUMNS: Final = ("order_file", "order_offset", "order_number")
 BODY_COLUMNS: Final = ("body", "text")
-# Columns taken from the table of messages.
-SAID: Final = tuple(
+# Columns taken from the table ``messages``.
+MESSAGE_COLUMNS: Final = tuple(
     name
     for name, _ in columns.COLUMNS[columns.MESSAGES]
     if name
@@ -46,10 +46,10 @@ PLOTTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """End of reading in the journal of ``store``: before the place ``at``; None: all of it is read.
+    """End of the read in the journal of ``store``: before the place ``at``; None: the whole journal is read.
 
-    ``before`` and ``behind`` are the last time shown up to there, and the first one from there on. ``open``: removes
-    and commits between the two, which may be on either side of a time.
+    ``before``: the last time shown before that place; ``behind``: the first time shown after it. ``open``: number of
+    removes and commits between these two, which may have been before or after the requested time.
     """
 
     store: str
@@ -60,7 +60,7 @@ class Cut:
 
 
 def cuts(records: DataFrame, time: datetime | None = None, at: int | None = None) -> list[Cut]:
-    """Return where each store is cut, by ``time`` (with its zone), or at the place ``at``. Reads the records twice."""
+    """Return the cut of each store, at ``time`` (with its zone) or at the place ``at``. Reads the records twice."""
     when = F.unix_micros(shown())
     is_late = when > _micros(time) if time is not None else (effects.place() >= at)
     ends = records.groupBy("store").agg(F.min(F.when(is_late, effects.place())).alias("_cut"))
@@ -93,7 +93,7 @@ def _time(micros: int | None) -> datetime | None:
 def contents(
     records: DataFrame, marks: DataFrame, messages: DataFrame, cuts: Iterable[Cut], moment: datetime | None = None
 ) -> DataFrame:
-    """Return the messages that exist where each store is cut, one row for each message of each queue or subscription:
+    """Return the messages that exist at the cuts, one row for each message of each queue or subscription:
 
     ``store, destination_type, destination, subscription, message_id, file, offset`` (of its newest record), ``length``
     of that, ``order_file, order_offset, order_number`` (its place in the order of arrival), ``is_in_doubt`` (a
@@ -140,12 +140,12 @@ def contents(
     )
 
 
-_KEPT: Final = frozenset((*SAID, *BODY_COLUMNS))
+_KEPT: Final = frozenset((*MESSAGE_COLUMNS, *BODY_COLUMNS))
 
 
 def in_order(contents: DataFrame, *, is_prioritized: bool = False) -> DataFrame:
-    """Sort the rows by queue or subscription and by arrival; ``is_prioritized``: the highest priority first, as with
-    ``prioritizedMessages``."""
+    """Sort the rows by queue or subscription, then by arrival. ``is_prioritized``: by priority before arrival, the
+    highest first, like ``prioritizedMessages``."""
     priority: tuple[Column, ...] = (F.desc("priority"),) if is_prioritized else ()
     return contents.orderBy(*HOLDER, *priority, *ORDER_COLUMNS)
 
@@ -177,8 +177,8 @@ def findings(
     unheaded: Sequence[str] = (),
     damaged: int = 0,
 ) -> tuple[str, ...]:
-    """Return sentences about the contents and how certain they are. ``unheaded``: stores that ActiveMQ wrote last, and
-    that lack some of their files."""
+    """Return sentences about the contents and their certainty. ``unheaded``: stores that ActiveMQ wrote last, and whose
+    journal may lack files."""
     lines = [f"At {moment} {messages:,} messages stood in {holders:,} queues and subscriptions, {size(bytes)}."]
     several = len(cuts) > 1
     for cut in cuts:
@@ -232,10 +232,10 @@ def run(
     is_prioritized: bool = False,
 ) -> Summary:
     """Write ``contents`` and ``totals`` below ``out``: at ``time`` (UTC if it has no zone), or before the record at
-    ``offset`` of ``file``. If ``destinations`` are given, only those, by name.
+    ``offset`` of ``file``. ``destinations``: names; empty: all.
 
-    The newest file of each store is read, whatever ``sources`` say. Not clean when files are missing that existed then,
-    or the journal is damaged. ValueError for an invalid moment.
+    The newest file of each store is always read. The summary is not clean if files that existed then are missing, or if
+    the journal is damaged. Raises ValueError for an invalid moment.
     """
     if (time is None) == (file is None):
         raise ValueError("a moment is a time, or a file and an offset")
@@ -256,7 +256,7 @@ def run(
         chosen = records
         if destinations:
             chosen = records.where(F.col("destination").isNull() | F.col("destination").isin(*destinations))
-        names = (*SAID, *(BODY_COLUMNS if with_bodies else ()))
+        names = (*MESSAGE_COLUMNS, *(BODY_COLUMNS if with_bodies else ()))
         messages = whole.read(spark, columns.MESSAGES, ("store", "file", "offset", *names))
         there = in_order(contents(chosen, marks, messages, found, time), is_prioritized=is_prioritized)
         stood = results.write(there, "contents")

@@ -1,7 +1,7 @@
-"""Time of each record, as far as a journal shows it: between a clock before it and a clock behind it.
+"""Time span of each record: between the last time shown before it and the first time shown after it in the journal.
 
-Most records carry no time. A stored message shows when the broker took it, and a CLOCK shows the broker's clock when
-the batch was made. No other record shows a time: a COPY has the time of the message that it moved, long ago.
+Only two kinds of records show when they were written. A stored message has the time at which the broker received it,
+and a CLOCK has the time at which its batch was made. A COPY only has the old time of the message that it moved.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from tandemmq.pipeline.engine import F, Window
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Columns that ``clocked`` reads; the records may have any other column of their table.
+# Columns that ``clocked`` requires; the records may have other columns of their table.
 COLUMNS: Final = ("store", "file", "offset", "command", "transaction", "broker_in")
 
 _CARRIED: Final = "`store` STRING, `file` INT, `_before` BIGINT, `_behind` BIGINT"
 
 
 def shown() -> Column:
-    """The time that a record itself shows; null for most."""
+    """Return the time that a record itself shows; null for most records."""
     return F.when(F.col("command").isin(CLOCK, ADD_MESSAGE), F.col("broker_in"))
 
 
 def clocked(records: DataFrame) -> DataFrame:
-    """Return ``records`` with two more columns: ``clock_lo TIMESTAMP``, the greatest time shown at or before the
-    record, and ``clock_hi TIMESTAMP``, the first one shown after it, both within its store and across files. The
-    record was written between the two. Null: no time is shown before it, or after it.
+    """Return ``records`` with two more columns. ``clock_lo TIMESTAMP``: the greatest time shown at or before the
+    record. ``clock_hi TIMESTAMP``: the first time shown after it. Both are of the same store and may be in other files.
+    The record was written between the two. Null: no such time is shown.
 
-    Time does not go back: if a later clock shows less, for example of another master, the time stays until that clock
-    has caught up. A message of a transaction was taken before it was written, so it bounds nothing that stands before
-    it.
+    The times never decrease: if a later clock shows an earlier time, for example of another master, the former time is
+    used until the clock has reached it. A message of a transaction was received before it was written, so it is no
+    upper bound for records before it.
 
-    Called once, it reads the records for the first and last time of each file. No window spans two files.
+    One call reads the records once to find the first and last time of each file. No window spans two files.
     """
     in_order = Window.partitionBy("store", "file").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    # The order is reversed: a frame from each row to the end would be computed anew for each row.
+    # The order is reversed, because a window from each row to the end would be computed anew for each row.
     turned = Window.partitionBy("store", "file").orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, -1)
     marked = records.withColumn("_shown", F.unix_micros(shown())).withColumn("_past", F.max("_shown").over(in_order))
     is_bound = F.col("transaction").isNull() & (F.col("_shown") >= F.coalesce("_past", "_shown"))
@@ -57,7 +57,7 @@ def _not_before(low: Column, high: Column) -> Column:
 
 
 def _carried(records: DataFrame) -> DataFrame:
-    """Return store, file, and in microseconds the greatest time before the file, and the first one after it."""
+    """Return store, file, the greatest time before the file, and the first time after it, in microseconds."""
     time = F.unix_micros(shown())
     bound = F.when(F.col("transaction").isNull(), time)
     rows = (
@@ -76,7 +76,7 @@ Carried = dict[tuple[str, int], int | None]
 
 
 def _carry(files: list[tuple[str, int, int | None]], *, is_greatest_kept: bool = True) -> Carried:
-    """Return for each file the value of the files before it in the list: the greatest, or the nearest."""
+    """Return for each file the greatest value of the files before it in the list, or the nearest one."""
     carried: Carried = {}
     kept: dict[str, int] = {}
     for store, file, value in files:

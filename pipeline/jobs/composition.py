@@ -2,8 +2,8 @@
 
     records of each command + BATCH_HEADER + END_MARK + PADDING + DAMAGED = size of the file
 
-for each file; ``balance`` shows it. Records carry no time: the hour is that of the newest message stored before the
-record in its file, or of the first one after if there is none before; null in a file without messages.
+for each file; ``balance`` checks this. The hour of a record is that of the newest message before it in its file, or of
+the first message after it if there is none before; null in a file without messages.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 BATCH_HEADER: Final = "BATCH_HEADER"
 END_MARK: Final = "END_MARK"
 PADDING: Final = "PADDING"
-DAMAGED: Final = "DAMAGED"  # also torn, and after an end: all that does not count
+DAMAGED: Final = "DAMAGED"  # all batches that do not count: damaged, torn, or after the end of their file
 _NOT_WRITTEN: Final = (BATCH_HEADER, END_MARK, PADDING, DAMAGED)
 
-# A command with at least this share of the written bytes is named in the findings.
+# The findings name a command with at least this share of the written bytes.
 FILLING_SHARE: Final = 0.5
 FILES_PLOTTED: Final = 60
-# Columns of a record that are read here.
+# Columns of the table ``records`` that are read.
 RECORD_COLUMNS: Final = (*PLACE, "length", "command", *NAME, "broker_in")
-# Destinations named in the advice to consume or expire messages.
+# Number of destinations that the advice names.
 DESTINATIONS_NAMED: Final = 5
 
 
 def composition(records: DataFrame, batches: DataFrame) -> DataFrame:
     """Return store, file, hour, command, destination_type, destination, records, bytes. The last four terms of the sum
-    above are commands of their own, without a destination and hour."""
+    above have their names as command, and neither destination nor hour."""
     by_record = (
         records.withColumn("hour", F.date_trunc("hour", _clock()))
         .groupBy("store", "file", "hour", "command", "destination_type", "destination")
@@ -65,17 +65,19 @@ def composition(records: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def _clock() -> Column:
-    """The time shown around a record. A window per file: no window may span the whole journal."""
+    """Return the time shown near a record. Each file has its own window, because a window over the whole journal would
+    be too large."""
     file = Window.partitionBy("store", "file").orderBy("offset")
     before = file.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # The first of the whole file: it is the first one after if there is none before. A frame that begins at each row
-    # would be computed anew for each row.
+    # The first time in the whole file is the first one after the record if there is none before. A window that begins
+    # at each row would be computed anew for each row.
     whole = file.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return F.coalesce(F.max("broker_in").over(before), F.first("broker_in", ignorenulls=True).over(whole))
 
 
 def balance(composed: DataFrame, files: DataFrame) -> DataFrame:
-    """Return store, file, bytes, accounted, difference: 0 means that every byte of the file is accounted for."""
+    """Return store, file, bytes, accounted, difference. A difference of 0 means that all bytes of the file are
+    accounted for."""
     accounted = composed.groupBy("store", "file").agg(F.sum("bytes").alias("accounted"))
     return files.join(accounted, ["store", "file"], "left").select(
         "store",
@@ -87,12 +89,14 @@ def balance(composed: DataFrame, files: DataFrame) -> DataFrame:
 
 
 def shares(composed: DataFrame) -> DataFrame:
-    """Return command, records, bytes, percent of all; written commands first, each group by size."""
+    """Return command, records, bytes, percent of all bytes: first the written commands, then the other terms, each
+    ordered by size."""
     return _percent(composed, ["command"]).orderBy(F.col("command").isin(*_NOT_WRITTEN), F.desc("bytes"), "command")
 
 
 def destinations(composed: DataFrame) -> DataFrame:
-    """Return destination_type, destination, records, bytes, percent of bytes with a destination; the greatest first."""
+    """Return destination_type, destination, records, bytes, percent of the bytes with a destination; the largest
+    first."""
     return _percent(composed.where(F.col("destination").isNotNull()), ["destination_type", "destination"])
 
 
@@ -108,7 +112,7 @@ def _percent(composed: DataFrame, keys: list[str]) -> DataFrame:
 
 
 def findings(by_command: Table, by_destination: Table, unbalanced: int) -> tuple[str, ...]:
-    """Return sentences about the contents of the files, from the tables of ``shares`` and ``destinations``."""
+    """Return sentences about the contents of the files, made from the results of ``shares`` and ``destinations``."""
     written = [row for row in by_command.rows if row[0] not in _NOT_WRITTEN]
     total = sum(_number(row[2]) for row in written)
     found = []
@@ -143,7 +147,8 @@ def _number(cell: object) -> int:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``composition`` and ``balance`` below ``out``. Not clean when a file does not balance, or is missing."""
+    """Write ``composition`` and ``balance`` below ``out``. The summary is not clean if a file does not balance, or is
+    missing."""
     sources = sources.fixed(spark)
     batches = sources.read(spark, BATCHES, ("store", "file", "length", "status"))
     records = sources.read(spark, RECORDS, RECORD_COLUMNS)

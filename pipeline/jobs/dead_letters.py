@@ -1,7 +1,8 @@
 """Dead letters: their origin, their cause, and groups of similar causes.
 
-A letter is recognized by the cause that brokers write into it, or by the name of its queue. Causes that differ only in
-numbers, ids and addresses share a fingerprint: the first characters of the SHA-256 of the cause without them.
+A dead letter is recognized by the property with its cause, or by the name of its queue. Causes that differ only in
+numbers, ids and addresses have the same fingerprint: the first characters of the SHA-256 of the cause without these
+parts.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
 NAMES: Final = r"^(ActiveMQ\.)?DLQ(\..+)?$"
 NO_CAUSE: Final = "no cause was written"
 FINGERPRINT_CHARS: Final = 12
-# Effect of gaps in the journal on the result.
+# End of a sentence about the effect of gaps in the journal.
 UNCERTAIN: Final = "letters that stood there are not listed, and some that are listed as there may be gone"
 
-# In this order: an id holds addresses, and both hold numbers.
+# Replaced in this order, because an id may contain addresses, and both contain numbers.
 _VARYING: Final = (
     (r"ID:[^\s,\])}]+", "ID"),
     (r"(?i)\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID"),
@@ -56,7 +57,7 @@ def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, name
     """
     cause = F.element_at("properties", CAUSE_PROPERTY)
     is_letter = F.col("destination").rlike(names) | cause.isNotNull()
-    # The first record of each letter: if the one that stored it is gone with its file, its copy.
+    # The first record of each letter: the record that stored it, or if that was deleted with its file, a copy.
     transacted = effects.operations(records, marks)
     left = effects.not_stored(transacted).select(*PLACE)
     stored = messages.where(F.col("command").isin(ADD_MESSAGE, COPY) & is_letter).join(left, list(PLACE), "left_anti")
@@ -77,9 +78,10 @@ def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, name
 
 
 def _with_times(letters: DataFrame, records: DataFrame, transacted: DataFrame) -> DataFrame:
-    """Add ``died`` and ``died_error_ms``. A letter of this broker shows when its message was sent, and was stored
-    between two clocks (lifecycle.moments), from one of several stores to another by a COMMIT; ActiveMQ's shows when the
-    queue took it. If a compaction left only a copy of a letter, the time is unknown."""
+    """Add ``died`` and ``died_error_ms``. A letter of this broker has only the time at which its message was sent; it
+    was stored between two clocks (lifecycle.moments), or if it moved between stores, at a COMMIT. A letter of ActiveMQ
+    has the time at which its queue received it. If only a copy of a letter is left after a compaction, the time is
+    unknown."""
     is_add = F.col("command") == ADD_MESSAGE
     committed = transacted.where(is_add & F.col("epoch").isNotNull()).select("store", "at", "ended")
     carried = lifecycle.moments(lifecycle.believed(records)).where(
@@ -101,10 +103,10 @@ def _with_times(letters: DataFrame, records: DataFrame, transacted: DataFrame) -
 
 
 def _there(letters: DataFrame, records: DataFrame, marks: DataFrame) -> DataFrame:
-    """Return the messages that the queues of the letters hold at the end: store, type, destination, id."""
+    """Return the messages that are in the queues of the letters at the end: store, type, destination, id."""
     queues = F.broadcast(letters.select(*_QUEUE).distinct())
     of_queues = records.join(queues, list(_QUEUE), "left_semi")
-    # The records that end a transaction name no destination.
+    # Records that end a transaction have no destination.
     chosen = of_queues.unionByName(records.where(F.col("destination").isNull()).select(*of_queues.columns))
     events = effects.events(chosen, effects.operations(chosen, marks), effects.spans(effects.declared(chosen)))
     return effects.live(effects.histories(events)).select(*_QUEUE, "message_id").distinct()
@@ -117,7 +119,7 @@ def _pattern(cause: Column) -> Column:
 
 
 def by_cause(letters: DataFrame) -> DataFrame:
-    """Return fingerprint, pattern, letters, there, destinations, first, last; the most letters first."""
+    """Return fingerprint, pattern, letters, there, destinations, first, last, ordered by the number of letters."""
     return _counted(
         letters,
         ("fingerprint", "pattern"),
@@ -128,7 +130,7 @@ def by_cause(letters: DataFrame) -> DataFrame:
 
 
 def by_destination(letters: DataFrame) -> DataFrame:
-    """Return original_destination, dlq, letters, there, causes; the most letters first."""
+    """Return original_destination, dlq, letters, there, causes, ordered by the number of letters."""
     return _counted(letters, ("original_destination", "dlq"), F.countDistinct("fingerprint").alias("causes"))
 
 
@@ -138,7 +140,7 @@ def _counted(letters: DataFrame, keys: tuple[str, ...], *others: Column) -> Data
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``dead_letters`` below ``out``. Not clean if there are letters, or if data was missing."""
+    """Write ``dead_letters`` below ``out``. The summary is not clean if there are letters, or if data is missing."""
     sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS)
     records = read.where(F.col("command").isin(*lifecycle.COMMANDS)).persist()
@@ -167,7 +169,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
 
 
 def findings(letters: int, there: int, causes: int, most: Sequence[tuple[str, int]]) -> tuple[str, ...]:
-    """Return the findings; ``most`` are the causes with their numbers of letters, the most frequent one first."""
+    """Return the findings. ``most``: the causes with their numbers of letters, the most frequent first."""
     if not letters:
         return ("There are no dead letters.",)
     pattern, count = most[0]

@@ -4,8 +4,8 @@
     same_sequence  a producer gave one number to messages of different ids
     same_body      different messages of one destination have one body; sent twice by an application, or intended
 
-Only additions count: a message that compaction moved, or whose redeliveries were recorded, is no duplicate. A message
-of a transaction exists from its commit. One message in several destinations is one in each.
+Only additions count: a message that compaction moved, or that was rewritten with its redeliveries, is not a duplicate.
+A message of a transaction exists from its commit. A message in several destinations counts once in each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAME_ID: Final = "same_id"
 SAME_SEQUENCE: Final = "same_sequence"
 SAME_BODY: Final = "same_body"
 
-# A heartbeat may have one body a million times: only this many places of each group are listed, the first.
+# Maximum number of places that are listed for a group. A periodic message may have the same body a million times.
 LOCATIONS_MAX: Final = 20
 
 MESSAGE_COLUMNS: Final = (
@@ -37,13 +37,13 @@ MESSAGE_COLUMNS: Final = (
 
 
 def duplicates(messages: DataFrame, not_stored: DataFrame) -> DataFrame:
-    """Return a row for each group of two or more: store, destination_type, destination, kind, message_id (the first
-    one), producer_id, producer_sequence, copies, ids (number of different ones), body_bytes, locations (file and offset
-    of the first copies, in order). ``not_stored`` is the result of ``effects.not_stored``."""
+    """Return a row for each group of two or more messages: store, destination_type, destination, kind, message_id (of
+    the first message), producer_id, producer_sequence, copies, ids (number of different ids), body_bytes, locations
+    (file and offset of the first copies, in order). ``not_stored``: result of ``effects.not_stored``."""
     added = (
         messages.where((F.col("command") == ADD_MESSAGE) & ~is_private())
         .join(not_stored.select(*PLACE), list(PLACE), "left_anti")
-        # The digest replaces the body: bodies stay where they were read.
+        # A digest replaces the body, so that bodies are not sent between workers.
         .select(
             *DESTINATION,
             "file",
@@ -82,8 +82,8 @@ def _groups(added: DataFrame, kind: str, key: list[str], is_meant: Column) -> Da
 
 
 def by_destination(found: DataFrame) -> DataFrame:
-    """Return destination_type, destination, kind, groups, extra (copies beyond the first), extra_bytes; most extra
-    first."""
+    """Return destination_type, destination, kind, groups, extra (copies beyond the first), extra_bytes, ordered by
+    ``extra``."""
     keys = ("destination_type", "destination", "kind")
     return _sums(found, *keys).orderBy(F.desc("extra"), *keys)
 
@@ -98,7 +98,8 @@ def _sums(found: DataFrame, *keys: str) -> DataFrame:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``duplicates`` below ``out``. Not clean if an id or a number was stored twice, or data is missing."""
+    """Write ``duplicates`` below ``out``. The summary is not clean if an id or a number was stored twice, or if data is
+    missing."""
     sources = sources.fixed(spark)
     messages = sources.read(spark, MESSAGES, MESSAGE_COLUMNS)
     transacted = F.col("transaction").isNotNull() & F.col("command").isin(*effects.TRANSACTED)

@@ -1,4 +1,4 @@
-"""Effects of a journal's records on the messages, in tables, by the rules of the broker's replay (store.state.replay).
+"""Effects of a journal's records on messages, as tables, by the rules of the broker's replay (store.state.replay).
 
     a record of a transaction takes effect at its COMMIT, and never after a ROLLBACK
     an ADD_MESSAGE with a message id that the queue or subscription already holds does not count
@@ -6,10 +6,10 @@
     a topic's message is held by each durable subscription that exists when it takes effect
     a REMOVE_DESTINATION, and an UNSUBSCRIPTION, remove all messages held
 
-For topics, brokers write no UPDATE_MESSAGE; if there is one, it counts as a COPY.
+Brokers do not write UPDATE_MESSAGE for topics; if there is one, it is treated as a COPY.
 
-A *place* is a file and an offset in one number, as the journal has it: file << 32 | offset. No window spans more than
-one transaction, or one message of one queue or subscription.
+A *place* is a file number and an offset in one number: file << 32 | offset. No window spans more than one transaction,
+or one message of one queue or subscription.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tandemmq.pipeline.engine import F, Window
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-# Columns of the tables records and marks that are read.
+# Columns of the tables ``records`` and ``marks`` that are read.
 RECORD_COLUMNS: Final = (
     *(*columns.PLACE, "length", "command", *columns.NAME),
     *("message_id", "transaction", "subscription", "broker_in"),
@@ -35,7 +35,7 @@ TOPICS: Final = ("topic", "temp-topic")
 DECLARATIONS: Final = (columns.SUBSCRIPTION, columns.UNSUBSCRIPTION, columns.REMOVE_DESTINATION)
 ENDS: Final = (columns.COMMIT, columns.ROLLBACK)
 _PARTS: Final = (columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.PREPARE)  # of transactions
-# Records that a transaction's passes read: its parts and its end.
+# Commands of transactions: their parts and their ends.
 TRANSACTED: Final = (*_PARTS, *ENDS)
 # Commands to keep when a job caches the records for several passes.
 COMMANDS: Final = (*_PARTS, *ENDS, columns.COPY, columns.UPDATE_MESSAGE, *DECLARATIONS)
@@ -46,12 +46,12 @@ _SPANS: Final = (
 
 
 def place() -> Column:
-    """The place of a record as one number, in the order of the journal."""
+    """Return the place of a record as one number; places have the order of the journal."""
     return F.shiftleft(F.col("file").cast("long"), 32).bitwiseOR(F.col("offset"))
 
 
 def file_of(at: str | Column) -> Column:
-    """The number of the file that a place lies in."""
+    """Return the file number of a place."""
     return F.shiftright(at, 32).cast("int")
 
 
@@ -62,8 +62,8 @@ def operations(records: DataFrame, marks: DataFrame) -> DataFrame:
     """Return the parts of transactions: their adds, removes and PREPAREs, with the columns of ``records`` and
 
     ``at``: its place. ``ended``, ``end_command``: place and command of the COMMIT or ROLLBACK that ends its
-    transaction; null: the transaction is open. ``turn``: its place in the order of the transaction. ``replaced``: the
-    place to which a compaction moved it, or of a later PREPARE; null for records that count.
+    transaction; null: the transaction is open. ``turn``: its position in the transaction. ``replaced``: the place to
+    which a compaction moved it, or the place of a later PREPARE; null for records that count.
     """
     is_part = F.col("command").isin(*_PARTS)
     moved = marks.where(F.col("moved_from_file").isNotNull() & (F.col("command") != columns.COPY))
@@ -90,8 +90,8 @@ def operations(records: DataFrame, marks: DataFrame) -> DataFrame:
 
 
 def not_stored(transacted: DataFrame) -> DataFrame:
-    """Return store, file, offset, is_open of the ADD_MESSAGEs of ``operations`` that store nothing at their place.
-    Their transaction was rolled back, or has no outcome here (``is_open``); or a compaction moved them."""
+    """Return store, file, offset, is_open of those ADD_MESSAGEs in ``operations`` that do not store a message at their
+    place: their transaction was rolled back or has no outcome here (``is_open``), or a compaction moved them."""
     is_stored = (F.col("end_command") == columns.COMMIT) & F.col("replaced").isNull()
     return transacted.where((F.col("command") == columns.ADD_MESSAGE) & ~F.coalesce(is_stored, F.lit(False))).select(
         "store", "file", "offset", (F.col("ended").isNull() & F.col("replaced").isNull()).alias("is_open")
@@ -122,19 +122,21 @@ class Declared:
 
 
 def declared(records: DataFrame) -> list[Declared]:
-    """Return the declarations in ``records``, in order: a few per subscription and destination. Reads the records."""
+    """Return the declarations in ``records``, in order; there are few for each subscription and destination. Reads the
+    records."""
     names = ("store", "at", "command", "destination_type", "destination", "subscription")
     found = records.where(F.col("command").isin(*DECLARATIONS)).withColumn("at", place()).select(*names)
     return [Declared(*row) for row in found.orderBy("store", "at").collect()]
 
 
-Span = tuple[str, str, str, str | None, int, int | None]  # as in _SPANS
+Span = tuple[str, str, str, str | None, int, int | None]  # the columns of _SPANS
 
 
 def spans(declarations: Iterable[Declared]) -> list[Span]:
-    """Return when holders of messages existed: (store, type, destination, subscription, begin, end); end None: still.
+    """Return when queues and subscriptions existed: (store, type, destination, subscription, begin, end). ``end`` None:
+    it still exists.
 
-    Of queues only the removed ones, from the beginning of the journal on; the others always existed.
+    Only removed queues are included, from the beginning of the journal; all others are taken to exist always.
     """
     found: list[Span] = []
     began: dict[tuple[str, str, str], dict[str | None, int]] = {}
@@ -157,7 +159,7 @@ def spans(declarations: Iterable[Declared]) -> list[Span]:
 
 
 def events(records: DataFrame, transacted: DataFrame, spans: Iterable[Span]) -> DataFrame:
-    """Return the messages stored, moved and removed, once for each queue or subscription concerned:
+    """Return a row for each message that is stored, moved or removed, and each queue or subscription concerned:
 
     ``store, destination_type, destination, subscription, begin, end`` (as in ``spans``; null: always), ``message_id,
     command, effect`` (the place where it took effect), ``turn`` (its order there), ``at, length, broker_in`` of the
@@ -197,9 +199,9 @@ def events(records: DataFrame, transacted: DataFrame, spans: Iterable[Span]) -> 
 def histories(events: DataFrame) -> DataFrame:
     """Return ``events`` with the change that each made:
 
-    ``was_held``: the message was there before. ``stood STRUCT<at, length, broker_in>``: its place then, and ``stands``,
-    its place after the event. ``is_held``: it is there after the event. ``since STRUCT<effect, turn>``: the event that
-    made it appear, which gives its place in the order. ``next``: where its next event takes effect.
+    ``was_held``, ``is_held``: the message existed before, after the event. ``stood STRUCT<at, length, broker_in>``: its
+    record before the event; ``stands``: its record after the event. ``since STRUCT<effect, turn>``: the event that
+    first stored it, which gives its position in the order. ``next``: the place where its next event takes effect.
     """
     message = Window.partitionBy(*columns.DESTINATION, "subscription", "begin", "message_id").orderBy(
         "effect", "turn", "at"
@@ -226,18 +228,18 @@ def histories(events: DataFrame) -> DataFrame:
 
 
 def live(histories: DataFrame) -> DataFrame:
-    """Return, of ``histories``, the last event of each message that exists at the end."""
+    """Return from ``histories`` the last event of each message that exists at the end."""
     return histories.where(F.col("is_held") & F.col("next").isNull() & F.col("end").isNull())
 
 
 def texts(marks: DataFrame, *commands: str) -> list[Row]:
-    """Return (store, file, offset, text) of the traces of those commands, in order. Reads the marks."""
+    """Return (store, file, offset, text) of the traces with these commands, in order. Reads the marks."""
     found = marks.where(F.col("command").isin(*commands) & F.col("text").isNotNull())
     rows: list[Row] = found.select("store", "file", "offset", "text").orderBy("store", "file", "offset").collect()
     return rows
 
 
 def damaged_bytes(batches: DataFrame) -> int:
-    """Return the number of damaged bytes that were once confirmed to a client, and are lost. Reads the batches."""
+    """Return the number of damaged bytes whose batches were confirmed to clients. Reads the batches."""
     row = batches.where(F.col("status").isin(columns.BAD_SUM, columns.GAP)).agg(F.sum("length")).first()
     return (row[0] or 0) if row is not None else 0

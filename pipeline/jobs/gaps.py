@@ -1,5 +1,5 @@
-"""Data that could not be read: missing files, damage, records that cannot be decoded. They make the figures of a job
-uncertain, and the job reports them.
+"""Gaps: data that cannot be read, because files are missing, bytes are damaged or records cannot be decoded. They make
+the figures of a job uncertain, so the job reports them.
 
     missing    a header of this broker names the file, and no mark says that a broker removed it
     elsewhere  the same, if only archives are read: the store may still have it
@@ -31,9 +31,9 @@ from tandemmq.store.records.marks import decode_gone
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Maximum of ranges of missing files that are named.
+# Maximum number of ranges of missing files in a sentence.
 RANGES_LISTED: Final = 5
-# Maximum of stores that are named.
+# Maximum number of stores that are named.
 STORES_LISTED: Final = 5
 _ALONE: Final = re.compile(r"db-\d+\.log(\.\d+)?")
 # Text of the trace that ActiveMQ writes at each start (MessageDatabase.load).
@@ -44,8 +44,8 @@ ByStore = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Files by store, see above; places and bytes of damage that were once confirmed to a client; records in sound
-    batches that cannot be decoded."""
+    """Missing files by store and kind (see above). ``places`` and ``bytes``: damage of batches that were confirmed to
+    clients. ``unreadable``: records in sound batches that cannot be decoded."""
 
     missing: ByStore = field(default_factory=dict)
     elsewhere: ByStore = field(default_factory=dict)
@@ -57,17 +57,18 @@ class Gaps:
 
     @property
     def is_certain(self) -> bool:
-        """Return whether nothing is known to be missing. (``elsewhere`` and ``unknown`` files may still exist.)"""
+        """True if no data is known to be missing. (``elsewhere`` and ``unknown`` files may still exist.)"""
         return not (self.missing or self.gone or self.places or self.unreadable)
 
 
 def of_files(spark: SparkSession, sources: Sources) -> Gaps:
-    """Return only the missing files of ``sources``, which are ``fixed``, at the end of a job."""
+    """Return only the missing files of ``sources``. Call it at the end of a job, with sources that are ``fixed``."""
     return Gaps(*_files(sources, read_files(sources.paths, access=sources.access_in(spark))))
 
 
 def gaps(spark: SparkSession, sources: Sources) -> Gaps:
-    """Return the gaps of ``sources``, which are ``fixed``, at the end of a job. Reads batches and records once more."""
+    """Return all gaps of ``sources``. Call it at the end of a job, with sources that are ``fixed``. Reads batches and
+    records once more."""
     files = of_files(spark, sources)
     is_damaged = F.col("status").isin(columns.BAD_SUM, columns.GAP)
     batches = sources.read(spark, columns.BATCHES, ("length", "status")).where(is_damaged)
@@ -77,7 +78,7 @@ def gaps(spark: SparkSession, sources: Sources) -> Gaps:
 
 
 def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByStore, ByStore, ByStore]:
-    """Return ``missing``, ``elsewhere``, ``unknown`` and ``gone`` of the stores; ``there`` are all of their files."""
+    """Return ``missing``, ``elsewhere``, ``unknown`` and ``gone`` of all stores. ``there``: the files that exist."""
     by_store: dict[str, dict[int, JournalFile]] = {}
     for file in there:
         by_store.setdefault(file.store, {})[file.file] = file
@@ -93,7 +94,7 @@ def _files(sources: Sources, there: Iterable[JournalFile]) -> tuple[ByStore, ByS
         files = by_store.get(store, {})
         gone[store] = sorted(numbers - files.keys())
         if not is_whole:
-            continue  # naming single files leaves out the others
+            continue  # single files were named, so the others are left out on purpose
         texts, is_foreign = traces(files)
         named_ones = missing(texts, files.keys() | numbers, None)
         if is_foreign:
@@ -111,7 +112,7 @@ def _filled(files: Mapping[str, Sequence[int]]) -> ByStore:
 
 def traces(files: Mapping[int, JournalFile], cut: int | None = None) -> tuple[list[tuple[int, str]], bool]:
     """Return the newest header of a store and the marks from its file on, each with its place; and whether ActiveMQ
-    wrote after that header, or there is none: ActiveMQ leaves no mark of a file that it removes. With ``cut``, only
+    wrote after that header or there is no header. (ActiveMQ writes no mark for a file that it removes.) ``cut``: only
     records before that place."""
     before = [number for number in files if cut is None or number << 32 < cut]
     newest = max((number for number in before if files[number].epoch is not None), default=None)
@@ -120,20 +121,20 @@ def traces(files: Mapping[int, JournalFile], cut: int | None = None) -> tuple[li
     later = sorted(number for number in before if number > newest)
     is_foreign = any(first_record(files[number]) is not None for number in later)
     found: list[tuple[int, str]] = []
-    # Where ActiveMQ continued the journal, much may follow, and none of it is a mark.
+    # If ActiveMQ continued the journal, many files may follow, and they have no marks.
     for number in [newest] if is_foreign else [newest, *later]:
         try:
             for _, _, offset, _, text, *_ in rows(files[number], columns.MARKS):
                 if text is not None and (cut is None or number << 32 | offset < cut):
                     found.append((number << 32 | offset, text))
         except FileNotFoundError:
-            continue  # archived or reclaimed by now
+            continue  # archived or removed meanwhile
     return found, is_foreign or any(text.startswith(_LOADED) for _, text in found)
 
 
 def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | None) -> list[int]:
-    """Return the files of one store that existed where it is cut, and are missing. ``traces`` are place and text of its
-    headers and marks, ``there`` the files at hand."""
+    """Return the files of one store that existed at the place ``cut`` and are missing. ``traces``: place and text of
+    its headers and marks. ``there``: the files that can be read."""
     newest: tuple[int, Header] | None = None
     gone: set[int] = set()
     for at, text in sorted(traces):
@@ -146,16 +147,16 @@ def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | 
         gone |= set(decode_gone(payload))
     if newest is None:
         return []
-    ended = {file for file, end in newest[1].ends.items() if end == 0}  # nothing in them counts
+    ended = {file for file, end in newest[1].ends.items() if end == 0}  # files in which no record counts
     return sorted(set(newest[1].files) - gone - ended - set(there))
 
 
 def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
-    """Return sentences about what is missing, and what that makes ``uncertain``: the end of a sentence. Empty without
-    gaps."""
+    """Return sentences about the gaps; empty without gaps. ``uncertain``: end of a sentence about their effect on the
+    result."""
     lines = [
-        *_told(gaps.missing, "missing, and no broker removed {them}."),
-        *_told(gaps.gone, "not there any more: a broker removed {them} while this job ran."),
+        *_sentences(gaps.missing, "missing, and no broker removed {them}."),
+        *_sentences(gaps.gone, "not there any more: a broker removed {them} while this job ran."),
     ]
     if gaps.places:
         count = "1 place" if gaps.places == 1 else f"{gaps.places:,} places"
@@ -165,16 +166,16 @@ def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
     if lines:
         lines.append(f"So {uncertain}.")
     if gaps.elsewhere:
-        lines += _told(gaps.elsewhere, "not among these archived files, and may be in the store still.")
+        lines += _sentences(gaps.elsewhere, "not among these archived files, and may be in the store still.")
     if gaps.unknown:
-        lines += _told(gaps.unknown, "not there. ActiveMQ removes files that nothing needs, and does not say so.")
+        lines += _sentences(gaps.unknown, "not there. ActiveMQ removes files that nothing needs, and does not say so.")
     if gaps.elsewhere or gaps.unknown:
         lines.append(f"If what is not there was lost, {uncertain}.")
     return tuple(lines)
 
 
-def _told(files: ByStore, what: str) -> list[str]:
-    """Return a sentence for each store, for STORES_LISTED stores at most."""
+def _sentences(files: ByStore, what: str) -> list[str]:
+    """Return a sentence for each store, for at most STORES_LISTED stores."""
     lines = []
     for store, numbers in list(files.items())[:STORES_LISTED]:
         is_one = len(numbers) == 1
@@ -186,6 +187,6 @@ def _told(files: ByStore, what: str) -> list[str]:
 
 
 def named(files: Sequence[int]) -> str:
-    """[3, 4, 9] -> "db-3.log to db-4.log, db-9.log"."""
+    """Format file numbers: [3, 4, 9] -> "db-3.log to db-4.log, db-9.log"."""
     ranges = ranges_of(files).split(", ")
     return ", ".join(ranges[:RANGES_LISTED]) + (" and more" if len(ranges) > RANGES_LISTED else "")

@@ -1,4 +1,4 @@
-"""Check of archived files: each is read and compared with its manifest."""
+"""Check of archived files: each file is compared with its manifest."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 AS_HANDED_OVER: Final = "as_handed_over"
 CHANGED: Final = "changed"
-CHANGED_BEHIND: Final = "changed_behind_the_end"  # a deposed master wrote there: it does not count
+CHANGED_BEHIND: Final = "changed_behind_the_end"  # a deposed master wrote after the end; this does not count
 MISTRUSTED: Final = "mistrusted"
 DAMAGE: Final = (CHANGED, MISTRUSTED)
 
 COLUMNS: Final = "store STRING, file INT, path STRING, status STRING, is_damage BOOLEAN, detail STRING"
 _DIGESTED: Final = "store STRING, file INT, path STRING, counted BIGINT, counted_sha256 STRING, sha256 STRING"
-# Tasks that read at the same time at most, whatever the cluster.
+# Maximum number of tasks that read at the same time, independent of the cluster.
 TASKS_MAX: Final = 256
 
 
 def handed_over(spark: SparkSession, sources: Sources) -> DataFrame:
-    """Return store, file, path, status (see above), is_damage, detail: one row for each manifest, in no order."""
+    """Return store, file, path, status (see above), is_damage, detail: one row for each manifest, unordered."""
     access = sources.access_in(spark)
     rows = []
     directories: dict[str, str] = {}
     for file in sources.files(access):
         directories[posixpath.dirname(file.path)] = file.store
-        told = manifest_of(place_of(file.path, access), file.path, file.size)
-        if told is not None:
-            rows.append((file.store, file.file, file.path, told.counted, told.counted_sha256, told.sha256))
+        manifest = manifest_of(place_of(file.path, access), file.path, file.size)
+        if manifest is not None:
+            rows.append((file.store, file.file, file.path, manifest.counted, manifest.counted_sha256, manifest.sha256))
     wrong = []
     for directory, store in sorted(directories.items()):
         place = place_of(directory, access)
@@ -67,14 +67,14 @@ def handed_over(spark: SparkSession, sources: Sources) -> DataFrame:
 
 
 def findings(manifests: int, damaged: int) -> tuple[str, ...]:
-    """Return the findings in sentences; none if no file has a manifest."""
+    """Return the findings; empty if no file has a manifest."""
     if damaged:
         return (f"{damaged:,} archived files are not what was handed over.",)
     return (f"{manifests:,} archived files are what was handed over.",) if manifests else ()
 
 
 def _digests(path: str, counted: int, access: Access) -> Iterator[str]:
-    """Yield the SHA-256 of the bytes that count, then of all. Holds a chunk in memory."""
+    """Yield the SHA-256 of the bytes that count, then of all bytes. Has one chunk in memory."""
     source = open_file(path, access)
     try:
         digest, at = hashlib.sha256(), 0

@@ -1,9 +1,9 @@
-"""Reasons that keep the files of a journal, counted file by file in Spark and judged by the broker's own rules
+"""Reasons why the files of a journal are kept: counted for each file in Spark, and evaluated by the broker's own code
 (store.tools.why).
 
-Only the journal is read, as ``store why`` does without an index. No file is released whose records change the meaning
-of the others. An index may remember one more reason: that a record in a file was moved or removed for a subscription
-whose older record is gone. Such a file is released later than necessary.
+Only the journal is read, as ``store why`` does without an index. A file whose records change the meaning of other
+records is never reported as releasable. An index may have one more reason: a record in the file was moved or removed
+for a subscription whose older record was deleted. Without the index, such a file is kept longer than necessary.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tandemmq.store.tools.why.facts import Facts, FileFacts, OwnerFacts, Transac
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Kinds of lines.
-MESSAGE: Final = "message"  # live messages of a holder in a file
+# Values of ``Counted.kind``.
+MESSAGE: Final = "message"  # live messages of an owner in a file
 ACKS_OF: Final = "acks_of"  # records of a file that removed or moved messages in ``ref_file``
 TRANSACTION: Final = "transaction"  # operations of an open transaction in a file
-PREPARED: Final = "prepared"  # its PREPARE
-LIVE_BYTES: Final = "live_bytes"  # of a topic's messages, each counted once
+PREPARED: Final = "prepared"  # the PREPARE of an open transaction
+LIVE_BYTES: Final = "live_bytes"  # bytes of a topic's live messages, each counted once
 
 KINDS = {scheme: kind for kind, scheme in SCHEMES.items()}
 
@@ -46,7 +46,7 @@ _OWNER: Final = ("destination_type", "destination", "subscription")
 
 
 class Counted(NamedTuple):
-    """A line of ``counted``, in its order; ``oldest`` is in microseconds since 1970."""
+    """A row of ``counted``, with its columns in order. ``oldest`` is in microseconds since 1970."""
 
     kind: str
     store: str
@@ -62,8 +62,8 @@ class Counted(NamedTuple):
 
 
 def counted(transacted: DataFrame, histories: DataFrame) -> DataFrame:
-    """Return the lines about each file, and about which file removed messages of which: see Counted. Their number grows
-    with files and pairs of files, for each destination, not with messages."""
+    """Return rows (see Counted) about each file, and about each pair of files where one removed messages in the other.
+    The number of rows depends on the numbers of files, pairs and destinations, not of messages."""
     within = transacted.withColumn("_file", F.col("file"))
     open_ones = within.where(F.col("ended").isNull() & F.col("replaced").isNull()).select(
         F.when(F.col("command") == PREPARE, PREPARED).otherwise(TRANSACTION).alias("kind"),
@@ -86,7 +86,7 @@ def counted(transacted: DataFrame, histories: DataFrame) -> DataFrame:
 
 
 def _of_messages(histories: DataFrame) -> DataFrame:
-    """Return a row for each existing message, and for each that a record in another file removed or moved."""
+    """Return a row for each existing message, and for each message that a record in another file removed or moved."""
     is_last = F.col("is_held") & F.col("next").isNull()
     command, own = F.col("command"), effects.file_of("at")
     kills = F.col("was_held") & command.isin(COPY, UPDATE_MESSAGE, REMOVE_MESSAGE)
@@ -107,7 +107,7 @@ def _of_messages(histories: DataFrame) -> DataFrame:
             kills & (effects.file_of("effect") != effects.file_of("stood.at")),
             F.struct(*row(ACKS_OF, "effect", "stood.at")),
         ),
-        # A Remove that waited for its Commit in a later file: the Commit has no effect without it.
+        # A remove whose COMMIT is in a later file: the COMMIT has no effect without it.
         F.when(
             kills
             & (command == REMOVE_MESSAGE)
@@ -125,7 +125,7 @@ def _of_messages(histories: DataFrame) -> DataFrame:
 
 
 def _topics_once(histories: DataFrame) -> DataFrame:
-    """Return the live bytes of topics: a record lies on the disk once, however many subscriptions hold it."""
+    """Return the live bytes of topics. A record is counted once, even if several subscriptions hold it."""
     held = effects.live(histories.where(F.col("destination_type").isin(*effects.TOPICS)))
     once = held.groupBy("store", F.col("stands.at").alias("at")).agg(
         F.first("stands.length").cast("long").alias("length")
@@ -133,7 +133,7 @@ def _topics_once(histories: DataFrame) -> DataFrame:
     return once.select(F.lit(LIVE_BYTES).alias("kind"), "store", effects.file_of("at").alias("file"), "length")
 
 
-# ---- the few declarations, replayed by the broker's own code
+# ---- declarations, replayed by the broker's own code
 
 
 class _NoIndex:
@@ -149,8 +149,8 @@ class _NoIndex:
 def _declare(
     commands: Sequence[effects.Declared], marks: Sequence[tuple[int, bytes]], held_at: set[tuple[str, ...]]
 ) -> State:
-    """Return the state of one store after its declarations and marks. ``held_at`` names the subscriptions that held
-    messages where a record of theirs was rewritten: (type, destination, subscription, place)."""
+    """Return the state of one store after its declarations and marks. ``held_at``: (type, destination, subscription,
+    place) of subscriptions that held messages when their record at that place was rewritten."""
     state = State(_NoIndex(), b"")
     replay = Replay(state)
     steps = [(each.at, _payload(each), each) for each in commands]
@@ -164,7 +164,8 @@ def _declare(
 
 
 def _count(state: State, declaration: effects.Declared, held_at: set[tuple[str, ...]]) -> None:
-    """Set whether the owner holds messages: they are not replayed, and a rewritten record depends on it."""
+    """Set whether the owner holds messages. Messages are not replayed, but the effect of a rewritten record depends on
+    this."""
     destination = Destination(KINDS[declaration.destination_type], declaration.destination)
     owner = state.subscriptions.get((destination, declaration.subscription or ""))
     if owner is not None:
@@ -184,7 +185,7 @@ def _payload(declaration: effects.Declared) -> bytes:
 
 def _held_at(declaration: Sequence[effects.Declared], histories: DataFrame) -> set[tuple[str, ...]]:
     """Return (store, type, destination, subscription, place) of the subscriptions' records that were rewritten while
-    messages were held."""
+    the subscription held messages."""
     known: set[tuple[str, ...]] = set()
     anew = []
     for each in declaration:
@@ -205,13 +206,13 @@ def _held_at(declaration: Sequence[effects.Declared], histories: DataFrame) -> s
     return {(*row[:4], str(row[4])) for row in meets.select(*keys, "written").distinct().collect()}
 
 
-# ---- the facts
+# ---- facts for store.tools.why
 
 
 @dataclass(slots=True)
 class Journal:
-    """Facts of one store. ``holders`` are the lines MESSAGE and ``kills`` the lines ACKS_OF, by file; owners are
-    numbered as in ``facts``."""
+    """Facts of one store. ``holders``: the rows MESSAGE; ``kills``: the rows ACKS_OF, both by file. ``numbers``:
+    numbers of the owners in ``facts``."""
 
     store: str
     epoch_history: EpochHistory
@@ -222,8 +223,8 @@ class Journal:
 
 
 def journals(records: DataFrame, marks: DataFrame, files: Iterable[JournalFile]) -> list[Journal]:
-    """Return what keeps ``files``, for each store; ``records`` and ``marks`` are theirs. Reads both, the records
-    several times. The newest file counts as one that is written to."""
+    """Return the facts for each store of ``files``. ``records`` and ``marks`` must be of the same files; both are read,
+    the records several times. The newest file is treated as the file being written."""
     declaration = effects.declared(records)
     traces = effects.texts(marks, HEADER, MARK)
     transacted = effects.operations(records, marks)
@@ -284,7 +285,7 @@ def _journal(
 def _enter(line: Counted, journal: Journal, transactions: dict[str, TransactionFacts]) -> None:
     files = journal.facts.files
     if line.file not in files:
-        return  # it was deleted while we read
+        return  # deleted during the read
     known = files[line.file]
     match line.kind:
         case "message":
@@ -297,7 +298,7 @@ def _enter(line: Counted, journal: Journal, transactions: dict[str, TransactionF
         case "live_bytes":
             known.live_bytes += line.bytes or 0
         case "acks_of":
-            assert line.ref_file is not None, "they are of a file"
+            assert line.ref_file is not None, "ACKS_OF has a file"
             known.pins.add(line.ref_file)
             journal.kills.setdefault(line.file, []).append(line)
         case _:

@@ -1,9 +1,9 @@
 """Time of messages between storing and acknowledgement, and the backlog, over time.
 
-Acknowledgements carry no time: their time lies between two clocks (jobs.lifecycle). Each figure here is the middle
-between the values for the earliest and the latest possible times, and ``interval_error_ms`` is its error bound, either
-way. Percentiles are Spark's ``percentile_approx``: exact up to ACCURACY values, and beyond that one whose rank is off
-by 1 / ACCURACY at most.
+Acknowledgements have no time: they were written between two clocks (jobs.lifecycle). Each latency is the middle between
+the values for the earliest and the latest possible time; ``interval_error_ms`` is its error bound in both directions.
+Percentiles are Spark's ``percentile_approx``: exact up to ACCURACY values; beyond that, the error of the rank is at
+most 1 / ACCURACY.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 WINDOW_SECONDS: Final = 3600
-# Lengths of windows. The shortest that divides the time into at most WINDOWS_WANTED is used.
+# Lengths of windows in seconds. The shortest one that gives at most WINDOWS_WANTED windows is used.
 WINDOWS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800)
 WINDOWS_WANTED: Final = 100
 ACCURACY: Final = 10_000
 DESTINATIONS_LISTED: Final = 5
 DESTINATIONS_PLOTTED: Final = 7
 LATENCIES_PLOTTED: Final = 3
-# Windows in a plot, the newest ones.
+# Maximum number of windows in a plot, the newest ones.
 WINDOWS_PLOTTED: Final = 500
 
-# Effect of gaps in the journal on the figures.
+# End of a sentence about the effect of gaps in the journal.
 UNCERTAIN: Final = (
     "messages and acknowledgements that stood there are not counted: some that wait here may be gone, others may be "
     "missing, and what has no match here may have been stored there"
@@ -45,7 +45,7 @@ _PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "max_ms": 
 _COUNTED: Final = ("enqueued", "acked", "gone")
 _MEASURED: Final = (*_PERCENTILES, "interval_error_ms", "unbounded")
 _SLOWEST: Final = "store destination window_start p99_ms interval_error_ms acked backlog_end p50_ms p95_ms max_ms"
-# By importance: a terminal shows as many columns as fit.
+# Ordered by importance, because a terminal shows only the columns that fit.
 _TOTALS: Final = (
     "store destination backlog p99_ms interval_error_ms acked enqueued gone p50_ms p95_ms max_ms oldest unbounded "
     "unmatched destination_type"
@@ -90,10 +90,11 @@ def destination_stats(lives: DataFrame, window_seconds: int = WINDOW_SECONDS) ->
 
 
 def totals(lives: DataFrame) -> DataFrame:
-    """Return a row for each destination of a store, with the columns of ``destination_stats`` except the window's, and
+    """Return a row for each destination of a store, with the columns of ``destination_stats`` except those of the
+    window, and
 
     ``backlog``: messages that exist at the end; ``oldest``: when the oldest of them was stored; ``unmatched``:
-    acknowledgements of messages that are in none of the files read. The longest backlog comes first.
+    acknowledgements of messages that are in none of the files read. Ordered by backlog, the longest first.
     """
     is_live = F.col("state") == lifecycle.LIVE
     return (
@@ -111,8 +112,8 @@ def totals(lives: DataFrame) -> DataFrame:
 
 
 def _measures(is_meant: Column) -> list[Column]:
-    """Return acked, gone, unbounded, and the percentiles of the earliest (``_lo``) and latest (``_hi``) possible
-    times."""
+    """Return the columns acked, gone, unbounded, and the percentiles for the earliest (``_lo``) and latest (``_hi``)
+    possible times."""
     is_acked = is_meant & (F.col("state") == lifecycle.ACKED)
     is_bounded = is_acked & F.col("ack_hi").isNotNull() & F.col("added_lo").isNotNull()
     least = F.greatest(F.lit(0), F.unix_millis("ack_lo") - F.unix_millis("added_hi"))
@@ -150,7 +151,7 @@ class Point(NamedTuple):
     p99_ms: int | None
 
 
-# (store, destination_type, destination) -> its windows, in order
+# windows in order, by (store, destination_type, destination)
 Series = dict[tuple[str, str, str], list[Point]]
 
 
@@ -162,9 +163,9 @@ def run(
     window_seconds: int | None = None,
     mark_interval_ms: int | None = None,
 ) -> Summary:
-    """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Not clean if data was missing,
-    since the figures are uncertain then; a high latency is no error. Without ``window_seconds``, the time span of the
-    messages determines the length of a window.
+    """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. The summary is not clean if data
+    is missing, because the figures are then uncertain; a high latency is not an error. Without ``window_seconds``, the
+    time span of the messages determines the length of a window.
     """
     sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS).where(F.col("command").isin(*lifecycle.COMMANDS))
@@ -204,8 +205,8 @@ def run(
 
 
 def window_of(lives: DataFrame) -> int:
-    """Return the length of a window in seconds. It depends on the time from the first stored message to the last that
-    was stored or removed. Reads ``lives``."""
+    """Return the length of a window in seconds. It depends on the time from the first to the last event of a message.
+    Reads ``lives``."""
     came, went = F.unix_seconds("added_lo"), F.unix_seconds("ack_lo")
     stored = lives.where(F.col("added_lo").isNotNull())
     first, last = only_row(stored.agg(F.min(came), F.max(F.greatest(came, F.coalesce(went, came)))))
@@ -214,12 +215,13 @@ def window_of(lives: DataFrame) -> int:
 
 
 def _readable(frame: DataFrame, time: str) -> DataFrame:
-    """Return the frame with ``time`` as text, in the session's time zone: a collected time would be in the driver's."""
+    """Return the frame with the column ``time`` as text in the session's time zone. (A collected time would be in the
+    driver's zone.)"""
     return frame.withColumn(time, F.date_format(time, "yyyy-MM-dd HH:mm:ss"))
 
 
 def _series(stats: DataFrame, keys: Sequence[tuple[str, str, str]]) -> Series:
-    """Return the newest windows of these destinations."""
+    """Return the newest windows of the destinations ``keys``."""
     series: Series = {key: [] for key in keys}
     if not keys:
         return series
@@ -241,8 +243,8 @@ def _series(stats: DataFrame, keys: Sequence[tuple[str, str, str]]) -> Series:
 
 
 def findings(by_destination: Table, series: Series) -> tuple[str, ...]:
-    """Return sentences about the destinations with the longest backlog, from the table of ``totals``; those with a
-    known latency first."""
+    """Return sentences about the destinations with the longest backlog, from the result of ``totals``. Destinations
+    with a known latency come first."""
     rows = [dict(zip(by_destination.columns, cells, strict=True)) for cells in by_destination.rows]
     rows.sort(key=lambda row: row["p99_ms"] is None)
     found = []
@@ -260,7 +262,7 @@ def findings(by_destination: Table, series: Series) -> tuple[str, ...]:
 
 
 def is_growing(points: Sequence[Point]) -> bool:
-    """Return whether the backlog at the end is larger than half-way."""
+    """Return whether the backlog at the end is larger than in the middle of the time."""
     if len(points) < 2:
         return False
     first, last = points[0], points[-1]
@@ -269,7 +271,7 @@ def is_growing(points: Sequence[Point]) -> bool:
 
 
 def remarks(unmatched: int, unbounded: int, *, has_marks: bool, is_tail_read: bool) -> tuple[str, ...]:
-    """Return notes on how to read the figures."""
+    """Return notes on the interpretation of the figures."""
     lines = []
     if unmatched:
         lines.append(
@@ -332,13 +334,13 @@ def plots(series: Series, window: timedelta) -> tuple[Plot, ...]:
 
 
 def _names(series: Series) -> dict[tuple[str, str, str], str]:
-    """Return the names of the destinations, with their stores if there are several."""
+    """Return the names of the destinations, with the stores if there are several."""
     several = len({store for store, _, _ in series}) > 1
     return {key: f"{key[2]} ({key[0]})" if several else key[2] for key in series}
 
 
 def _backlog(points: Sequence[Point], windows: Sequence[datetime]) -> list[float | None]:
-    """Return the backlog of each window; it stays as it was in windows without events."""
+    """Return the backlog of each window. A window without events has the backlog of the window before it."""
     found: list[float | None] = []
     waiting = list(reversed(points))
     backlog: int | None = None

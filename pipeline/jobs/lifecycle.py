@@ -1,14 +1,14 @@
-"""The life of each message in each queue or durable subscription: when it was stored, and when it was acknowledged.
+"""Lifecycle of each message in each queue or durable subscription: when it was stored, and when it was acknowledged.
 
-The record of a message has a time; a message of a transaction counts from its COMMIT on. The record of an
-acknowledgement has no time: it was written between two known times (jobs.clocks). A master of TandemMQ makes this span
-shorter: when its mark interval is over, it writes a clock mark in front of the next batch.
+The record of a message has a time; a message of a transaction exists from its COMMIT. The record of an acknowledgement
+has no time: it was written between two known times (jobs.clocks). To make this span shorter, a master of TandemMQ
+writes clock marks: after each mark interval, one before the next batch.
 
     CLOCK 10:00:00.000 | ack      written then: the mark was made with the batch
     ack without a mark            less than the interval after the last mark, or there would be another
 
-The time of a message is the one at which the broker took it. But a message of this broker has the time of its sender,
-if the sender set one. So the time is used only if it agrees with the marks before and after it.
+The time of a message is the time at which the broker received it. But in this broker's journals it may be a time that
+the sender set. So it is used only if it agrees with the marks before and after it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ from tandemmq.pipeline.jobs.effects import Declared, Span, file_of, place
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Columns of the tables records, marks and acks that are read, and the commands of the records.
+# Columns of the tables ``records``, ``marks`` and ``acks`` that are read, and the commands of the records.
 RECORD_COLUMNS: Final = (*effects.RECORD_COLUMNS, "batch", "epoch")
 MARK_COLUMNS: Final = effects.MARK_COLUMNS
 ACK_COLUMNS: Final = ("store", "file", "offset", "ack_kind")
 COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK, columns.REWRITTEN)
 
-# Values of ``state``. Of the messages that are gone, only ACKED ones were taken by a consumer.
+# Values of ``state``. Only ACKED messages were consumed.
 LIVE: Final = "live"
 ACKED: Final = "acked"
 EXPIRED: Final = "expired"
-POISON: Final = "poison"  # given up, and sent to a dead letter queue if its policy has one
-REMOVED: Final = "removed"  # by the broker: expired, moved, purged or given up; the record does not tell
+POISON: Final = "poison"  # not delivered again; moved to a dead letter queue if the policy has one
+REMOVED: Final = (
+    "removed"  # by the broker: expired, moved, purged or not delivered again; the record does not state which
+)
 DELETED: Final = "deleted"  # with its queue or subscription
-UNMATCHED_ACK: Final = "unmatched_ack"  # the record that stored the message is gone, or was not read
+UNMATCHED_ACK: Final = "unmatched_ack"  # the record that stored the message was deleted or not read
 ENDED: Final = (ACKED, EXPIRED, POISON, REMOVED, DELETED)
 
 _ENDING: Final = (columns.REMOVE_DESTINATION, columns.UNSUBSCRIPTION)
-_BY_KIND: Final = (EXPIRED, POISON, REMOVED)  # of table acks; every other kind is a consumer's
+_BY_KIND: Final = (EXPIRED, POISON, REMOVED)  # values of acks.ack_kind; all other kinds are of consumers
 _UNMATCHED_KIND: Final = "unmatched"
-# Time for which a message waits until the previous batch is written; rarely longer.
+# Usual limit of the time for which a message waits until the previous batch is written.
 WAITED_MS_MAX: Final = 1000
-# Ids of dead letters that several durable subscriptions gave up (broker.engine.dead_letters).
+# Ids of dead letters of several durable subscriptions (broker.engine.dead_letters).
 LETTER_IDS: Final = "^ID:dead-letter-"
-# A mark shows whole milliseconds.
+# Rounding error of a mark, which has whole milliseconds.
 _ROUNDED_MS: Final = 1
 
 
@@ -60,12 +62,12 @@ def lifecycle(
     was acknowledged or removed between the other two; no ``ack_hi``: there is no later clock. A message that is stored
     again after it was gone has another life.
 
-    A message that a compaction moved has one life, from when it was stored first. Parts of a transaction count if it
-    was committed. A message that a selector passed over was never for that subscription, and has no row.
+    A message that a compaction moved has one life, which begins when it was first stored. Parts of a transaction count
+    if it was committed. A message that did not match the selector of a subscription has no row for it.
 
-    ``records`` is the result of ``believed``, and is read several times: keep it (``persist``). ``mark_interval_ms``:
-    the brokers' ``clock_mark_interval``; None: the shortest time between two marks in a file of an epoch, since the
-    interval is not longer.
+    ``records`` is the result of ``believed``, and is read several times, so ``persist`` it. ``mark_interval_ms``: the
+    brokers' ``clock_mark_interval``; None: use the shortest time between two marks in the files of an epoch, because
+    the interval is not longer.
     """
     when = moments(records, mark_interval_ms)
     at_effect = when.select(
@@ -81,8 +83,8 @@ def lifecycle(
 
 
 def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
-    """Return ``records`` without the times of messages that the marks around contradict: later than the batch can have
-    been written, or more than WAITED_MS_MAX before the last mark. Without marks, every time is believed."""
+    """Return ``records`` without the times of messages that contradict the marks: times later than their batch can have
+    been written, or more than WAITED_MS_MAX before the last mark. Without marks, all times are kept."""
     shown = F.unix_millis("broker_in")
     least, most = F.unix_millis("_mark.broker_in") - WAITED_MS_MAX, F.unix_millis(_latest())
     is_contradicted = (F.col("command") == columns.ADD_MESSAGE) & ((shown < least) | (shown > F.coalesce(most, shown)))
@@ -108,7 +110,7 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
         return (F.min(there).over(of_message) != destination) | (F.max(there).over(of_message) != destination)
 
     carried = F.when(command == columns.REMOVE_MESSAGE, is_elsewhere(columns.ADD_MESSAGE)).when(
-        # A message that ActiveMQ moves shows when it was taken again.
+        # A message that ActiveMQ moved has the time at which it was received again.
         (command == columns.ADD_MESSAGE) & F.col("epoch").isNotNull(),
         is_elsewhere(columns.REMOVE_MESSAGE) | F.col("message_id").rlike(LETTER_IDS),
     )
@@ -137,8 +139,8 @@ def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFram
 
 
 def _marked(records: DataFrame, mark_interval_ms: int | None) -> DataFrame:
-    """Return the records with the last mark of the file up to each as ``_mark STRUCT<batch, broker_in>``, and
-    ``_interval``."""
+    """Return the records with ``_mark STRUCT<batch, broker_in>``, the last mark of the file before or at each record,
+    and ``_interval``."""
     in_order = Window.partitionBy("store", "file").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     mark = F.when(F.col("command") == columns.CLOCK, F.struct("batch", "broker_in"))
     marked = records.withColumn("_mark", F.last(mark, ignorenulls=True).over(in_order))
@@ -148,14 +150,15 @@ def _marked(records: DataFrame, mark_interval_ms: int | None) -> DataFrame:
 
 
 def _latest() -> Column:
-    """The latest time at which a batch was written, by the last mark of its file; null: unknown."""
+    """Return the latest time at which the record's batch can have been written, by the last mark in its file; null:
+    unknown."""
     shown = F.col("_mark.broker_in")
     later = F.timestamp_millis(F.unix_millis(shown) + F.col("_interval") + _ROUNDED_MS)
     return F.when(F.col("_mark.batch") == F.col("batch"), shown).otherwise(later)
 
 
 def _intervals(records: DataFrame) -> DataFrame:
-    """Return store, epoch, and the shortest time in milliseconds between two clock marks of these epochs' masters."""
+    """Return store, epoch, and the shortest time in milliseconds between two clock marks of the epoch."""
     in_order = Window.partitionBy("store", "file").orderBy("offset")
     passed = F.unix_millis("broker_in") - F.unix_millis(F.lag("broker_in").over(in_order))
     return (
@@ -168,9 +171,9 @@ def _intervals(records: DataFrame) -> DataFrame:
 
 
 def _spans(records: DataFrame) -> list[Span]:
-    """Return when holders of messages existed. A subscription that acknowledged before its first record here existed
-    before: that record is in a newer file now, or in one that was not read; or it ends the subscription, before another
-    one of that name begins."""
+    """Return when queues and subscriptions existed (``effects.spans``). A subscription with an acknowledgement before
+    its first record existed before that record: the record may have been moved to a newer file, an older one may not
+    have been read, or the record ends the subscription."""
     declarations = effects.declared(records)
     acknowledged = {
         tuple(row[:4]): row[4]
@@ -179,7 +182,9 @@ def _spans(records: DataFrame) -> list[Span]:
         .agg(F.min(place()))
         .collect()
     }
-    first: dict[tuple[tuple[str, str, str], str | None], Declared] = {}  # None: of all subscriptions of a topic
+    first: dict[
+        tuple[tuple[str, str, str], str | None], Declared
+    ] = {}  # subscription None: all subscriptions of a topic
     for declared in declarations:
         first.setdefault((declared.where, declared.subscription), declared)
     begins: set[tuple[object, ...]] = set()
@@ -198,7 +203,7 @@ def _spans(records: DataFrame) -> list[Span]:
 
 
 def _lives(timed: DataFrame) -> DataFrame:
-    """Return one row for each life: the events of a message from one that stores it to the one that removes it."""
+    """Return one row for each life: from the event that stores a message to the event that removes it."""
     message = Window.partitionBy(*columns.DESTINATION, "subscription", "begin", "message_id").orderBy(
         "effect", "turn", "at"
     )
@@ -206,11 +211,11 @@ def _lives(timed: DataFrame) -> DataFrame:
     command, before = F.col("command"), F.lag("command").over(message)
     is_removal = command == columns.REMOVE_MESSAGE
     begins = ~is_removal & (before.isNull() | (before == columns.REMOVE_MESSAGE))
-    # A record in a transaction is as old as its COMMIT, and a message that a broker moved elsewhere shows when it was
-    # sent first; any other message shows its own time.
+    # A record in a transaction has the time of its COMMIT. A message that a broker moved to another destination has the
+    # time at which it was first sent. Any other message has its own time.
     is_own_time = ~is_removal & (F.col("at") == F.col("effect")) & ~F.coalesce("is_elsewhere", F.lit(False))
     low, high = (F.when(is_own_time, F.coalesce("broker_in", name)).otherwise(F.col(name)) for name in ("_lo", "_hi"))
-    low = F.coalesce(low, F.when(~is_removal, F.col("broker_in")))  # its COMMIT was forwarded at an unknown time
+    low = F.coalesce(low, F.when(~is_removal, F.col("broker_in")))  # a compaction moved its COMMIT at an unknown time
     flags = ("is_moved", "is_rewritten", "is_elsewhere")
     declared = F.struct("effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), *flags, "ack_kind")
     return (
@@ -239,13 +244,13 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
         .when(F.col("end").isNotNull(), DELETED)
         .otherwise(LIVE)
     )
-    # This broker delivers a message when it is durable: its consumers acknowledge in a later batch. Acknowledgements of
-    # ActiveMQ's consumers may be beside the message, and have a kind.
+    # This broker delivers a message when it is durable, so its consumers acknowledge in a later batch. Acknowledgements
+    # of ActiveMQ's consumers may be in the same batch as the message, and have a kind.
     is_at_once = kind.isNull() & (
         (F.col("removed.effect") == F.col("added.effect"))
         | ((F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect")))
     )
-    # A compaction writes beside a copy which subscriptions do not have the message.
+    # With a copy, a compaction writes which subscriptions do not have the message.
     is_passed_over = F.col("subscription").isNotNull() & (
         (kind == _UNMATCHED_KIND) | is_at_once | F.col("removed.is_moved")
     )

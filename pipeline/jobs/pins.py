@@ -1,4 +1,4 @@
-"""Reasons that hold each journal file: the result of ``tandemmq store why``, by the same code (store.tools.why).
+"""Reasons why each journal file is kept: the result of ``tandemmq store why``, with the same code (store.tools.why).
 
     current        the newest file, which is written to
     message        live messages are in it
@@ -45,8 +45,8 @@ NOTHING: Final = "nothing"
 # Source of the result.
 BASIS: Final = "journal"
 
-# Destinations to examine for the files that would be released without them: those in the most files; and how many of
-# them are shown.
+# Maximum number of destinations for which the releasable files are computed (those in the most files), and the number
+# that is listed.
 DRAINED_MAX: Final = 100
 DRAINED_LISTED: Final = 10
 FILES_PLOTTED: Final = 60
@@ -80,8 +80,8 @@ class Pin(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Row of ``file_verdicts``. ``state`` is a word of ``store why``; ``chained_from``: the oldest file with live
-    messages that keeps this one, which has none."""
+    """Row of ``file_verdicts``. ``state``: as in ``store why``. ``chained_from``: for a file without live messages, the
+    oldest file with live messages that keeps it."""
 
     store: str
     file: int
@@ -97,8 +97,8 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Files that would be released if a destination had no messages: ``freed`` are numbers of files of ``store``,
-    ``bytes`` their size. ``items`` are its messages outside of the newest file."""
+    """Files that would be released if a destination had no messages. ``freed``: their numbers in ``store``; ``bytes``:
+    their size. ``items``: number of the destination's messages outside of the newest file."""
 
     store: str
     destination: str
@@ -143,7 +143,7 @@ def judged(journal: Journal) -> tuple[list[Pin], list[Verdict]]:
 
 
 def _standing(journal: Journal, file: int, *, is_current: bool) -> Iterator[Pin]:
-    """Yield the pins of a file by its own records."""
+    """Yield the pins of a file that its own records cause."""
     store, facts = journal.store, journal.facts
     if is_current:
         yield Pin(store, file, CURRENT)
@@ -158,7 +158,7 @@ def _standing(journal: Journal, file: int, *, is_current: bool) -> Iterator[Pin]
 
 
 def _waiting(journal: Journal, file: int, pins: Sequence[int]) -> Iterator[Pin]:
-    """Yield the pins of a file by other files that stay. Pins of declarations have no line in the journal."""
+    """Yield the pins of a file that other kept files cause. Pins of declarations have no row in ``counted``."""
     lines = [line for line in journal.kills.get(file, ()) if line.ref_file in pins]
     for line in lines:
         yield _of_line(line, ACKS_OF)
@@ -176,7 +176,8 @@ def _time(micros: int | None) -> datetime | None:
 
 
 def drained(journal: Journal) -> list[Drained]:
-    """Return what each destination alone keeps, by bytes released; destinations that release nothing are left out."""
+    """Return the files that each destination alone keeps, ordered by their bytes. Destinations that would release no
+    file are left out."""
     facts = journal.facts
     held: dict[tuple[str, str], list[Counted]] = {}
     for file, lines in journal.holders.items():
@@ -202,11 +203,12 @@ def drained(journal: Journal) -> list[Drained]:
     return sorted(found, key=lambda drain: (-drain.bytes, drain.destination))
 
 
-# ---- in words
+# ---- findings
 
 
 def findings(verdicts: Sequence[Verdict], drains: Sequence[Drained], *, archived: int, damaged: int) -> tuple[str, ...]:
-    """Return the findings, the largest first. ``archived``: files that were left out; ``damaged``: bytes."""
+    """Return the findings, ordered by size. ``archived``: number of archived files, which were left out. ``damaged``:
+    bytes."""
     held = [file for file in verdicts if file.is_held]
     going = [file for file in verdicts if file.state == RECLAIMABLE]
     lines = [
@@ -239,7 +241,7 @@ def findings(verdicts: Sequence[Verdict], drains: Sequence[Drained], *, archived
 
 
 def _by_file(verdicts: Sequence[Verdict]) -> Stacks:
-    """Return the oldest files, each in the colour of its first reason."""
+    """Return the plot of the oldest files, each in the colour of its first reason."""
     shown = verdicts[:FILES_PLOTTED]
     several = len({file.store for file in shown}) > 1
     parts = (*REASONS, NOTHING)
@@ -258,8 +260,8 @@ def _by_file(verdicts: Sequence[Verdict]) -> Stacks:
 def pins(
     spark: SparkSession, records: DataFrame, marks: DataFrame, files: Iterable[JournalFile]
 ) -> tuple[DataFrame, DataFrame, list[Drained]]:
-    """Return the tables ``pins`` and ``file_verdicts``, and what would be released without each destination, of the
-    stores of ``files``; ``records`` and ``marks`` are theirs, of every file, including the newest one."""
+    """Return the tables ``pins`` and ``file_verdicts`` for the stores of ``files``, and the result of ``drained``.
+    ``records`` and ``marks`` must be of all files, including the newest one."""
     found: list[Pin] = []
     verdicts: list[Verdict] = []
     drains: list[Drained] = []
@@ -273,9 +275,9 @@ def pins(
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``pins`` and ``file_verdicts`` below ``out``. Not clean when the journal is damaged or a file is missing:
-    the result is incomplete. The newest file of each store is read, whatever ``sources`` say; ValueError if they leave
-    out files.
+    """Write ``pins`` and ``file_verdicts`` below ``out``. The summary is not clean if the journal is damaged or a file
+    is missing, because the result is then incomplete. The newest file of each store is always read. Raises ValueError
+    if ``sources`` leave out files.
     """
     sources = sources.whole().fixed(spark)
     planned = sources.files(sources.access_in(spark))

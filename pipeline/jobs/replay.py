@@ -1,10 +1,10 @@
-"""Send messages of journals, or of Parquet made from them, to a broker through its failover URL, each exactly once.
+"""Send messages from journals, or from Parquet made of them, to a broker through its failover URL, each exactly once.
 
     sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: messages in slices)
             -> tasks, each with a client, send slices -> ledger
 
-When the plan exists, a run with the same ``out`` continues the last run from the plan; it does not need the sources any
-more. docs/pipeline.md states what is sent exactly once, and within which bounds.
+If the plan exists, a run with the same ``out`` continues the replay from the plan, and does not need the sources any
+more. docs/pipeline.md states the conditions of exactly-once sending.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from tandemmq.pipeline.sending.slices import send_tasks
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Without order, a destination is cut into pieces of this many messages.
+# Without order, the messages of a destination are divided into slices of this many messages.
 SLICE_MESSAGES: Final = 10_000
-# Interval of the progress on a terminal.
+# Interval of progress reports on a terminal.
 WATCH_SECONDS: Final = 1.0
-# A task holds one row group of the plan: this many messages, or fewer if they reach Parquet's 128 MiB together.
+# A task has one row group of the plan in memory: this many messages, or fewer if they reach Parquet's limit of 128 MiB.
 _PLAN_OPTIONS: Final = {"parquet.block.row.count.limit": "2000"}
 _PLAN_COLUMNS: Final = (
     *(*NAME, "message_id", "correlation_id", "reply_to", "priority", "persistent", "type"),
@@ -61,7 +61,8 @@ def run(
     rate: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Summary:
-    """Replay the messages of ``request`` to ``target``. Without target: report what would be sent, and the time.
+    """Replay the messages of ``request`` to ``target``. Without a target, report what would be sent and how long it
+    would take.
 
     Writes ``replay_selection``, ``replay_ledger``, ``replay_refused`` and the state of the replay below ``out``. Not
     clean while a selected message is not at the broker. Raises ValueError if ``out`` holds another replay, InUse if one
@@ -92,9 +93,10 @@ def _fixed(spark: SparkSession, sources: Sources) -> Sources:
 
 
 def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[str] = ()) -> DataFrame | None:
-    """Return a table of the sources, with only ``columns``; None if they are Parquet without this table.
+    """Return a table of the sources, with only ``columns`` (empty: all); None if the sources are Parquet without this
+    table.
 
-    ValueError if some are journals and some are Parquet.
+    Raises ValueError if some sources are journals and some are Parquet.
     """
     if not are_parquet(sources.paths):
         found = sources.read(spark, name, columns)
@@ -108,7 +110,7 @@ def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[st
 
 def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
     if not is_lake(path):
-        # With an explicit schema, a directory "destination=7" is the text 7.
+        # With an explicit schema, the value of a directory "destination=7" is the text 7.
         found = spark.read.schema(ddl(name)).parquet(path)
         return _with_bodies(found) if "body" in spark.read.parquet(path).columns else found
     if any(commit.parquet.get(name) for commit in committed(path).values()):
@@ -118,15 +120,16 @@ def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
 
 
 def _with_bodies(messages: DataFrame) -> DataFrame:
-    """Replace missing bodies by empty ones, to distinguish them from Parquet that was made without bodies."""
+    """Replace null bodies by empty ones, so that they differ from the bodies of Parquet that was made without
+    bodies."""
     return messages.withColumn("body", F.coalesce("body", F.lit("").cast("binary")))
 
 
 def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRequest) -> DataFrame:
     messages, records = table(spark, sources, MESSAGES), table(spark, sources, RECORDS, selection.RECORD_COLUMNS)
-    assert messages is not None, "all sources have them"
+    assert messages is not None, "all sources have messages"
     if records is not None:
-        # The records are few, and read several times.
+        # These records are few, and are read several times.
         records = records.where(F.col("command").isin(*selection.COMMANDS)).cache()
     acks = table(spark, sources, ACKS, selection.ACK_COLUMNS) if request.only == UNACKNOWLEDGED else None
     found = selection.selection(messages, records, acks, request, time.time_ns() // 1_000_000)
@@ -145,7 +148,7 @@ def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRe
 
 
 def _asked(sources: Sources, request: ReplayRequest, target: Target) -> dict[str, Any]:
-    """Return the options that must be the same for a run to continue, as JSON restores them."""
+    """Return the options that must be equal to those of the begun replay, in the form in which JSON restores them."""
     paths = [path if "://" in path else os.path.abspath(path) for path in sources.paths]
     files = {"tail": sources.is_tail_wanted, "from_file": sources.first, "to_file": sources.last}
     options = {"sources": paths, **files, **asdict(request), "as": target.destination}
@@ -193,7 +196,7 @@ def _planned(
         *PLACE, "number", (F.col("base") + _piece(request)).cast("int").alias("slice")
     )
     messages = table(spark, sources, MESSAGES)
-    assert messages is not None, "all sources have them"
+    assert messages is not None, "all sources have messages"
     sent, expires = F.unix_millis("sent").alias("sent_ms"), F.unix_millis("expires").alias("expires_ms")
     (
         numbered.join(messages.select(*PLACE, *_PLAN_COLUMNS, sent, expires), list(PLACE))
@@ -228,7 +231,7 @@ def _slices(chosen: DataFrame, request: ReplayRequest) -> Sequence[Slice]:
 
 
 def _piece(request: ReplayRequest) -> Column:
-    """The slice of its destination that a message is in, by its number; from 0, without gaps."""
+    """Return the slice of a message within its destination, by its number: from 0, without gaps."""
     return F.lit(0) if request.is_ordered else F.floor((F.col("number") - 1) / SLICE_MESSAGES)
 
 
@@ -269,8 +272,8 @@ def _send(
 
 @contextmanager
 def _watched(ledger: Ledger, slices: Sequence[Slice], progress: Callable[[int, int], None] | None) -> Iterator[None]:
-    """Call ``progress`` periodically, from a thread, with the number of messages of ``slices`` at the broker, and of
-    all; and once at the end."""
+    """Call ``progress`` periodically on a thread, and once at the end, with the number of messages of ``slices`` at the
+    broker and the number of all."""
     if progress is None:
         yield
         return
@@ -295,7 +298,7 @@ def _watched(ledger: Ledger, slices: Sequence[Slice], progress: Callable[[int, i
 
 
 def _slots(spark: SparkSession) -> int:
-    """Return how many tasks run at once, as far as Spark reports it; without Spark all do, in one loop."""
+    """Return how many tasks run at once, as Spark reports it. Without Spark, all run at once in one loop."""
     if is_local():
         return TASKS_MAX
     slots: int = spark.range(TASKS_MAX * 10).select(F.spark_partition_id()).distinct().count()
@@ -303,7 +306,7 @@ def _slots(spark: SparkSession) -> int:
 
 
 def shared(slices: Sequence[Slice], tasks: int) -> tuple[tuple[int, ...], ...]:
-    """Return the numbers of the slices for each of ``tasks``, so that all have about as much to send."""
+    """Return the numbers of the slices for each of ``tasks``, so that all tasks send about the same amount."""
     loads = [0] * tasks
     given: list[list[int]] = [[] for _ in range(tasks)]
     for slice in sorted(slices, key=lambda each: each.messages, reverse=True):

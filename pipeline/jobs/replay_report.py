@@ -1,4 +1,4 @@
-"""Report of a replay: messages that it would send, or sent, messages refused and left out."""
+"""Report of a replay: messages that it sent or would send, refused messages, and messages that are not sent."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def dry_summary(chosen: DataFrame, out: str, rate: float | None) -> Summary:
     )
 
 
-# Selected messages that were not sent, for these reasons.
-_AMISS: Final = {
+# Reasons why selected messages were not sent.
+_FAILED: Final = {
     selection.IN_DOUBT: "of transactions that have no outcome in what was read",
     selection.UNSENDABLE: "with a body or a destination that STOMP has no way to send",
     selection.UNREADABLE: "that cannot be read",
@@ -58,7 +58,7 @@ _AMISS: Final = {
     selection.DAMAGED: "damaged places of the journal, whatever stood there",
     selection.MISSING: "files of the journal that are missing, whatever stood there",
 }
-_MEANT: Final = {
+_EXCLUDED: Final = {
     selection.EXPIRED: "that have expired",
     selection.ACKNOWLEDGED: "that were acknowledged",
     selection.ROLLED_BACK: "that were rolled back",
@@ -68,7 +68,8 @@ _MEANT: Final = {
 
 
 def _left_out(chosen: DataFrame) -> tuple[Table, list[str], bool]:
-    """Return the messages not sent, by destination and reason; sentences; and whether no selected one is left."""
+    """Return a table of the messages that are not sent, by destination and reason; sentences about them; and whether
+    all selected messages are sent."""
     found = (
         chosen.where(F.col("fate") != selection.SEND)
         .groupBy("destination_type", "destination", "fate")
@@ -79,9 +80,11 @@ def _left_out(chosen: DataFrame) -> tuple[Table, list[str], bool]:
     counts: dict[str, int] = {}
     for row in found:
         counts[row.fate] = counts.get(row.fate, 0) + row.messages
-    sentences = [f"Not sent: {counts[fate]:,} {text}." for fate, text in (_AMISS | _MEANT).items() if fate in counts]
+    sentences = [
+        f"Not sent: {counts[fate]:,} {text}." for fate, text in (_FAILED | _EXCLUDED).items() if fate in counts
+    ]
     columns = ("destination_type", "destination", "reason", "messages")
-    return _shown("Left out", columns, [list(row) for row in found]), sentences, not set(_AMISS) & set(counts)
+    return _shown("Left out", columns, [list(row) for row in found]), sentences, not set(_FAILED) & set(counts)
 
 
 def _shown(title: str, columns: tuple[str, ...], rows: list[list[Cell]]) -> Table:

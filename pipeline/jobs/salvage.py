@@ -1,8 +1,8 @@
-"""Messages that damaged bytes name, as far as they can still be read. No Spark.
+"""Messages that are named in damaged bytes, if they can still be read. No Spark.
 
     | control record 28, perhaps damaged | record | record | ... the first that does not fit ends it
 
-Nothing here is certain: a checksum shows that some byte is wrong, not which.
+The result is not certain: a checksum shows that a byte is wrong, but not which.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tandemmq.store.records.commands import AddMessage, RemoveMessage, UpdateMes
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import SCHEMES
 
-# Maximum that is read of one place; a batch is shorter.
+# Maximum number of bytes that are read of one place; a batch is shorter.
 PLACE_BYTES_MAX: Final = 64 << 20
 _NAMES: Final = {AddMessage: ADD_MESSAGE, UpdateMessage: UPDATE_MESSAGE, RemoveMessage: REMOVE_MESSAGE}
 
@@ -34,8 +34,8 @@ class Named(NamedTuple):
 
 
 def named(path: str, start: int, stop: int, access: Access = ()) -> list[Named]:
-    """Return the records between ``start``, where a batch begins, and ``stop`` that name messages. ``access``: the
-    access to a remote path. Raises FileNotFoundError, NotRegular, NoPlace, OSError."""
+    """Return the records between ``start``, where a batch begins, and ``stop`` that name messages. ``access``: settings
+    to reach a remote path. Raises FileNotFoundError, NotRegular, NoPlace, OSError."""
     source = open_file(path, access)
     try:
         content = source.read(start, min(stop - start, PLACE_BYTES_MAX))
@@ -66,5 +66,5 @@ def _read(payload: bytes) -> tuple[str, str, str, str] | None:
     if name is None:
         return None
     named = command.add if isinstance(command, UpdateMessage) else command
-    assert isinstance(named, AddMessage | RemoveMessage), "_NAMES has no other"
+    assert isinstance(named, AddMessage | RemoveMessage), "_NAMES has only these commands"
     return name, SCHEMES[named.destination.kind], named.destination.name, named.message_id

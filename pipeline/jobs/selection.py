@@ -1,9 +1,8 @@
-"""Selection of a replay: the messages of journals, or of Parquet made from them, that it sends, and why it skips
-others.
+"""Selection of a replay: which messages of journals, or of Parquet made from them, are sent, and why others are not.
 
-A message counts once in its destination, in its newest version: a copy that compaction moved, or an update, is no
-second message. It exists once its transaction was committed. The order within a destination is that of the journal; a
-message of which only a moved copy is left is placed by the time at which the broker took it.
+A message counts once in its destination, with its newest version: a copy by compaction or an update is not a second
+message. A message of a transaction exists from its commit. The order within a destination is that of the journal. A
+message of which only a moved copy is left is ordered by the time at which the broker received it.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
 # Fates of a message.
 SEND: Final = "send"
 ROLLED_BACK: Final = "rolled_back"
-IN_DOUBT: Final = "in_doubt"  # its transaction has no outcome in what was read
+IN_DOUBT: Final = "in_doubt"  # its transaction has no outcome in the files read
 SCHEDULED: Final = "scheduled"  # a scheduled message, in the broker's own queue
 PRIVATE: Final = "private"  # the broker's own record of MQTT sessions and bridges
 ACKNOWLEDGED: Final = "acknowledged"
 EXPIRED: Final = "expired"
 UNSENDABLE: Final = "unsendable"  # STOMP cannot express it
 UNREADABLE: Final = "unreadable"
-DAMAGED: Final = "damaged"  # a place of the journal, whatever stood there
-MISSING: Final = "missing"  # a file of the journal, whatever stood there
+DAMAGED: Final = "damaged"  # a damaged place of the journal; its content is unknown
+MISSING: Final = "missing"  # a missing file of the journal; its content is unknown
 WITHOUT_BODY: Final = "without_body"  # the Parquet was made without its body
 
 RECORD_COLUMNS: Final = (*columns.PLACE, "command", *columns.NAME, "transaction", "subscription")
@@ -52,11 +51,11 @@ def selection(
     destination, message_id, body_bytes, fate, number. ``number`` counts the messages of a destination that are sent,
     from 1 in their order; null for the others.
 
-    ``records`` and ``acks`` are None for Parquet without them; then a transaction has no outcome. ValueError for an
-    invalid name, and for UNACKNOWLEDGED without acks.
+    ``records`` and ``acks`` are None for Parquet without them; then no transaction has an outcome. Raises ValueError
+    for an invalid name, and for UNACKNOWLEDGED without ``acks``.
     """
     if request.only == UNACKNOWLEDGED and (acks is None or records is None):
-        raise ValueError("what is unacknowledged is known from journals, not from Parquet of messages alone")
+        raise ValueError("unacknowledged messages are known from journals, not from Parquet of messages alone")
     found = _messages(_asked(messages, request), records)
     if request.only == UNACKNOWLEDGED:
         assert acks is not None, "checked above"
@@ -68,7 +67,7 @@ def selection(
 
 
 def damaged(batches: DataFrame) -> DataFrame:
-    """Return store, file, offset, fate of each damaged place: its content is unknown."""
+    """Return store, file, offset, fate of each damaged place. Its content is unknown."""
     return batches.where(F.col("status").isin(columns.BAD_SUM, columns.GAP)).select(
         "store", "file", F.col("batch").alias("offset"), F.lit(DAMAGED).alias("fate")
     )
@@ -103,7 +102,8 @@ def _asked(messages: DataFrame, request: ReplayRequest) -> DataFrame:
 
 
 def _messages(versions: DataFrame, records: DataFrame | None) -> DataFrame:
-    """Return a row for each message: its newest version that counts, whether it counts, and where it was taken."""
+    """Return a row for each message: its newest version that counts, whether it counts, and the place where it was
+    first stored."""
     is_open = F.col("transaction").isNotNull() & (F.col("command") == columns.ADD_MESSAGE)
     plain = versions.where(~is_open | is_open.isNull()).select(
         *versions.columns, F.lit(_COMMITTED).alias("state"), _place("file", "offset").alias("done")
@@ -126,8 +126,8 @@ def _messages(versions: DataFrame, records: DataFrame | None) -> DataFrame:
 
 
 def _settled(rows: DataFrame, records: DataFrame | None) -> DataFrame:
-    """Return the rows of transactions with ``state``, and ``done``, the place of the outcome. XA branch ids are reused,
-    so the first outcome after a row is its own."""
+    """Return the rows of transactions with ``state``, and with ``done``, the place of the outcome. XA branch ids are
+    reused, so the outcome of a row is the first one after it."""
     if records is None:
         return rows.select(*rows.columns, F.lit(_UNKNOWN).alias("state"), _place("file", "offset").alias("done"))
     outcomes = records.where(F.col("command").isin(columns.COMMIT, columns.ROLLBACK)).select(
@@ -157,8 +157,8 @@ def _place(file: str, offset: str) -> Column:
 
 
 def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) -> DataFrame:
-    """Add ``is_acknowledged``: the message was removed after its last add, or its destination was; in a topic, by each
-    durable subscription that still exists and existed when the message came."""
+    """Add ``is_acknowledged``: the message or its destination was removed after its last add. In a topic, each durable
+    subscription that still exists and existed when the message was stored must have removed it."""
     without = acks.select(*ACK_COLUMNS).where(F.col("transaction").isNull())
     within = _settled(acks.select(*ACK_COLUMNS).where(F.col("transaction").isNotNull()), records)
     removes = (
@@ -173,9 +173,9 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
     )
     added = F.coalesce("added", _place("file", "offset"))
     is_removed = (F.col("_removed") > added) | (F.col("added").isNull() & F.col("_removed").isNotNull())
-    # A topic keeps nothing for subscriptions made later: later than the COMMIT, if there is one. A message that a
-    # compaction moved is held by all subscriptions that existed then, except those that a removal beside the copy
-    # names; their own records may have been moved, too.
+    # A subscription that was made after the message (or its COMMIT) does not get it. A message that a compaction moved
+    # is held by all subscriptions that existed at that time, except those for which a removal is written next to the
+    # copy. Records of subscriptions may have been moved, too.
     here = _place("file", "offset")
     held = F.when(F.col("taken.done") > here, F.col("taken.done")).otherwise(here)
     waits = F.exists(
@@ -198,8 +198,8 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
 
 
 def _subscriptions(records: DataFrame) -> DataFrame:
-    """Return store, destination_type, destination, _subscriptions: the existing ones, each with the place where it
-    began. One that was ended and made again does not get earlier messages."""
+    """Return store, destination_type, destination, _subscriptions: the existing subscriptions, each with the place
+    where it began. A subscription that was deleted and made again does not get earlier messages."""
     ends = records.where(F.col("command").isin(columns.UNSUBSCRIPTION, columns.REMOVE_DESTINATION)).select(
         *(F.col(name).alias(f"_{name}") for name in columns.DESTINATION),
         F.col("subscription").alias("_ended"),
@@ -221,7 +221,7 @@ def _subscriptions(records: DataFrame) -> DataFrame:
 
 
 def is_private() -> Column:
-    """Return whether a destination is the broker's own (broker.core.names.is_private)."""
+    """Return whether a destination is private to the broker (broker.core.names.is_private)."""
     return F.coalesce(F.col("destination").rlike(f"^{MQTT_PRIVATE.replace('.', '[.]')}"), F.lit(False))
 
 
@@ -251,7 +251,7 @@ def _numbered(found: DataFrame) -> DataFrame:
         .orderBy("place")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    # The clock of the journal does not go back, though the clock of a master may have.
+    # The order uses a clock that never goes back, although the clock of a master may have.
     reached = F.max(F.when(F.col("taken").isNotNull(), F.col("taken_ms"))).over(before)
     clock = F.coalesce(F.when(F.col("taken").isNotNull(), reached), "taken_ms", F.lit(0))
     is_sent = F.col("fate") == SEND

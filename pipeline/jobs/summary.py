@@ -1,4 +1,4 @@
-"""Result of a job: small enough for a terminal, complete enough for a page of HTML."""
+"""Result of a job, for the terminal and for an HTML page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandemmq.pipeline.table import Cell, Table
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A bar for each label. ``unit`` is "bytes", "ms" or the counted thing."""
+    """A bar for each label. ``unit``: "bytes", "ms" or the name of the counted items."""
 
     title: str
     unit: str
@@ -21,7 +21,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """A bar for each label, divided into ``parts``; ``values`` of a bar are in their order."""
+    """A bar for each label, divided into ``parts``. The values of a bar are in the order of ``parts``."""
 
     title: str
     unit: str
@@ -31,10 +31,10 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines over ``xs``, which are texts for the reader ("2026-11-03 09:00") in their order, at equal distances.
+    """Lines over ``xs``: labels ("2026-11-03 09:00") at equal distances, in order.
 
-    Each line has a name and a value for each of ``xs``, not below 0; None is a gap. ``unit`` is "bytes", "ms" or the
-    counted thing. Of very many points, the page shows the greatest of each stretch.
+    Each line has a name, and for each of ``xs`` a value of at least 0, or None for a gap. ``unit``: "bytes", "ms" or
+    the name of the counted items. If there are very many points, the page shows the maximum of each stretch.
     """
 
     title: str
@@ -48,21 +48,21 @@ Plot = Bars | Stacks | Lines
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Result of a job. ``findings`` are sentences, the most important one first. ``is_clean`` is False if an operator
-    must act. ``reached``: how far each store was read; None if no journal was. ``engine``: the engine, and the reason
-    for it; None if the caller brought a session."""
+    """Result of a job. ``findings``: sentences, the most important one first. ``is_clean``: False if an operator must
+    act. ``reached``: how far each store was read; None if no journal was read. ``engine``: the engine and the reason
+    for it; None if the caller passed a session."""
 
     job: str
     findings: tuple[str, ...]
     tables: tuple[Table, ...]
     plots: tuple[Plot, ...] = ()
     is_clean: bool = True
-    written: dict[str, str] = field(default_factory=dict)  # name of a table -> path of its Parquet
+    written: dict[str, str] = field(default_factory=dict)  # path of the Parquet of each table, by name
     reached: tuple[Reach, ...] | None = None
     engine: Choice | None = None
 
     def figures(self) -> dict[str, object]:
-        """Return the figures for JSON."""
+        """Return the summary for JSON."""
         tables: dict[str, list[dict[str, Cell]]] = {
             table.title: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables
         }

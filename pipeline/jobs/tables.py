@@ -1,4 +1,4 @@
-"""Sources of a job's tables, and the place of its results. Importing it imports no Spark."""
+"""Sources of a job's tables, and the output of its results. An import of this module does not import Spark."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from tandemmq.pipeline.walk import JournalFile
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-# Rows of a long table in a report; the Parquet beside it has all.
+# Maximum number of rows of a table in a report. The Parquet has all rows.
 ROWS_SHOWN: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Directories of stores and archives, and the choice of their files.
+    """Directories of stores and archives, and the chosen files.
 
-    ``is_tail_wanted``: includes the newest file, up to its last complete batch, which may not be synced yet. ``first``
-    and ``last`` are numbers of files. ``access``: settings to reach remote paths, if the session has none. ``reached``:
-    how far each store is read, once that is ``fixed``, and ``there``: the files of that moment, by store and number.
+    ``is_tail_wanted``: includes the newest file up to its last complete batch, which may not be synced yet. ``first``
+    and ``last``: limits of the file numbers. ``access``: settings to reach remote paths, if the session has none.
+    ``reached`` and ``there`` are set by ``fixed``: how far each store is read, and the files at that time, by store and
+    number.
     """
 
     paths: tuple[str, ...]
@@ -44,9 +45,9 @@ class Sources:
         return (self.first or 0) <= file and (self.last is None or file <= self.last)
 
     def whole(self) -> Sources:
-        """Return the sources with the newest file of each store. ValueError if files are left out."""
+        """Return the sources with the newest file of each store. Raises ValueError if files are left out."""
         if self.first is not None or self.last is not None:
-            raise ValueError("it may stand in any other file: this job takes no --from-file and no --to-file")
+            raise ValueError("this job must read all files: it takes no --from-file and no --to-file")
         return replace(self, is_tail_wanted=True)
 
     def files(self, access: Access) -> list[JournalFile]:
@@ -61,24 +62,25 @@ class Sources:
         )
 
     def fixed(self, spark: SparkSession) -> Sources:
-        """Return the sources as they are now: later writes are not read, so the tables of one job agree. Raises
-        NoJournal."""
+        """Return the sources fixed at their present end. Later writes are not read, so that all tables of a job have
+        the same data. Raises NoJournal."""
         if self.reached is not None:
             return self
         files = self.files(self.access_in(spark))
         return replace(self, reached=reaches(files), there=frozenset((file.store, file.file) for file in files))
 
     def access_in(self, spark: SparkSession) -> Access:
-        """Return the settings to reach remote paths: ``access``, then the session's. Empty if all paths are mounted."""
+        """Return the settings to reach remote paths: those of the session, overridden by ``access``. Empty if all paths
+        are mounted."""
         if not any(map(is_remote, self.paths)):
             return ()
         return access_of(dict(access_of(spark.conf.getAll)) | dict(self.access))
 
     def read(self, spark: SparkSession, table: str, names: Sequence[str] = (), *, payload: bool = False) -> DataFrame:
-        """Return the table, damage included; only the columns ``names`` if given, which is faster; with ``payload``,
+        """Return the table, including damage. ``names``: only these columns, which is faster; empty: all. ``payload``:
         messages have their frames.
 
-        The data source is registered in ``spark`` (``pipeline.register``).
+        The data source must be registered in ``spark`` (``pipeline.register``).
         """
         wanted = {"table": table, "follow": "tail" if self.is_tail_wanted else "closed"}
         if payload:
@@ -95,7 +97,7 @@ class Sources:
 
 
 class Results:
-    """Tables that a job writes below ``out``, as Parquet. ``written``: the path of each, by its name."""
+    """Tables that a job writes below ``out`` as Parquet. ``written``: the path of each table, by name."""
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         self._spark = spark
@@ -103,7 +105,8 @@ class Results:
         self.written: dict[str, str] = {}
 
     def write(self, frame: DataFrame, name: str) -> DataFrame:
-        """Write ``frame``, replacing an earlier result. The returned frame reads the result, not the journals again."""
+        """Write ``frame``; an earlier result is replaced. The returned frame reads the written result, not the
+        journals."""
         target = self.written[name] = f"{self._out}/{name}"
         frame.write.mode("overwrite").parquet(target)
         return self._spark.read.parquet(target)
@@ -117,18 +120,18 @@ def only_row(sums: DataFrame) -> Row:
 
 
 def refuse_store(out: str, sources: Sources) -> None:
-    """Raise ValueError if ``out`` is in one of the ``sources``, or holds a journal: a store is never written."""
+    """Raise ValueError if ``out`` is in one of the ``sources`` or contains a journal: jobs never write into a store."""
     target = Path(out).resolve()
     for source in sources.paths:
         place = Path(source).resolve()
         if target == place or place in target.parents:
-            raise ValueError(f"the results would stand in {source}, which is only read: choose another directory")
+            raise ValueError(f"the results would be in {source}, which is only read: choose another directory")
     if target.is_dir() and next(target.glob("db-*.log"), None) is not None:
-        raise ValueError(f"{out} holds a journal: choose another directory")
+        raise ValueError(f"{out} contains a journal: choose another directory")
 
 
 def refuse_unwritable(out: str) -> None:
-    """Raise ValueError if nothing can be written to ``out``, as far as this process can know. It creates nothing."""
+    """Raise ValueError if ``out`` is not writable, as far as this can be checked. Creates nothing."""
     target = Path(out).absolute()
     there = next(place for place in (target, *target.parents) if place.exists())
     if not there.is_dir():
@@ -138,7 +141,8 @@ def refuse_unwritable(out: str) -> None:
 
 
 def head(frame: DataFrame, title: str, columns: str) -> Table:
-    """Return the first rows of an ordered ``frame``, with these ``columns``; a note says whether there are more."""
+    """Return the first rows of an ordered ``frame``, with these ``columns``. If there are more rows, the note states
+    this."""
     names = tuple(columns.split())
     found = frame.select(*names).take(ROWS_SHOWN + 1)
     rows: list[list[Cell]] = [list(row) for row in found[:ROWS_SHOWN]]

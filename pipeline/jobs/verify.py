@@ -1,7 +1,7 @@
-"""Check all checksums, in parallel: list damage and the messages concerned, and archived files that differ from what
-was handed over.
+"""Check all checksums in parallel: list damage and the messages in it, and archived files that differ from their
+manifests.
 
-A torn tail and bytes after an end are no damage: no receipt was sent for them. They are listed.
+A torn tail and bytes after the end of a file are listed, but are not damage: no receipt was sent for them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 DAMAGE: Final = (columns.BAD_SUM, columns.GAP)
 UNPROMISED: Final = (columns.TORN, columns.BEHIND_THE_END)
-# Damage beyond this is listed, but not the messages concerned.
+# Maximum number of damaged places whose messages are listed.
 PLACES_MAX: Final = 1000
 CONCERNED_COLUMNS: Final = (*columns.PLACE, "length", "command", *columns.NAME, "message_id")
 
 
 def damage(batches: DataFrame) -> DataFrame:
-    """Return store, file, start, stop, status, detail of everything that does not count, in order; ``is_damage``: it
-    was once confirmed to a client."""
+    """Return store, file, start, stop, status, detail, is_damage of all stretches that do not count, in order.
+    ``is_damage``: the bytes were confirmed to clients."""
     return (
         batches.where(F.col("status").isin(*DAMAGE, *UNPROMISED))
         .select(
@@ -46,14 +46,14 @@ def damage(batches: DataFrame) -> DataFrame:
 
 
 def unreadable(records: DataFrame) -> DataFrame:
-    """Return the records of sound batches that cannot be decoded: the columns of ``concerned``."""
+    """Return the records of sound batches that cannot be decoded, with the columns of ``concerned``."""
     return records.where(~F.col("is_sound")).select(*CONCERNED_COLUMNS)
 
 
 def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame, access: Access = ()) -> DataFrame:
-    """Return the records within damage that name a message, as far as they can still be read (``salvage``).
+    """Return the records within damage that name a message and can still be read (``salvage``).
 
-    Read on the driver, which reads the headers of all files in any case; at most PLACES_MAX places.
+    At most PLACES_MAX places are read, on the driver.
     """
     places = (
         damage.where("is_damage")
@@ -92,8 +92,8 @@ def checked(batches: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. Not clean when there is damage, or
-    a file is missing."""
+    """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. The summary is not clean if there
+    is damage, or if a file is missing."""
     sources = sources.fixed(spark)
     batches = sources.read(spark, columns.BATCHES).cache()
     results = Results(spark, out)
@@ -132,7 +132,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
 
 
 def findings(batches: int, unsummed: int, damaged: int, damaged_bytes: int) -> tuple[str, ...]:
-    """Return the findings in sentences."""
+    """Return the findings."""
     if damaged:
         first = f"{damaged:,} places are damaged, {size(damaged_bytes)} in all."
     else:

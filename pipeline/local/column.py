@@ -1,4 +1,4 @@
-"""Expressions over the columns of a frame, as SQL, and the windows over which they may be computed."""
+"""Expressions over the columns of a frame as SQL, and windows."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SQL_TYPES: Final = {
 
 
 class Column:
-    """A column. ``name``: its name in a result; None: not named yet. ``call``: the part of ``sql`` that a window
-    applies to; None: all of it."""
+    """An expression. ``name``: its name in a result; None: it has no name yet. ``call``: the part of ``sql`` to which a
+    window applies; None: all of it."""
 
     __slots__ = ("_call", "name", "sql")
 
@@ -125,7 +125,7 @@ class Column:
 
 
 class Case(Column):
-    """A ``when`` that takes further branches. Rows without a matching branch are null."""
+    """A CASE expression, to which branches can be added. Rows without a matching branch are null."""
 
     __slots__ = ("_branches",)
 
@@ -141,7 +141,7 @@ class Case(Column):
 
 
 class Descending(Column):
-    """A column to order by, the greatest first."""
+    """An expression for a descending order."""
 
     __slots__ = ()
 
@@ -158,12 +158,12 @@ def literal(value: object) -> str:
         case int():
             return str(value)
         case float():
-            return f"CAST({value!r} AS DOUBLE)"  # a number with a point is a decimal in SQL
+            return f"CAST({value!r} AS DOUBLE)"  # in SQL, a number with a point is a DECIMAL
         case str():
             return "'" + value.replace("'", "''") + "'"
         case datetime():
             return f"CAST('{value.isoformat()}' AS TIMESTAMPTZ)"
-    raise TypeError(f"no value of SQL: {value!r}")
+    raise TypeError(f"not a value of SQL: {value!r}")
 
 
 def quoted(name: str) -> str:
@@ -171,7 +171,7 @@ def quoted(name: str) -> str:
 
 
 def column(given: str | Column) -> Column:
-    """Return a column by its name: ``name``, ``alias.name``, ``struct.field``."""
+    """Return the column with a name: ``name``, ``alias.name`` or ``struct.field``."""
     if isinstance(given, Column):
         return given
     *_, last = parts = given.split(".")
@@ -179,7 +179,7 @@ def column(given: str | Column) -> Column:
 
 
 def ordering(given: str | Column) -> str:
-    """Return a term of ORDER BY: Spark puts nulls first."""
+    """Return a term of ORDER BY. Nulls have the smallest value, as in Spark."""
     made = column(given)
     return f"{made.sql} DESC NULLS LAST" if isinstance(made, Descending) else f"{made.sql} ASC NULLS FIRST"
 
@@ -225,5 +225,5 @@ class Window:
 
 
 def names_of(columns: Sequence[Column]) -> list[str]:
-    """Return the names of the columns of a result."""
+    """Return the names of a result's columns; a column without a name gets one with its number."""
     return [each.name if each.name is not None else f"_{number}" for number, each in enumerate(columns)]

@@ -1,4 +1,4 @@
-"""A table that is computed on access: a view of DuckDB, with the methods of Spark's DataFrame."""
+"""DataFrame: a view of DuckDB with the methods of Spark's DataFrame. It is computed on access."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JOINS = {"inner": "JOIN", "left": "LEFT JOIN", "left_semi": "SEMI JOIN", "left_
 
 
 class Row(tuple[Any, ...]):
-    """A tuple whose values have names, too."""
+    """A tuple whose values can also be accessed by name."""
 
     names: tuple[str, ...]
 
@@ -34,8 +34,8 @@ class Row(tuple[Any, ...]):
 
 
 class DataFrame:
-    """A view. ``source`` is the text after FROM. ``columns`` are the names of its columns; after a join by a condition,
-    some may be there twice, and ``select`` chooses by the aliases of the frames."""
+    """A view. ``source``: the text after FROM. ``columns``: the names of its columns. After a join with a condition,
+    names may occur twice; then ``select`` must use the aliases of the frames."""
 
     def __init__(self, session: LocalSession, source: str, columns: Sequence[str], alias: str | None = None) -> None:
         self.sparkSession = session
@@ -79,7 +79,7 @@ class DataFrame:
         return self._view("*", self.columns, f"LIMIT {count}")
 
     def sortWithinPartitions(self, *given: str | Column) -> DataFrame:
-        """Sort the whole frame: it has one partition."""
+        """Sort the whole frame, because it has only one partition."""
         return self.orderBy(*given)
 
     def repartition(self, *given: object) -> DataFrame:
@@ -96,7 +96,9 @@ class DataFrame:
 
     def unionByName(self, other: DataFrame, allowMissingColumns: bool = False) -> DataFrame:
         more = [name for name in other.columns if name not in self.columns]
-        assert allowMissingColumns or (not more and len(self.columns) == len(other.columns)), "they have other columns"
+        assert allowMissingColumns or (not more and len(self.columns) == len(other.columns)), (
+            "the frames have the same columns"
+        )
         return self._view("*", [*self.columns, *more], f"UNION ALL BY NAME SELECT * FROM {other._from}")
 
     def crossJoin(self, other: DataFrame) -> DataFrame:
@@ -145,7 +147,7 @@ class DataFrame:
     def write(self) -> Writer:
         return Writer(self)
 
-    # ---- its SQL
+    # ---- SQL of the frame
 
     @property
     def _from(self) -> str:
@@ -174,7 +176,7 @@ class Writer:
     given: Mapping[str, str] = field(default_factory=dict)
 
     def mode(self, mode: str) -> Writer:
-        assert mode == "overwrite", "a job replaces what an earlier run left"
+        assert mode == "overwrite", "a job replaces the results of an earlier run"
         return self
 
     def partitionBy(self, *names: str) -> Writer:
@@ -187,7 +189,7 @@ class Writer:
         return replace(self, given={**self.given, **{name: str(value) for name, value in options.items()}})
 
     def parquet(self, target: str) -> None:
-        """Write the frame, sorted by its partitions if there are any."""
+        """Write the frame as Parquet. With partitions, the frame must be sorted by them."""
         sql = f"SELECT * FROM {self.frame._from}"
         self.frame.sparkSession.write(sql, target, form_of(self.given, self.partitions))
 

@@ -1,6 +1,6 @@
-"""Spark's functions of columns, as the jobs use them, in DuckDB's SQL.
+"""The column functions of Spark that the jobs use, in DuckDB's SQL.
 
-Arguments are those of ``pyspark.sql.functions``: a text names a column, except where it is a value there.
+Arguments are those of ``pyspark.sql.functions``: a string is the name of a column, except where Spark takes a value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _call(function: str, *given: Given, name: str | None = None) -> Column:
 
 
 def _long(call: str) -> Column:
-    """Cast a count or a sum: DuckDB's types are wider than Spark's."""
+    """Cast a count or a sum to BIGINT, because DuckDB's types are wider than Spark's."""
     return Column(f"CAST({call} AS BIGINT)", None, call)
 
 
@@ -38,7 +38,7 @@ def col(name: str) -> Column:
 
 
 def lit(value: object) -> Column:
-    if isinstance(value, int) and not isinstance(value, bool):  # a bare number in GROUP BY is the place of a column
+    if isinstance(value, int) and not isinstance(value, bool):  # a number in GROUP BY would be the position of a column
         return Column(f"CAST({value} AS {'INTEGER' if abs(value) < 1 << 31 else 'BIGINT'})")
     return Column(literal(value))
 
@@ -91,12 +91,12 @@ def broadcast(frame: _Same) -> _Same:
 
 
 def length(given: Given) -> Column:
-    """Length of bytes."""
+    """Return the length of a binary in bytes."""
     return _call("octet_length", given)
 
 
 def octet_length(given: Given) -> Column:
-    """Length of a text in bytes."""
+    """Return the length of a string in bytes."""
     return _call("strlen", given)
 
 
@@ -183,12 +183,12 @@ def sort_array(given: Given) -> Column:
 
 
 def array_contains(given: Given, value: object) -> Column:
-    """Return null if there is no list."""
+    """Return whether a list contains ``value``; null if the list is null."""
     return Column(f"list_contains({column(given).sql}, {literal(value)})")
 
 
 def exists(given: Given, condition: Callable[[Column], Column]) -> Column:
-    """Return whether an element of a list meets the condition; null without a list. Not for lists of lists."""
+    """Return whether an element of a list meets the condition; null if the list is null. Not for lists of lists."""
     text = column(given).sql
     met = f"list_bool_or([{condition(Column('_each')).sql} FOR _each IN {text}])"
     return Column(f"(CASE WHEN {text} IS NOT NULL THEN coalesce({met}, FALSE) END)")
@@ -239,13 +239,13 @@ def collect_list(given: Given) -> Column:
 
 
 def collect_set(given: Given) -> Column:
-    """Return a list in no order."""
+    """Return the distinct values as an unordered list."""
     text = column(given).sql
     return Column(f"coalesce(list(DISTINCT {text}) FILTER ({text} IS NOT NULL), [])")
 
 
 def percentile_approx(given: Given, shares: Sequence[float], accuracy: int) -> Column:
-    """Return exact percentiles, whatever ``accuracy`` is."""
+    """Return exact percentiles; ``accuracy`` is ignored."""
     return Column(f"quantile_disc({column(given).sql}, [{', '.join(map(repr, shares))}])")
 
 
@@ -274,11 +274,11 @@ def row_number() -> Column:
     return Column("row_number()")
 
 
-# ---- Python's own
+# ---- Python functions
 
 
 def udf(function: Callable[..., Any], returns: str, useArrow: bool = False) -> Callable[..., Column]:
-    """Register ``function``; its annotations give the types of its arguments."""
+    """Register ``function`` as a user-defined function. Its annotations are the types of its arguments."""
     from tandemmq.pipeline.local.session import LocalSession
 
     annotations = inspect.get_annotations(function)

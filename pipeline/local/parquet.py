@@ -1,4 +1,4 @@
-"""Parquet as Spark writes and reads it: columns as directories ``name=value``, with Spark's escapes in names."""
+"""Parquet in the layout of Spark: partition columns are directories ``name=value``, with Spark's escapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SPECIAL: Final = r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
 _SPECIAL: Final = re.compile(SPECIAL)
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-# A row group ends at this many bytes, or at the number of rows that the writer sets.
+# Limits of a row group; the writer may set another number of rows.
 GROUP_BYTES: Final = 32 << 20
 GROUP_ROWS: Final = 1 << 20
 _ANY: Final = "file:"
@@ -27,7 +27,7 @@ _ANY: Final = "file:"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Format of a table. ``partitions``: columns that become directories; the rows are sorted by them."""
+    """Format of written Parquet. ``partitions``: columns that become directories; the rows must be sorted by them."""
 
     partitions: tuple[str, ...] = ()
     compression: str = "snappy"
@@ -36,12 +36,12 @@ class Form:
 
 
 def path_of(target: str) -> Path:
-    """Return a path as Spark accepts it: with or without the name of the file system."""
+    """Return the path of ``target``, with or without the prefix "file:"."""
     return Path(target.removeprefix(_ANY))
 
 
 def files_of(targets: Sequence[str]) -> list[str]:
-    """Return the Parquet files that are, or lie below, ``targets``, without those that Spark skips."""
+    """Return the Parquet files at or below ``targets``, without those that Spark ignores."""
     found: list[str] = []
     for target in map(path_of, targets):
         if target.is_file():
@@ -56,14 +56,15 @@ def files_of(targets: Sequence[str]) -> list[str]:
 
 
 def scan(files: Sequence[str], *, is_partitioned: bool) -> str:
-    """Return ``files`` as the text after FROM; the values of directories are text."""
+    """Return the SQL after FROM that reads ``files``. Values of directories are strings."""
     named = ", ".join(literal(glob.escape(path)) for path in files)
     hive = str(is_partitioned).lower()
     return f"read_parquet([{named}], union_by_name = true, hive_partitioning = {hive}, hive_types_autocast = false)"
 
 
-def as_said(schema: Sequence[tuple[str, str]], there: Sequence[str]) -> str:
-    """Return the columns of ``schema``, in its types, of a table with the columns ``there``: the text after SELECT."""
+def as_schema(schema: Sequence[tuple[str, str]], there: Sequence[str]) -> str:
+    """Return the SQL after SELECT that casts the columns of ``schema`` to its types. ``there``: columns of the table; a
+    missing column is null."""
     return ", ".join(
         f"CAST({quoted(name) if name in there else 'NULL'} AS {SQL_TYPES[kind]}) AS {quoted(name)}"
         for name, kind in schema
@@ -71,7 +72,8 @@ def as_said(schema: Sequence[tuple[str, str]], there: Sequence[str]) -> str:
 
 
 def write(reader: pa.RecordBatchReader, directory: Path, form: Form) -> None:
-    """Write the rows of ``reader``, sorted by the partitions, into a new ``directory``. One file is open at a time."""
+    """Write the rows of ``reader``, which must be sorted by the partitions, into a new ``directory``. One file is open
+    at a time."""
     kept = [name for name in reader.schema.names if name not in form.partitions]
     schema = reader.schema.empty_table().select(kept).schema
     file: _File | None = None
@@ -101,7 +103,7 @@ def directory_name(column: str, value: Any) -> str:
 def _pieces(
     reader: pa.RecordBatchReader, partitions: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """Yield stretches of rows with equal values of the partitions."""
+    """Yield consecutive rows with equal values of the partition columns."""
     for batch in reader:
         values = list(zip(*(batch.column(name).to_pylist() for name in partitions), strict=True))
         begin = 0
@@ -155,7 +157,7 @@ class _File:
 
 
 def form_of(options: Mapping[str, str], partitions: tuple[str, ...]) -> Form:
-    """Return the form for the options of Spark's writer that a job sets."""
+    """Return the form for a job's options of Spark's writer."""
     known = {"compression", "maxRecordsPerFile", "parquet.block.row.count.limit"}
     assert options.keys() <= known, f"no option of a writer: {options.keys() - known}"
     rows = options.get("maxRecordsPerFile")

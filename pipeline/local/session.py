@@ -1,4 +1,4 @@
-"""A database of DuckDB in a new directory, for one job: the counterpart of a SparkSession."""
+"""LocalSession: the counterpart of a SparkSession, a DuckDB database in a new directory for one job."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXTRA: Final = "local"
-# Data that does not fit goes to the directory of the job.
+# Memory limit of DuckDB. Larger data is spilled to the directory of the job.
 MEMORY: Final = "1GiB"
-# Rows that leave DuckDB at once if Arrow writes them; a body may be long.
+# Number of rows that DuckDB passes to Arrow's Parquet writer at once, because bodies may be long.
 BATCH_ROWS: Final = 256
 _FIELD: Final = re.compile(r"`?(\w+)`? (ARRAY<STRING>|MAP<STRING, STRING>|\w+)")
 _NAMES: Final = itertools.count(1)
 
 
 class NoEngine(Exception):
-    """DuckDB cannot run here; the message says what to install."""
+    """DuckDB cannot be used; the message states what to install."""
 
 
 class LocalSession:
-    """While it is entered, DuckDB computes the jobs. Its data is in a new directory below ``directory``, which is
-    created if needed; the new directory is removed at the end. For one thread.
+    """Context in which jobs use DuckDB. Its data is in a new directory below ``directory``, which is created if
+    necessary; the new directory is removed at the end. For one thread.
 
-    Raises NoEngine when the extra is missing.
+    Raises NoEngine if the extra ``local`` is not installed.
     """
 
     _entered: LocalSession | None = None
@@ -62,7 +62,7 @@ class LocalSession:
         Path(directory).mkdir(parents=True, exist_ok=True)
         self._scratch = tempfile.mkdtemp(prefix=".local-", dir=directory)
         self._failure: Exception | None = None
-        self._made: list[Callable[[], object]] = []  # functions that undo what was made
+        self._made: list[Callable[[], object]] = []  # functions that drop the views, tables and sources that were made
         self._errors: tuple[type[Exception], ...] = (duckdb.Error, pyarrow.ArrowException)
         self._database = duckdb.connect(
             f"{self._scratch}/job.duckdb", config={"memory_limit": MEMORY, "temp_directory": f"{self._scratch}/spill"}
@@ -90,7 +90,7 @@ class LocalSession:
     # ---- tables
 
     def createDataFrame(self, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
-        """Return a frame of ``rows``; ``schema`` is in Spark's notation."""
+        """Return a frame of ``rows``. ``schema`` is Spark DDL."""
         import pyarrow as pa
 
         from tandemmq.pipeline.values import array
@@ -100,14 +100,14 @@ class LocalSession:
         return self._registered(pa.table(arrays, pa.schema(fields)), [field.name for field in fields])
 
     def journals(self, options: Options, names: Sequence[str]) -> DataFrame:
-        """Return a frame that reads anew on each access: the files of that time, or, with an end in the options, the
-        present files up to there. Raises NoJournal."""
+        """Return a frame that reads the journals on each access. If the options have an end, it reads the files of now
+        up to this end; otherwise the files at the time of the access. Raises NoJournal."""
         files = files_for(options)
         return self._registered(_Journals(None if options.until is None else files, options, names, self._fail), names)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Remove the frames that are made within, at the end."""
+        """Drop the frames that were made in this context, at its end."""
         before, self._made = self._made, []
         try:
             yield
@@ -117,7 +117,7 @@ class LocalSession:
                 try:
                     undo()
                 except late:
-                    undo()  # an interrupt that comes too late for a query hits the next one, once
+                    undo()  # an interrupt that arrives after its query stops the next query, so repeat that once
             self._made = before
 
     def _registered(self, source: object, names: Sequence[str]) -> DataFrame:
@@ -132,7 +132,7 @@ class LocalSession:
     # ---- for frames
 
     def view(self, sql: str, names: Sequence[str] | None, alias: str | None = None) -> DataFrame:
-        """Return a frame that is computed on access. ``names`` None: DuckDB gives them."""
+        """Return a view for a query. ``names``: names of its columns; None: read them from DuckDB."""
         name = f"view_{next(_NAMES)}"
         self._run(f"CREATE TEMP VIEW {name} AS {sql}")
         self._made.append(lambda: self._run(f"DROP VIEW IF EXISTS {name}"))
@@ -154,7 +154,7 @@ class LocalSession:
         return [Row.of(values, names) for values in zip(*lists, strict=True)]
 
     def write(self, sql: str, target: str, form: Form) -> None:
-        """Write Parquet into the directory ``target``, replacing an earlier result."""
+        """Write Parquet into the directory ``target``; an earlier result is replaced."""
         place = path_of(target)
         made = place.with_name(f".{place.name}.new")
         shutil.rmtree(made, ignore_errors=True)
@@ -169,16 +169,17 @@ class LocalSession:
         made.rename(place)
 
     def parquet(self, targets: Sequence[str], schema: Sequence[tuple[str, str]]) -> DataFrame:
-        """Return the Parquet in ``targets``; with a ``schema`` only its columns, which may be directories, too."""
+        """Return a frame for the Parquet in ``targets``. With a ``schema``, it has only these columns, also of
+        directories."""
         source = parquet.scan(parquet.files_of(targets), is_partitioned=bool(schema))
         found = self.view(f"SELECT * FROM {source}", None)
         if not schema:
             return found
         names = [name for name, _ in schema]
-        return self.view(f"SELECT {parquet.as_said(schema, found.columns)} FROM {found._from}", names)
+        return self.view(f"SELECT {parquet.as_schema(schema, found.columns)} FROM {found._from}", names)
 
     def declare(self, function: Callable[..., Any], takes: Sequence[str], returns: str) -> str:
-        """Register ``function`` and return its name in SQL."""
+        """Register ``function``, and return its name in SQL."""
         name = f"python_{next(_NAMES)}"
 
         @wraps(function)
@@ -196,7 +197,8 @@ class LocalSession:
         return self._failing(lambda: (run or self._database.execute)(sql))
 
     def _failing(self, act: Callable[[], Any]) -> Any:
-        """Run ``act`` and raise the original error of Python code within DuckDB, or that of a signal handler."""
+        """Run ``act``. If Python code that DuckDB called or a signal handler raised an exception, raise that
+        exception."""
         self._failure = None
         with signals_held(self._database.interrupt):
             try:
@@ -208,7 +210,7 @@ class LocalSession:
 
 
 class _Journals:
-    """Source for DuckDB's scans: each scan reads anew."""
+    """Source for DuckDB's scans. Each scan reads the journals again."""
 
     def __init__(
         self,
@@ -258,8 +260,8 @@ class Reader:
         return Reader(self._session, schema, self._options)
 
     def option(self, name: str, value: str) -> Reader:
-        assert name == "basePath", "no other option is known of Parquet"
-        return self  # all directories of each file count
+        assert name == "basePath", "Parquet has no other option here"
+        return self  # all directories in a file's path are used
 
     def options(self, **options: str) -> Reader:
         return Reader(self._session, self._schema, self._options | options)
@@ -273,5 +275,5 @@ class Reader:
 
 
 def _plain(value: Any) -> Any:
-    """Return times as Spark collects them with its driver in UTC."""
+    """Convert times to those that Spark collects with its driver in UTC."""
     return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) else value

@@ -1,5 +1,5 @@
 """Sending of messages from tables to a broker.
 
-``sends`` makes a row a SEND, ``pace`` limits the rate, ``ledger`` keeps the progress of each slice, ``slices`` sends
-them, and ``sink`` runs in Spark's tasks. Importing this imports neither Spark nor Arrow.
+``sends`` converts a row to a SEND, ``pace`` limits the rate, ``ledger`` stores the progress of each slice, ``slices``
+sends slices, and ``sink`` runs this in Spark's tasks. An import of this package does not import Spark or Arrow.
 """

@@ -1,4 +1,5 @@
-"""Progress of a replay, in files that stay valid after kill -9: a resumed run sends what is not recorded here.
+"""Ledger: the progress of a replay in files that stay valid after kill -9. A resumed run sends the messages that are
+not recorded here.
 
     STATE/run.json          the replay: written once, before the first message is sent
     STATE/round.json        slices of each task, and their target; written anew by each run
@@ -6,7 +7,7 @@
     STATE/progress/K.json   number up to which the broker confirmed the messages of slice K, and refused ones
     STATE/lock              held by the run; progress/K.lock by the task that sends slice K
 
-Each file is written under another name, synced and renamed. All senders see the same directory.
+Each file is written under another name, synced and renamed. All senders must see the same directory.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import Any, Final
 from tandemmq.client.tls import NO_FILES, TlsFiles
 from tandemmq.pipeline.json_files import read_json, write_json
 
-STATE: Final = "replay"  # below the --out of the job
+STATE: Final = "replay"  # below the directory --out of the job
 VERSION: Final = 1
-# A sender whose driver died may run a little longer.
+# Time to wait for a slice's lock: a sender whose driver died may run a little longer.
 LOCK_SECONDS_MAX: Final = 30.0
 _POLL_SECONDS: Final = 0.1
 
@@ -35,12 +36,12 @@ class LedgerError(ValueError):
 
 
 class InUse(OSError):
-    """Another process sends the same messages."""
+    """Another process is sending the same messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Messages of one destination, by their numbers from ``first`` to ``last``, which one task sends one by one."""
+    """Messages of one destination with the numbers from ``first`` to ``last``. One task sends them in order."""
 
     number: int
     destination_type: str
@@ -58,9 +59,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A replay. ``run_id``, and a message's slice and number, make the id of its SEND, the same in each attempt.
+    """A replay. The id of a SEND is made from ``run_id`` and the message's slice and number, so it is the same in each
+    attempt.
 
-    ``asked``: the options that determine the messages. ``addresses``: the brokers of the first attempt.
+    ``asked``: options that determine the messages. ``addresses``: brokers of the first attempt.
     """
 
     run_id: str
@@ -69,14 +71,14 @@ class Run:
     slices: tuple[Slice, ...]
 
     def send_id(self, slice_number: int, number: int) -> str:
-        """Return the value for tandemmq-send-id: docs/duplicates.md."""
+        """Return the value of the header tandemmq-send-id (docs/duplicates.md)."""
         return f"replay-{self.run_id}-{slice_number}:{number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Work of the tasks of one run: ``tasks[n]`` are the slices of task n. They read ``passcode_file`` and the files of
-    ``tls``."""
+    """Work of the tasks in one run. ``tasks[n]``: the slices of task n. The tasks read ``passcode_file`` and the files
+    of ``tls``."""
 
     url: str
     login: str | None
@@ -90,7 +92,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a slice: all numbers up to ``confirmed`` have a receipt, except ``refused`` ones, with reasons."""
+    """Progress of a slice: all numbers up to ``confirmed`` have a receipt, except those in ``refused``, which has the
+    reasons."""
 
     confirmed: int = 0
     refused: dict[int, str] = field(default_factory=dict)
@@ -101,12 +104,12 @@ class Progress:
         return self.confirmed >= slice.last and not self.refused
 
     def sent(self, slice: Slice) -> int:
-        """Return how many messages of the slice are at the broker."""
+        """Return how many messages of the slice the broker has confirmed."""
         return max(self.confirmed - slice.first + 1, 0) - len(self.refused)
 
 
 class Ledger:
-    """Files of the directory STATE."""
+    """The files in the directory STATE."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
@@ -114,7 +117,7 @@ class Ledger:
         self._progress = self.directory / "progress"
 
     def run(self) -> Run | None:
-        """Return the run, or None if nothing was sent yet; then an existing plan may be incomplete."""
+        """Return the run; None: no message was sent yet, and an existing plan may be incomplete."""
         found = _read(self.directory / "run.json")
         if found is None:
             return None
@@ -122,7 +125,7 @@ class Ledger:
         return Run(found["run_id"], found["asked"], tuple(found["addresses"]), slices)
 
     def begin(self, run: Run) -> None:
-        """Declare the plan complete."""
+        """Store ``run``, which declares the plan complete. Durable on return."""
         _write(self.directory / "run.json", asdict(run))
 
     def round(self) -> Round:
@@ -143,12 +146,12 @@ class Ledger:
         return Progress(**{**found, "refused": {int(number): why for number, why in found["refused"].items()}})
 
     def note(self, slice_number: int, progress: Progress) -> None:
-        """Record the progress. Durable on return."""
+        """Store the progress. Durable on return."""
         _write(self._progress / f"{slice_number}.json", asdict(progress))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Exclude other runs from this directory. Raises InUse."""
+        """Lock this directory against other runs, within this context. Raises InUse."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with _opened(self.directory / "lock") as descriptor:
             if not _is_locked(descriptor):
@@ -157,7 +160,8 @@ class Ledger:
 
     @asynccontextmanager
     async def alone_with(self, slice_number: int) -> AsyncIterator[None]:
-        """Exclude other tasks from this slice. Raises InUse if one keeps it for LOCK_SECONDS_MAX."""
+        """Lock this slice against other tasks, within this context. Raises InUse if another task holds the lock for
+        LOCK_SECONDS_MAX."""
         with _opened(self._progress / f"{slice_number}.lock") as descriptor:
             tries = int(LOCK_SECONDS_MAX / _POLL_SECONDS)
             while not _is_locked(descriptor):
@@ -169,7 +173,7 @@ class Ledger:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a lock file. The lock ends with the descriptor, and so with the process, however it ends."""
+    """Open a lock file. The kernel releases the lock when the descriptor is closed, also when the process is killed."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         yield descriptor

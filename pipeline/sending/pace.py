@@ -1,4 +1,4 @@
-"""Rate limit of messages: a time for each. Pure; the caller passes the clock."""
+"""Rate limit of messages: each message has an earliest time. Pure; the caller passes the clock."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-# A late sender, since a sleep is never exact, may make up for this much and no more.
+# A sender that is late, because sleeps are not exact, may catch up at most this much.
 BEHIND_SECONDS_MAX: Final = 0.1
 
 
 class Pace:
-    """Limit of ``per_second`` messages a second; None: no limit.
+    """Limit of ``per_second`` messages per second; None: no limit.
 
-    In any period, no more are sent than ``per_second`` times (its seconds + BEHIND_SECONDS_MAX), plus two.
+    In a period of S seconds, at most ``per_second`` * (S + BEHIND_SECONDS_MAX) + 2 messages are sent.
     """
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,7 +22,7 @@ class Pace:
         self._next = clock()
 
     def take(self) -> float:
-        """Return how many seconds the next message has to wait. It counts as sent then."""
+        """Return how many seconds the next message must wait. It is then counted as sent."""
         now = self._clock()
         at = max(self._next, now - BEHIND_SECONDS_MAX)
         self._next = at + self._seconds_each

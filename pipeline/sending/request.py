@@ -1,4 +1,4 @@
-"""Request of a replay: the messages, and the target."""
+"""Request of a replay: choice of the messages, and the target."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from tandemmq.client.tls import NO_FILES, TlsFiles
 
 ALL: Final = "all"
 UNACKNOWLEDGED: Final = "unacknowledged"
-# Each task is a connection and a producer, and the broker remembers the ids of 64 producers: use half of them at most.
+# Each task is a connection and a producer. The broker remembers the ids of 64 producers, so at most half of them are
+# used.
 TASKS_DEFAULT: Final = 8
 TASKS_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Choice of messages. Times are those at which the broker took them, ``since`` included, ``until`` not.
+    """Choice of messages. ``since`` (included) and ``until`` (excluded): times at which the broker received the
+    messages.
 
-    ``destinations``: as ``sends.destination_of`` reads them; empty: all. ``where``: SQL over the columns of the table
-    messages. ``only``: ALL, or UNACKNOWLEDGED, which needs journals. ``is_expired_sent``: includes expired messages;
-    then no message has an expiration. ``is_ordered``: one task sends each destination, in its order.
+    ``destinations``: texts for ``sends.destination_of``; empty: all. ``where``: SQL condition over the columns of the
+    table ``messages``. ``only``: ALL, or UNACKNOWLEDGED, which requires journals. ``is_expired_sent``: includes expired
+    messages, and sends all messages without an expiration. ``is_ordered``: one task sends all messages of a
+    destination, in their order.
     """
 
     destinations: tuple[str, ...] = ()
@@ -35,11 +38,11 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Target of a replay: the failover URL of the brokers. The passcode is the first line of ``passcode_file``; tasks
-    read it, and the files of ``tls``.
+    """Target of a replay. ``url``: failover URL of the brokers. The passcode is the first line of ``passcode_file``.
+    The tasks read this file and the files of ``tls``.
 
-    ``destination``: replaces the messages' own. ``per_second``: rate of all tasks together. ``tasks``: connections at
-    most, limited by the tasks that Spark runs at once, and by TASKS_MAX.
+    ``destination``: replaces the destinations of the messages. ``per_second``: rate of all tasks together. ``tasks``:
+    maximum number of connections, also limited by the tasks that Spark runs at once and by TASKS_MAX.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""Conversion of a row of ``messages`` to a SEND that creates the same message again. Pure; no Spark, no Arrow.
+"""Conversion of a row of ``messages`` to a SEND that creates the message again. Pure; no Spark, no Arrow.
 
 STOMP preserves: destination, body to the byte, text or bytes, maps, correlation id, reply-to, type, priority,
 persistence, time of sending, expiration, group. It does not preserve:
@@ -22,9 +22,10 @@ from tandemmq.store.records.errors import RecordDamaged, Unencodable
 from tandemmq.store.records.message import SCHEMES, Destination
 from tandemmq.store.records.properties import decode_properties, encode_properties
 
-# Property with the id of the original message. If it exists already, it stays, because it names the first original.
+# Property with the id of the original message. If the message already has it, it is not changed, because it names the
+# first original.
 ORIGINAL_ID: Final = "originalMessageId"
-# The broker would read a property with such a name as the header.
+# Names of headers: the broker would interpret a property with such a name as the header.
 LEFT_OUT: Final = frozenset(
     (
         *("amq-msg-type", "content-length", "correlation-id", "destination", "expires", "message-id", "persistent"),
@@ -52,7 +53,8 @@ class Sending(NamedTuple):
 
 
 def destination_of(text: str) -> Destination:
-    """Parse ``queue://a``, ``topic://a``, or STOMP's form; a bare name is a queue. ValueError for anything else."""
+    """Parse ``queue://a``, ``topic://a`` or STOMP's form; a name alone is a queue. Raises ValueError for other
+    texts."""
     for scheme in SENT_TO:
         for prefix in (f"{scheme}://", f"/{scheme}/"):
             if text.startswith(prefix) and len(text) > len(prefix):
@@ -63,10 +65,10 @@ def destination_of(text: str) -> Destination:
 
 
 def sending_of(row: Mapping[str, Any], send_id: str, *, to: str | None = None, is_unending: bool = False) -> Sending:
-    """Return the SEND for a row: columns as in ``messages``, with ``sent_ms`` and ``expires_ms`` in milliseconds.
+    """Return the SEND for a row with the columns of ``messages``, and ``sent_ms`` and ``expires_ms`` in milliseconds.
 
-    ``send_id``: the value of tandemmq-send-id. ``to``: another destination, in STOMP's form. ``is_unending``: the
-    message does not expire. Raises Unsendable.
+    ``send_id``: value of the header tandemmq-send-id. ``to``: another destination, in STOMP's form. ``is_unending``:
+    the message does not expire. Raises Unsendable.
     """
     if row["destination_type"] not in SENT_TO:
         raise Unsendable(f"{row['destination_type']} destinations end with the connection that made them")
@@ -103,7 +105,7 @@ _FIELDS: Final = (
 
 
 def _properties(found: Mapping[str, str | None] | Iterable[tuple[str, str | None]] | None) -> dict[str, str]:
-    """Return the properties to send. Arrow gives a map as pairs."""
+    """Return the properties to send. (Arrow returns a map as pairs.)"""
     return {name: value for name, value in dict(found or ()).items() if value is not None and name not in LEFT_OUT}
 
 
@@ -113,7 +115,8 @@ def _named(qualified: str) -> Destination:
 
 
 Form = tuple[str, Callable[[dict[str, Any]], bytes], Callable[[bytes], dict[str, Any]]]
-# JSON loses the order of a list's items of different types, XML has no control characters.
+# Forms of maps, tried in order. JSON loses the order of a list's items of different types; XML cannot contain control
+# characters.
 _FORMS: Final[tuple[Form, ...]] = (
     ("jms-map-json", maps.write_json, maps.read_json),
     ("jms-map-xml", maps.write_xml, maps.read_xml),
@@ -121,7 +124,7 @@ _FORMS: Final[tuple[Form, ...]] = (
 
 
 def _map(content: bytes) -> tuple[str, bytes]:
-    """Return the form of a map that preserves it, type by type."""
+    """Return a map in the first form that preserves its values and their types."""
     try:
         entries = decode_properties(content) if content else {}
         wanted = encode_properties(entries)

@@ -1,4 +1,4 @@
-"""Spark's part of sending: one row for each task, whose writer sends the slices of the task.
+"""Spark sink for sending: the frame has one row for each task, and the writer of the row sends the slices of the task.
 
 A task may run twice, after a failure or concurrently: the ledger and the ids ensure that each message is stored once.
 """
@@ -28,7 +28,7 @@ class Confirmed(WriterCommitMessage):
 
 
 class ReplaySink(DataSource):
-    """Data sink; its one option is the ``directory`` of the ledger."""
+    """Data sink. Its only option is ``directory``: the directory of the ledger."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,7 +39,7 @@ class ReplaySink(DataSource):
 
 
 class ReplayWriter(DataSourceWriter):
-    """Writer that is pickled to the tasks: it holds only a name."""
+    """Writer that is pickled and sent to the tasks. It contains only the directory's name."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -49,7 +49,7 @@ class ReplayWriter(DataSourceWriter):
 
 
 def send(spark: SparkSession, directory: str, tasks: int) -> None:
-    """Run the round of the ledger in ``directory``, which has this many tasks. Returns when all is confirmed."""
+    """Run the round of the ledger in ``directory``, which has this many tasks. Returns when all tasks have ended."""
     spark.dataSource.register(ReplaySink)
     numbers = spark.range(0, tasks, 1, tasks)
     numbers.write.format(NAME).option("directory", directory).mode("append").save()

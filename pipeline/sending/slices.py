@@ -1,10 +1,10 @@
-"""A task, in Spark or in this process: it sends its slices one after the other, in order, over one client that survives
-failovers.
+"""A sending task, in Spark or in this process: it sends its slices one after the other, with one client that reconnects
+after failovers.
 
-A slice is sent in chunks, with at most WINDOW_MESSAGES unconfirmed. When every message of a chunk has its receipt, the
-ledger records it, and only then the next chunk begins. So after a crash at most one chunk is sent again, under the same
-ids, which the broker knows: a chunk is shorter than the broker's window of ids (``failover_producers_audit_depth``,
-2048 by default).
+A slice is sent in chunks, with at most WINDOW_MESSAGES unconfirmed messages. When all messages of a chunk have
+receipts, the ledger stores the progress; then the next chunk begins. So after a crash at most one chunk is sent again,
+with the same ids. The broker recognizes these, because a chunk is shorter than the broker's window of ids
+(``failover_producers_audit_depth``, 2048 by default).
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from tandemmq.pipeline.sending.sends import Sending, Unsendable, sending_of
 WINDOW_MESSAGES: Final = 100
 CHUNK_MESSAGES_MAX: Final = 500
 CHUNK_BYTES_MAX: Final = 8 << 20
-# A slow replay records its progress at this interval.
+# Interval at which a slow replay stores its progress.
 CHUNK_SECONDS: Final = 5.0
-# With more refused messages in a slice, something else is wrong, and the task fails.
+# If more messages of a slice are refused, the task fails: the cause is probably not the messages.
 REFUSED_MAX: Final = 100
-# Rows that are read from the plan at once.
+# Number of rows that are read from the plan at once.
 ROWS_READ: Final = 32
 
 Row = dict[str, Any]
 
 
 class TooManyRefused(Exception):
-    """The broker refuses message after message."""
+    """The broker has refused more than REFUSED_MAX messages."""
 
 
 def send_task(directory: str, task: int) -> int:
     """Send the slices of ``task`` in the round in ``directory``. Return how many messages were confirmed.
 
-    Raises the errors of ``client`` when no broker answers, InUse, TooManyRefused, OSError.
+    Raises the errors of ``client`` if no broker answers, InUse, TooManyRefused, OSError.
     """
     return asyncio.run(_send_task(directory, task))
 
 
 def send_tasks(directory: str, tasks: int) -> int:
-    """Run all ``tasks`` of the round in this process, concurrently. The first that fails ends the others. Raises as
+    """Run all ``tasks`` of the round concurrently in this process. The first failure ends the other tasks. Raises like
     ``send_task``."""
 
     async def send_all() -> int:
@@ -80,7 +80,7 @@ async def _send(slices: Iterable[Slice], ledger: Ledger, run: Run, round: Round)
 
 
 class _Sender:
-    """Connection of one task."""
+    """Sender of one task, with its connection."""
 
     def __init__(self, ledger: Ledger, run: Run, round: Round) -> None:
         self._ledger = ledger
@@ -130,14 +130,14 @@ class _Sender:
         last = 0
         for row in rows_of(self._ledger.plan / f"slice={slice.number}"):
             if row["number"] == last:
-                continue  # the sources had it twice
+                continue  # the sources contained the message twice
             if row["number"] < last:
                 raise LedgerError(f"the plan of slice {slice.number} is not in order at {row['number']}")
             last = row["number"]
             yield row
 
     async def _send_chunk(self, slice: Slice, chunk: list[Row]) -> dict[int, str]:
-        """Send a chunk. Return the numbers that were refused, with the reasons; all others have their receipt."""
+        """Send a chunk. Return the refused numbers with the reasons; all other messages have receipts."""
         sendings, refused = self._sendings(slice, chunk)
         if not sendings:
             return refused
@@ -169,8 +169,8 @@ class _Sender:
         return sendings, refused
 
     async def _send_one_by_one(self, sendings: dict[int, Sending]) -> dict[int, str]:
-        """Find out which messages were refused, or ended the connection. Stored messages are not stored again: they
-        have the same ids."""
+        """Send the messages one by one, to find out which are refused or end the connection. The broker does not store
+        a message again, because its id is the same."""
         refused: dict[int, str] = {}
         await self.close()
         for number, each in sendings.items():
@@ -199,13 +199,13 @@ class _Sender:
 
 
 def passcode_in(path: str) -> str:
-    """Return the first line of a file."""
+    """Return the first line of the passcode file."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     return lines[0] if lines else ""
 
 
 def rows_of(directory: Path) -> Iterator[Row]:
-    """Yield the rows of the Parquet files of a directory, file by file; a few are in memory at once."""
+    """Yield the rows of the Parquet files in a directory, file by file. Only ROWS_READ rows are in memory at once."""
     import pyarrow.parquet as parquet
 
     for path in sorted(directory.glob("*.parquet")):
@@ -215,5 +215,6 @@ def rows_of(directory: Path) -> Iterator[Row]:
 
 
 def chunks(rows: Iterable[Row], messages_max: int) -> Iterator[list[Row]]:
-    """Yield groups of at most ``messages_max`` rows and CHUNK_BYTES_MAX of bodies, unless one row alone has more."""
+    """Yield groups of at most ``messages_max`` rows with at most CHUNK_BYTES_MAX bytes of bodies, unless one row alone
+    has more."""
     return groups(rows, lambda row: len(row["body"] or b""), CHUNK_BYTES_MAX, messages_max)

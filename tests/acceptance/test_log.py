@@ -42,7 +42,7 @@ def test_levels_and_target_change_while_it_runs_and_each_change_is_told(tmp_path
 
         refused = tandemmq("log-level", "brokr.net", "debug", "--admin", admin)
         assert refused.returncode == 1
-        assert "no logger is called 'brokr.net'" in refused.stderr
+        assert "there is no logger 'brokr.net'" in refused.stderr
         set_so = tandemmq("log-level", "broker.net", "debug", "--admin", admin, "--json")
         assert json.loads(set_so.stdout)["levels"] == {"tandemmq": "info", "tandemmq.broker.net": "debug"}
         wait_until(lambda: any(line.get("event") == "log-level-set" for line in lines_of(first)), "it is told")

@@ -213,7 +213,7 @@ def test_what_it_left_is_told_until_it_is_deleted(bridge: BrokerProcess, bridged
     bridge.start().wait_role("master")
     asyncio.run(confirm(bridge.stomp, "/topic/up.x", "two", 10))
     assert left(bridge) == [("local.tandemmq-factory", "up/#", 2)]
-    assert "no bridge of the settings has" in bridge.log.read_text()
+    assert "no bridge in the settings uses" in bridge.log.read_text()
 
     bridge.terminate()
     bridged.write_text(with_bridge)

@@ -28,23 +28,23 @@ from tandemmq.broker.admin.status import Report
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.net.server import Server
 
-#: Limits of concurrent streams; of those without a login, also from one address.
+#: Limits of concurrent streams: of all, and of the streams without a login from one address.
 STREAMS_MAX: Final = 16
-STRANGERS_MAX: Final = 4
-STREAM_LOOK_SECONDS: Final = 0.5
-#: Interval at which a stream without events sends a comment that shows the broker is there.
+STREAMS_WITHOUT_LOGIN_MAX: Final = 4
+STREAM_CHECK_SECONDS: Final = 0.5
+#: Interval at which a stream without events sends a comment, so that the client knows that the broker runs.
 STREAM_SIGN_SECONDS: Final = 10.0
 #: A stream ends after this time; browsers begin the next one automatically.
 STREAM_SECONDS_MAX: Final = 600.0
-#: A stream whose client does not take what is written for this time is closed.
+#: A stream is closed if a write to its client takes longer than this.
 WRITE_SECONDS_MAX: Final = 30.0
 
 
 class Api:
-    """The API. ``pages``: other pages of the admin server, by name (``GET /lock``), which the API offers as well;
-    ``engine`` is the engine of this term, None unless master. ``users`` returns users and rights, and is called on a
-    thread. ``backups``: directory of backups, None if they are not permitted. ``answers`` are those of the admin
-    server."""
+    """The API. ``pages``: handlers of other pages of the admin server, by method and path (``GET /lock``); the API
+    offers these, too. ``engine`` returns the engine of this term, None unless master. ``users`` returns users and
+    rights; it is called on a thread. ``backups``: directory of backups, None if they are not permitted. ``answers``:
+    shared with the admin server."""
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class Logins:
         return {"name": call.caller.name, "role": call.caller.role.word, "csrf": csrf, "needs_login": needs_login}
 
     async def _log_in(self, call: Call) -> web.Response:
-        said: parameters.Login = call.body
-        if said.token:
-            caller = self._guard.holder_of(said.token)
+        body: parameters.Login = call.body
+        if body.token:
+            caller = self._guard.holder_of(body.token)
         else:
-            caller = await self._guard.user(call.request, said.login, said.passcode)
+            caller = await self._guard.user(call.request, body.login, body.passcode)
         if caller is None:
-            raise Refused(401, "wrong name or passcode, or not this broker's token")
+            raise Refused(401, "the name, the passcode or the admin token is wrong")
         id, session = self._guard.sessions.begin(caller)
         response = answer({"name": caller.name, "role": caller.role.word, "csrf": session.csrf, "needs_login": False})
         is_secure = call.request.secure
@@ -129,31 +129,31 @@ class EventStream:
     def __init__(self, ring: EventRing, sessions: Sessions) -> None:
         self._ring = ring
         self._sessions = sessions
-        self._run = secrets.token_hex(4)  # numbers of events begin anew with each process
+        self._run = secrets.token_hex(4)  # random: numbers of events begin anew with each process
         self._streams = 0
-        self._of_strangers: Counter[str] = Counter()  # by address
+        self._without_login: Counter[str] = Counter()  # streams without a login, by address
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint("GET", "/events/stream", Role.VIEWER, "Stream events (server-sent events).", self._stream)]
 
     async def _stream(self, call: Call) -> web.StreamResponse:
-        """Send each event as it comes, beginning after ``Last-Event-ID``; ``/events`` has earlier events. The stream
-        ends with the sessions of its user."""
+        """Send each event as it is recorded, beginning after ``Last-Event-ID``; ``/events`` has earlier events. The
+        stream ends when the sessions of its user end."""
         address = None if has_login(call.request) else address_of(str(call.request.remote))
         if self._streams >= STREAMS_MAX:
-            raise Refused(503, f"{STREAMS_MAX} watch already")
-        if address is not None and self._of_strangers[address] >= STRANGERS_MAX:
-            raise Refused(503, f"{STRANGERS_MAX} watch from this address without a login already")
+            raise Refused(503, f"all {STREAMS_MAX} event streams are in use")
+        if address is not None and self._without_login[address] >= STREAMS_WITHOUT_LOGIN_MAX:
+            raise Refused(503, f"{STREAMS_WITHOUT_LOGIN_MAX} watch from this address without a login already")
         self._streams += 1
         if address is not None:
-            self._of_strangers[address] += 1
+            self._without_login[address] += 1
         try:
             return await self._watch(call)
         finally:
             self._streams -= 1
             if address is not None:
-                self._of_strangers[address] -= 1
-                self._of_strangers += Counter()  # without those that are 0
+                self._without_login[address] -= 1
+                self._without_login += Counter()  # removes the entries that are 0
 
     async def _watch(self, call: Call) -> web.StreamResponse:
         request, name = call.request, call.caller.name
@@ -169,17 +169,17 @@ class EventStream:
         following, silent = self._following(request), 0.0
         try:
             await response.prepare(request)
-            # A stream that ends before the first event has an id to continue from, too.
+            # The client gets an id at once, so that it can continue even if the stream ends before the first event.
             await write(f": the broker is there\nid: {self._run}.{following}\n\n")
             while request.transport is not None and loop.time() < until and self._sessions.ends_of(name) == ends:
-                await asyncio.sleep(STREAM_LOOK_SECONDS)
+                await asyncio.sleep(STREAM_CHECK_SECONDS)
                 events, end = self._ring.numbered()
                 new = events[max(0, len(events) - (end - following)) :]
                 for number, each in enumerate(new, end - len(new) + 1):
                     shown = json.dumps(each.as_json(), default=str)
                     await write(f"id: {self._run}.{number}\ndata: {shown}\n\n")
                 following = end
-                silent = 0.0 if new else silent + STREAM_LOOK_SECONDS
+                silent = 0.0 if new else silent + STREAM_CHECK_SECONDS
                 if silent >= STREAM_SIGN_SECONDS:
                     silent = 0.0
                     await write(": the broker is there\n\n")
@@ -191,11 +191,11 @@ class EventStream:
         return response
 
     def _following(self, request: web.Request) -> int:
-        """Return the number of the first event that the client has not seen: the first of this process, if its id is of
-        a former one."""
-        said = request.headers.get("Last-Event-ID")
+        """Return the number of the first event that the client has not received. If the id in the request is of a
+        former process, this is the first event of this process."""
+        last_id = request.headers.get("Last-Event-ID")
         end = self._ring.numbered()[1]
-        if said is None:
+        if last_id is None:
             return end
-        run, _, number = said.partition(".")
+        run, _, number = last_id.partition(".")
         return min(int(number), end) if run == self._run and number.isdecimal() and len(number) < 19 else 0

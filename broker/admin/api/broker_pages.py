@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tandemmq.broker.admin.answers import Answers, answer
 from tandemmq.broker.admin.api import parameters
-from tandemmq.broker.admin.api.endpoints import TASK, Answer, Asked, Call, Endpoint, Nothing, Refused, status_of
+from tandemmq.broker.admin.api.endpoints import TASK, Answer, Call, Endpoint, Nothing, Refused, RequestFields, status_of
 from tandemmq.broker.admin.api.tasks import Task, Tasks, back_up
 from tandemmq.broker.admin.api.term import Term
 from tandemmq.broker.admin.callers import Role
@@ -25,13 +25,13 @@ from tandemmq.store.records.message import Destination
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CHECKPOINT_SECONDS_MAX: Final = 30.0
-#: Prefixes of the counts in a status that belong to the store.
+#: Prefixes of those counts in a status that describe the store.
 _STORE_FIGURES: Final = ("journal_", "checkpoint", "compaction")
 
 
 class BrokerPages:
-    """Endpoints of the broker. ``pages``: other pages of the admin server, by name (``GET /lock``), which the API
-    offers as well. ``users`` returns users and rights, and is called on a thread."""
+    """Endpoints of the broker. ``pages``: handlers of other pages of the admin server, by method and path (``GET
+    /lock``). ``users`` returns users and rights; it is called on a thread."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class BrokerPages:
         return self._report.status()
 
     async def _get_figures(self, call: Call) -> Answer:
-        """Return the sums without figures of single destinations; on a standby, empty. One call at a time: it visits
-        all destinations."""
+        """Return the sums over all destinations; on a standby, an empty answer. Calls run one at a time, because each
+        visits all destinations."""
         async with self._summing:
             details = await self._answers.run(self._report.details())
         return {"counts": details.get("counts", {}), **details.get("queue_sums", {})}
@@ -86,8 +86,8 @@ class BrokerPages:
         counts = self._server.counts()
         return {
             "items": [
-                {"name": name, "host": told.host, "port": told.port, "connections": counts.get(name, 0)}
-                for name, told in self._server.told_addresses
+                {"name": name, "host": address.host, "port": address.port, "connections": counts.get(name, 0)}
+                for name, address in self._server.advertised_addresses
             ]
         }
 
@@ -105,12 +105,12 @@ class BrokerPages:
     async def _checkpoint(self, call: Call) -> Answer:
         store = self._report.mastership.store
         if store is None:
-            raise self._term.no_master()
+            raise self._term.not_master()
         try:
             async with asyncio.timeout(CHECKPOINT_SECONDS_MAX):
                 await asyncio.gather(*map(asyncio.wrap_future, store.checkpoint()))
         except (TimeoutError, CancelledError) as error:
-            raise Refused(503, f"the checkpoint is not over after {CHECKPOINT_SECONDS_MAX:.0f} s") from error
+            raise Refused(503, f"the checkpoint did not end within {CHECKPOINT_SECONDS_MAX:.0f} s") from error
         return {"checkpoints": store.figures.checkpoints}
 
     async def _get_replication(self, call: Call) -> Answer:
@@ -127,10 +127,11 @@ class BrokerPages:
         summary: str,
         *,
         of: str | None = None,
-        query: type[Asked] = Nothing,
-        body: type[Asked] | None = None,
+        query: type[RequestFields] = Nothing,
+        body: type[RequestFields] | None = None,
     ) -> Endpoint:
-        """Return the endpoint of another page of the server (``of``; None: the page with the same path)."""
+        """Return the endpoint that answers with another page of the admin server: ``of``, or if None the page with the
+        same path."""
         page = self._pages[f"{method} {of or path}"]
 
         async def ask(call: Call) -> web.StreamResponse:
@@ -139,7 +140,7 @@ class BrokerPages:
         return Endpoint(method, path, role, summary, ask, query, body)
 
 
-class _Store(Asked):
+class _Store(RequestFields):
     """Query for one of several stores."""
 
     store: parameters.Name | None = None
@@ -180,14 +181,14 @@ class Running:
     async def begin(
         self, call: Call, kind: str, queue: Destination, work: Callable[[Task], Awaitable[None]], **facts: Any
     ) -> web.Response:
-        """Begin a task. Answer when the task is over, or after the wait with its progress. Raises Refused if it was
-        refused by then."""
+        """Begin a task. Answer when the task ends, or with its progress when the requested wait is over. Raises Refused
+        if the engine refused the task by then."""
         task = self._tasks.begin(kind, str(queue), call.caller, work, **facts)
         return await _unless_refused(task, call.body.wait)
 
     async def _back_up(self, call: Call) -> web.Response:
         if self._backups is None:
-            raise Refused(409, "admin.backup_directory is not set: it is the directory for backups")
+            raise Refused(409, "backups are not permitted: admin.backup_directory is not set")
         target = os.path.join(self._backups, call.body.name)
         directory = self._report.directory
         task = self._tasks.begin("backup", target, call.caller, lambda task: back_up(directory, target, task))
@@ -214,14 +215,14 @@ class Running:
         return task.row()
 
 
-class _WaitingQuery(Asked):
-    """Query with the longest wait for a task that is not over."""
+class _WaitingQuery(RequestFields):
+    """Query for a task. ``wait``: limit of the seconds to wait for the end of the task."""
 
     wait: parameters.Wait = 0.0
 
 
 async def _unless_refused(task: Task, seconds: float) -> web.Response:
-    """Answer like ``_within``. Raises Refused if the task was refused by then."""
+    """Answer like ``_within``. Raises Refused if the engine refused the task by then."""
     response = await _within(task, seconds)
     if task.refusal is not None:
         raise Refused(status_of(task.refusal), task.error or "", task=task.row())
@@ -229,7 +230,7 @@ async def _unless_refused(task: Task, seconds: float) -> web.Response:
 
 
 async def _within(task: Task, seconds: float) -> web.Response:
-    """Answer with the task when it is over, or after ``seconds``."""
+    """Answer with the task when it ends, or after ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             await task.over.wait()

@@ -87,8 +87,8 @@ class Destinations:
             await operator.do(command)
 
     async def _create(self, call: Call) -> Answer:
-        said: parameters.Creation = call.body
-        destination = Destination(KINDS[said.kind], said.name)
+        body: parameters.Creation = call.body
+        destination = Destination(KINDS[body.kind], body.name)
         await self._do(call, AddDestination(destination))
         return self._term.row(destination)
 
@@ -101,14 +101,14 @@ class Destinations:
         return {}
 
     async def _set_paused(self, call: Call, *, is_paused: bool) -> Answer:
-        said: parameters.Pausing = call.body
+        body: parameters.Pausing = call.body
         engine, destination = self._term.existing(call)
         await self._pauses.pause(
             engine,
             call.caller.principal,
             destination.name,
-            consumers=is_paused if said.consumers else None,
-            producers=is_paused if said.producers else None,
+            consumers=is_paused if body.consumers else None,
+            producers=is_paused if body.producers else None,
         )
         return self._term.row(destination)
 
@@ -154,17 +154,19 @@ class Messages:
 
     async def _browse(self, call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: parameters.Browsing = call.query
-        choice = Choice(said.selector)
+        query: parameters.Browsing = call.query
+        choice = Choice(query.selector)
         work = MessageWork(engine, call.caller)
-        return encoded(await work.browse(queue, choice, said.after, said.limit, self._answers))
+        return encoded(await work.browse(queue, choice, query.after, query.limit, self._answers))
 
     async def _read(self, call: Call) -> Answer:
         engine, queue = self._term.existing(call)
-        said: parameters.Reading = call.query
-        found = await MessageWork(engine, call.caller).read(queue, call.path["id"], said.after)
+        query: parameters.Reading = call.query
+        found = await MessageWork(engine, call.caller).read(queue, call.path["id"], query.after)
         if found is None:
-            raise Refused(404, f"{queue} has no message {call.path['id'][:64]!r} behind the first {said.after}")
+            raise Refused(
+                404, f"{queue} has no message {call.path['id'][:64]!r} after the first {query.after} messages"
+            )
         return found
 
     async def _purge(self, call: Call) -> web.Response:
@@ -174,11 +176,11 @@ class Messages:
 
     async def _carry(self, kind: str, carry: Callable[..., Awaitable[None]], call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: parameters.Target = _chosen(call)
-        target = Destination(KINDS[said.to_kind], said.to)
+        body: parameters.Target = _chosen(call)
+        target = Destination(KINDS[body.to_kind], body.to)
         work = MessageWork(engine, call.caller)
         return await self._running.begin(
-            call, kind, queue, lambda task: carry(work, queue, target, said.choice, task), to=str(target)
+            call, kind, queue, lambda task: carry(work, queue, target, body.choice, task), to=str(target)
         )
 
     async def _delete_messages(self, call: Call) -> web.Response:
@@ -189,21 +191,21 @@ class Messages:
 
     async def _retry(self, call: Call) -> web.Response:
         engine, queue = self._term.existing(call)
-        said: parameters.Retrying = _chosen(call)
+        body: parameters.Retrying = _chosen(call)
         work = MessageWork(engine, call.caller)
-        if said.dry_run:
+        if body.dry_run:
             return await self._running.begin(
-                call, "retry, dry run", queue, lambda task: work.would_retry(queue, said.choice, task)
+                call, "retry, dry run", queue, lambda task: work.count_retry(queue, body.choice, task)
             )
-        retry = partial(work.retry, rate=said.rate, is_tried=said.canary, wait_seconds=said.canary_wait)
-        return await self._running.begin(call, "retry", queue, lambda task: retry(queue, said.choice, task))
+        retry = partial(work.retry, rate=body.rate, is_tried=body.canary, wait_seconds=body.canary_wait)
+        return await self._running.begin(call, "retry", queue, lambda task: retry(queue, body.choice, task))
 
 
 def _chosen(call: Call) -> Any:
-    said: parameters.Chosen = call.body
-    if not said.is_choice:
+    body: parameters.Chosen = call.body
+    if not body.is_choice:
         raise Refused(400, "choose messages with ids, selector or limit, or all of them with all=true")
-    return said
+    return body
 
 
 class PauseRecord(NamedTuple):
@@ -218,7 +220,7 @@ class PauseRecord(NamedTuple):
 
     @staticmethod
     def decode(body: bytes) -> PauseRecord | None:
-        """Return the record; None: no version of this broker wrote the body."""
+        """Return the record; None: the body is not a record."""
         try:
             fields = json.loads(body)
             return PauseRecord(str(fields["name"]), bool(fields["consumers"]), bool(fields["producers"]))
@@ -227,7 +229,7 @@ class PauseRecord(NamedTuple):
 
 
 class Pauses:
-    """Pauses of one broker, over all its terms as master. On the loop. ``name`` is the broker's."""
+    """Pauses of one broker, in all its terms as master. On the loop. ``name``: the broker's name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -236,7 +238,8 @@ class Pauses:
         self._forgetting: set[asyncio.Task[None]] = set()
 
     async def begin(self, engine: Engine) -> None:
-        """Begin a term: pause again what was paused. What cannot be read is logged, and the term continues."""
+        """Begin a term: pause the queues of all records. Records that cannot be read are logged, and the term
+        continues."""
         engine.on_pause_ended(partial(self._forget, engine))
         if engine.waiting_in(PAUSES) is None:
             return
@@ -262,12 +265,12 @@ class Pauses:
         consumers: bool | None = None,
         producers: bool | None = None,
     ) -> None:
-        """Pause like ``Engine.pause``; durable on return. Raises ClientError."""
+        """Pause or resume a queue like ``Engine.pause``; durable on return. Raises ClientError."""
         engine.pause(principal, name, consumers=consumers, producers=producers)
         await self._keep(engine, name)
 
     def _forget(self, engine: Engine, queue: Destination) -> None:
-        """Forget the pause of a queue that is deleted: a later queue with the same name is another one."""
+        """Remove the record of a queue that is deleted. A later queue with the same name is not paused."""
         task = asyncio.get_running_loop().create_task(self._keep(engine, queue.name))
         self._forgetting.add(task)
         task.add_done_callback(self._forgotten)
@@ -279,8 +282,7 @@ class Pauses:
             log.error("%s cannot be written: %s", PAUSES, error, extra=log_events.PAUSES_UNREADABLE)
 
     async def _keep(self, engine: Engine, name: str) -> None:
-        """Replace the record of a queue by its present state, in one transaction with the removal of the former
-        record."""
+        """Add a record of the queue's present state, and remove the former record, in one transaction."""
         async with self._writing, operator_client(engine, TOKEN_HOLDER) as client, client.taking(PAUSES, None):
             former: list[int] = []
             while (delivery := await client.take()) is not None:
@@ -302,11 +304,12 @@ class Pauses:
 
 
 async def _apply(engine: Engine, client: OperatorClient, message: Message) -> None:
-    """Pause the queue of a record. The journal does not know an empty queue, so the queue is created again."""
+    """Pause the queue of a record. The journal does not contain empty queues, so the queue is created if it is
+    missing."""
     record = PauseRecord.decode(message.body)
     if record is None:
-        log.error("%s: %r is no record", PAUSES, message.body[:80], extra=log_events.PAUSES_UNREADABLE)
+        log.error("%s: %r is not a record", PAUSES, message.body[:80], extra=log_events.PAUSES_UNREADABLE)
         return
     await client.do(AddDestination(Destination(DestinationKind.QUEUE, record.name)))
     engine.pause(TOKEN_HOLDER.principal, record.name, consumers=record.consumers, producers=record.producers)
-    log.info("%s is paused, as before", record.name, extra=log_events.PAUSED)
+    log.info("%s is paused, as in the former term", record.name, extra=log_events.PAUSED)

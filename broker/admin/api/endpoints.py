@@ -1,5 +1,5 @@
-"""Endpoint of the API: one table entry, from which its route, its checks and its part of the OpenAPI document are
-made."""
+"""Endpoint of the API: a table entry. Its route, its checks and its part of the OpenAPI document are made from this
+entry."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ BODY_BYTES_MAX: Final = 64 * 1024
 Answer = Mapping[str, Any]
 
 
-class Asked(BaseModel):
-    """Content of a request, in its query or its body: only declared fields are permitted."""
+class RequestFields(BaseModel):
+    """Fields of a query or of a body. Undeclared fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Nothing(Asked):
+class Nothing(RequestFields):
     """A request without content."""
 
 
 class Refused(Exception):
-    """A request is refused: ``status`` and the reason. ``more`` is added to the reason in the answer."""
+    """A refusal of a request, with the HTTP ``status`` and the reason. ``more``: further fields of the answer."""
 
     def __init__(self, status: int, reason: str, **more: Any) -> None:
         super().__init__(reason)
@@ -50,7 +50,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A valid request. ``path``: variables of its address. ``query`` and ``body`` are what the endpoint declares."""
+    """A valid request. ``path``: values of the variables in its path. ``query`` and ``body`` are of the types that the
+    endpoint declares."""
 
     caller: Caller
     path: Mapping[str, str]
@@ -70,14 +71,14 @@ class Endpoint:
     role: Role
     summary: str
     handle: Callable[[Call], Awaitable[Answer | web.StreamResponse]]
-    query: type[Asked] = Nothing
-    body: type[Asked] | None = None
+    query: type[RequestFields] = Nothing
+    body: type[RequestFields] | None = None
     answers: Mapping[str, Any] | None = None
     statuses: Sequence[int] = ()
     cursor: Cursor | None = None
 
 
-#: Meaning of each status, in the document.
+#: Meaning of each HTTP status, for the OpenAPI document.
 STATUSES: Final = {
     202: "The task continues; /tasks/{id} shows its progress.",
     400: "The request is invalid.",
@@ -102,7 +103,7 @@ _OF_KIND: Final = {
 
 
 def status_of(error: ClientError) -> int:
-    """Return the status for a refusal by the engine."""
+    """Return the HTTP status for a refusal by the engine."""
     return _OF_KIND.get(error.kind, 400)
 
 
@@ -138,9 +139,9 @@ def routes(endpoints: Sequence[Endpoint], guard: Guard, answers: Answers) -> lis
     ]
 
 
-#: Pattern of a variable. aiohttp itself takes no "{" and "}" within a part of an address.
+#: Pattern of a variable in a path. A variable of aiohttp does not match "{" and "}", but names may contain them.
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
-#: Clients remove these parts from an address before they send it, so a "~" may be written in front of them.
+#: HTTP clients remove the parts "." and ".." from a path before they send it. So a "~" may be written in front of them.
 _DOTS: Final = re.compile(r"~+\.{1,2}")
 
 
@@ -155,12 +156,15 @@ def _handler(
         caller = caller_of(request)
         if caller.role < endpoint.role:
             if caller.role is Role.NOBODY or caller is ANYBODY:
-                needed = f"this needs the role {endpoint.role.word}: log in, or show the admin token"
+                needed = f"this needs the role {endpoint.role.word}: log in, or send the admin token"
                 return guard.unknown(request, needed)
-            return answer({"error": f"{caller.name} is {caller.role.word}; this needs {endpoint.role.word}"}, 403)
+            return answer(
+                {"error": f"{caller.name} has the role {caller.role.word}; this needs the role {endpoint.role.word}"},
+                403,
+            )
         try:
             call = Call(caller, _path(request), _query(endpoint, request), await _body(endpoint, request), request)
-            said = await endpoint.handle(call)
+            result = await endpoint.handle(call)
         except Refused as refusal:
             return answer({"error": str(refusal), **refusal.more}, refusal.status)
         except ClientError as error:
@@ -169,37 +173,37 @@ def _handler(
             return answer({"error": error.message, "detail": error.detail}, status_of(error))
         except TooManyTasks as error:
             return answer({"error": str(error)}, 503)
-        return said if isinstance(said, web.StreamResponse) else await answers.json(said, cursor=endpoint.cursor)
+        return result if isinstance(result, web.StreamResponse) else await answers.json(result, cursor=endpoint.cursor)
 
     return handle
 
 
-def _query(endpoint: Endpoint, request: web.Request) -> Asked:
-    said: dict[str, Any] = {}
+def _query(endpoint: Endpoint, request: web.Request) -> RequestFields:
+    fields: dict[str, Any] = {}
     for name in request.query:
         values = request.query.getall(name)
-        said[name] = values[0] if len(values) == 1 else values
-    return _understood(endpoint.query, said)
+        fields[name] = values[0] if len(values) == 1 else values
+    return _validated(endpoint.query, fields)
 
 
-async def _body(endpoint: Endpoint, request: web.Request) -> Asked | None:
+async def _body(endpoint: Endpoint, request: web.Request) -> RequestFields | None:
     if endpoint.body is None:
         return None
-    # A page of a foreign site cannot send this type without permission, and this server gives none.
+    # A page of a foreign site needs a permission of this server (CORS) to send this type. This server never gives it.
     if request.content_type != "application/json":
         raise Refused(415, "the body must be JSON, with Content-Type: application/json")
     try:
-        said = json.loads(await request.read() or b"{}")
+        fields = json.loads(await request.read() or b"{}")
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not JSON") from None
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise Refused(400, "the body must be an object")
-    return _understood(endpoint.body, said)
+    return _validated(endpoint.body, fields)
 
 
-def _understood(model: type[Asked], said: dict[str, Any]) -> Asked:
+def _validated(model: type[RequestFields], fields: dict[str, Any]) -> RequestFields:
     try:
-        return model.model_validate(said)
+        return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "it"
@@ -279,7 +283,7 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
-def _query_parameters(model: type[Asked]) -> list[dict[str, Any]]:
+def _query_parameters(model: type[RequestFields]) -> list[dict[str, Any]]:
     schema = model.model_json_schema()
     required = schema.get("required", ())
     return [

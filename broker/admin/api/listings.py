@@ -1,4 +1,4 @@
-"""Lists, page by page: connections, destinations, subscriptions, consumers, producers, transactions."""
+"""Endpoints for paged lists: connections, destinations, subscriptions, consumers, producers, transactions."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Listings:
         return await self._list(call, lambda inventory, query: inventory.queues(query, only_dead_letters))
 
     async def _delete_subscription(self, call: Call) -> Answer:
-        """Delete a subscription as its client would do it; meanwhile its client id is in use."""
+        """Delete a subscription in the name of its client. Its client id is in use until this returns."""
         async with operator_client(self._term.engine(), call.caller) as operator:
             await operator.enter(Connect(call.path["client_id"]))
             await operator.do(Unsubscribe(None, durable_name=call.path["name"]))
@@ -121,7 +121,7 @@ class Listings:
 
 
 def _of_connection(row: Row) -> str:
-    """Return the place of a row that belongs to a connection, in the order of ``broker.engine.inventory``."""
+    """Return the cursor of a row that belongs to a connection, in the order of ``broker.engine.inventory``."""
     return f"{row['connection']}/{row['id']}"
 
 

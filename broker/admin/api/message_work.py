@@ -1,8 +1,8 @@
 """Operations on many messages: browse, move, copy, delete, purge, and retry dead letters.
 
-A moved message is added at its target and removed here in one operation of the store. Messages that other consumers
-have are not changed. If a task ends before it has processed all messages that it took, the others return to the queue,
-and do not count as delivered.
+A moved message is added at its target and removed here in one operation of the store. Messages that are delivered to
+other consumers are not changed. If a task ends early, the messages that it took and did not process return to the
+queue, and do not count as delivered.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.state.state import State
 from tandemmq.store.store import Store
 
-#: Longest time of a browse; the answer has the messages that were found until then.
+#: Limit of the time of a browse. The answer then has the messages that were found so far.
 BROWSE_SECONDS_MAX: Final = 10.0
 #: Limit of the messages named in one request.
 IDS_MAX: Final = 100
 #: Limit of the messages that are held until they are rendered together.
 RENDERED_MAX: Final = 16
-#: Interval of the checks whether the messages of a trial were consumed.
-LOOK_SECONDS: Final = 0.2
-#: Numbers of messages to retry, step by step, before all others.
+#: Interval of the checks whether the retried messages of a trial were consumed.
+CHECK_SECONDS: Final = 0.2
+#: Numbers of messages in the trials of ``retry``, before all others are retried.
 TRIAL: Final = (1, 10)
 
 _numbers = itertools.count(1)
@@ -61,8 +61,8 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Choice of messages in a queue: those with these ids, or those that match ``selector``; at most ``limit``, the
-    oldest first. None: no limit."""
+    """Choice of messages in a queue: those with one of ``ids`` that match ``selector``, at most ``limit`` (None: no
+    limit), the oldest first. Empty ``ids`` and a ``selector`` of None choose all messages."""
 
     selector: str | None = None
     ids: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Choice:
 
     @property
     def condition(self) -> str | None:
-        """Choice as one selector."""
+        """Selector for ``ids`` and ``selector`` together; None: all messages."""
         if not self.ids:
             return self.selector
         quoted = ", ".join("'" + id.replace("'", "''") + "'" for id in self.ids)
@@ -79,25 +79,26 @@ class Choice:
 
 
 class MessageWork:
-    """Operations for one engine. Raises ClientError."""
+    """Operations of one caller on the messages of one engine. All raise ClientError."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         self._engine = engine
         self._store = engine.store
         self._caller = caller
 
-    # ---- looking
+    # ---- reading
 
     async def browse(self, queue: Destination, choice: Choice, after: int, limit: int, answers: Answers) -> bytes:
-        """Return the JSON of a page: ``limit`` messages after the first ``after``, of those in ``choice``, or as many
-        as fit into an answer of ``answers``. ``following``: the ``after`` of the next page; None: this is the last
-        page. Ends after BROWSE_SECONDS_MAX with what was found by then, once it has passed the first ``after``."""
+        """Return the JSON of a page: at most ``limit`` messages of ``choice``, after the first ``after`` messages, and
+        only as many as fit into an answer of ``answers``. ``following`` in the JSON is the ``after`` of the next page;
+        null: this is the last page. The search ends after BROWSE_SECONDS_MAX, but not before it has visited the first
+        ``after`` messages."""
         rows = Rows(answers.bytes_max)
         following: int | None = None
         waiting: list[tuple[int, Message]] = []
 
         async def render() -> int | None:
-            """Return the place before the first message that does not fit; None: all fit."""
+            """Return the ``after`` of a page that begins with the first message that does not fit; None: all fit."""
             count = await answers.run(rendered(rows, waiting, lambda each: in_list(each[1], each[0])))
             before = waiting[count][0] - 1 if count < len(waiting) else None
             waiting.clear()
@@ -116,7 +117,8 @@ class MessageWork:
         return page_of(rows, following)
 
     async def read(self, queue: Destination, id: str, after: int) -> dict[str, Any] | None:
-        """Return the message with that id, after the first ``after``; None: it was not found in BROWSE_SECONDS_MAX."""
+        """Return the message with that id, searched after the first ``after`` messages; None: it was not found within
+        BROWSE_SECONDS_MAX."""
         async for _, message in self._seen(queue, Choice(), after):
             if message is None or message.message_id == id:
                 return None if message is None else whole(message)
@@ -125,8 +127,8 @@ class MessageWork:
     async def _seen(
         self, queue: Destination, choice: Choice, after: int
     ) -> AsyncGenerator[tuple[int, Message | None], None]:
-        """Yield the chosen messages after the first ``after``, each with its place from 1; at the time limit a last
-        None, with the last place that was visited."""
+        """Yield the place (from 1) and the message for each chosen message after the first ``after``. At the time
+        limit, yield the last visited place and None."""
         condition = choice.condition
         selector = None if condition is None else compile_selector(condition)
         loop = asyncio.get_running_loop()
@@ -143,7 +145,7 @@ class MessageWork:
                     yield place, None
                     return
 
-    # ---- deciding
+    # ---- changing
 
     async def _each(
         self,
@@ -155,8 +157,8 @@ class MessageWork:
         batch: int = BATCH_MAX,
         per_second: float | None = None,
     ) -> None:
-        """Take the chosen messages and decide on them, ``batch`` at a time."""
-        # Without messages that arrive meanwhile: the task might never end.
+        """Take the chosen messages, and call ``decide`` with at most ``batch`` of them at a time."""
+        # Messages that arrive meanwhile are not taken, otherwise the task might never end.
         left = self._engine.inventory.destination(queue).get("messages", 0)
         if choice.limit is not None:
             left = min(left, choice.limit)
@@ -187,13 +189,13 @@ class MessageWork:
         await self._each(task, queue, choice, decide)
 
     async def purge(self, queue: Destination, task: Task) -> None:
-        """Delete all messages. A queue without consumers is deleted and created again, which is quick for any
-        number."""
+        """Delete all messages. A queue without consumers is deleted and created again, which is fast for any number of
+        messages."""
         self._engine.check(self._caller.principal, Operation.REMOVE, queue)
         row = self._engine.inventory.destination(queue)
         if not self._engine.consumers_of(queue) and not row["consumers_paused"] and not row["producers_paused"]:
             async with operator_client(self._engine, self._caller) as operator:
-                _demand_all(await operator.do_all([RemoveDestination(queue), AddDestination(queue)]))
+                _raise_first(await operator.do_all([RemoveDestination(queue), AddDestination(queue)]))
             task.count("deleted", row["messages"])
             return
         await self.delete(queue, Choice(), task)
@@ -214,11 +216,11 @@ class MessageWork:
         moves = [Move(TAKEN, each.tag, changed(each.message)) for each in taken]
         errors = await operator.do_all(moves)
         task.count(word, errors.count(None))
-        _demand_all(errors)
+        _raise_first(errors)
         return moves
 
     async def copy(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
-        """Copy messages. Copies have ids of their own, and name their originals (``originalMessageId``)."""
+        """Copy messages. Each copy has an id of its own, and its property ``originalMessageId`` names the original."""
         condition = choice.condition
         selector = None if condition is None else compile_selector(condition)
         left = choice.limit
@@ -228,14 +230,14 @@ class MessageWork:
                 chosen = [each for each in batch if selector is None or await takes(selector, each, pace)][:left]
                 errors = await operator.do_all([Send(self._copied(target, each)) for each in chosen])
                 task.count("copied", errors.count(None))
-                _demand_all(errors)
+                _raise_first(errors)
                 left = None if left is None else left - len(chosen)
                 if left == 0 or task.is_to_stop:
                     return
 
     def _moved(self, target: Destination, message: Message) -> Message:
-        """Return the same message for its target. Two copies of one message, which have one id, may meet there: such a
-        copy gets an id of its own, because the store identifies a message of a queue by its id."""
+        """Return the same message for its target. The store identifies a message of a queue by its id. So a message
+        that may be a copy gets an id of its own: two copies with one id may arrive in the same queue."""
         if message.original_destination is None:  # prove: copies-that-move-have-ids-of-their-own
             return altered(message, destination=target)
         return self._copied(target, message)
@@ -246,8 +248,8 @@ class MessageWork:
 
     # ---- dead letters
 
-    async def would_retry(self, queue: Destination, choice: Choice, task: Task) -> None:
-        """Count what ``retry`` would do, by the destination where the messages became dead letters."""
+    async def count_retry(self, queue: Destination, choice: Choice, task: Task) -> None:
+        """Count the messages that ``retry`` would return, by the destination where they became dead letters."""
         left = choice.limit
         async for _, message in self._seen(queue, choice, 0):
             if message is None:
@@ -262,9 +264,9 @@ class MessageWork:
     async def retry(
         self, queue: Destination, choice: Choice, task: Task, *, rate: float | None, is_tried: bool, wait_seconds: float
     ) -> None:
-        """Return dead letters to the destinations where they became dead letters. ``is_tried``: first one, then ten;
-        all others only when these were consumed and none of them became a dead letter again. ``rate``: messages a
-        second."""
+        """Return dead letters to the destinations where they became dead letters. ``is_tried``: retry one, then ten, as
+        trials. All others are retried only if these were consumed and none of them became a dead letter again.
+        ``rate``: messages per second; None: no limit. ``wait_seconds``: limit of the wait for each trial."""
         steps: list[int | None] = [*TRIAL, None] if is_tried else [None]
         left = choice.limit
         for step in steps:
@@ -288,7 +290,7 @@ class MessageWork:
     async def _retry_some(
         self, queue: Destination, choice: Choice, task: Task, rate: float | None, wait_seconds: float | None
     ) -> str | None:
-        """Return why no more are to be retried; None: continue. ``wait_seconds`` None: do not wait for the outcome."""
+        """Return why ``retry`` must stop; None: continue. ``wait_seconds`` None: do not wait for the outcome."""
         moved: list[Move] = []
 
         async def decide(operator: OperatorClient, taken: Sequence[Delivery]) -> None:
@@ -315,7 +317,7 @@ class MessageWork:
             again = sum(died[id] > 0 for id in ids)
             if again:
                 task.count("failed_again", again)
-                return f"{again} of {len(ids)} that were tried died again: the others were left where they are"
+                return f"{again} of {len(ids)} trial messages became dead letters again: the others were not retried"
             waiting = await self._waiting(added)
             if waiting is None:
                 task.note("the outcome of a trial is unknown: its messages are not stored, or in several stores")
@@ -327,12 +329,12 @@ class MessageWork:
                     return None
                 continue
             if asyncio.get_running_loop().time() > end:
-                return f"{waiting} of {len(ids)} that were tried were not consumed in {wait_seconds:.0f} s"
-            await asyncio.sleep(LOOK_SECONDS)
+                return f"{waiting} of {len(ids)} trial messages were not consumed within {wait_seconds:.0f} s"
+            await asyncio.sleep(CHECK_SECONDS)
         return None
 
     async def _waiting(self, added: Sequence[AddMessage]) -> int | None:
-        """Return how many of the added messages are still there; None: unknown."""
+        """Return how many of the added messages are still stored; None: unknown."""
         if not isinstance(self._store, Store) or not added:
             return None
         places = [(owner, each.order_key) for each in added for owner in each.owners]
@@ -362,8 +364,8 @@ def retried(letter: Message) -> Message:
     )
 
 
-def _demand_all(errors: Sequence[ClientError | None]) -> None:
-    """Raise the first error."""
+def _raise_first(errors: Sequence[ClientError | None]) -> None:
+    """Raise the first of ``errors`` that is not None."""
     for error in errors:
         if error is not None:
             raise error
@@ -374,8 +376,8 @@ def queue_of(name: str) -> Destination:
 
 
 async def takes(selector: Selector, message: Message, pace: Pace) -> bool:
-    """Return whether the selector matches. Expensive matches run one at a time for all callers, with turns of the loop
-    between them."""
+    """Return whether the selector matches. Expensive matches of all callers run one after the other, in turns of the
+    loop of their own."""
     if selector.is_cheap and not pace.is_full(1 + message.size // WEIGHED_BYTES):
         return selector.matches(message)
 

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tandemmq.broker.admin.api.endpoints import Asked
+from tandemmq.broker.admin.api.endpoints import RequestFields
 from tandemmq.broker.admin.api.message_work import IDS_MAX, Choice
 
 #: Limit of the rows of a page.
 LIMIT_MAX = 1_000
-#: Limit of a selector, like those of STOMP and JMS clients in practice.
+#: Limit of a selector. Selectors of STOMP and JMS clients are shorter in practice.
 SELECTOR_CHARACTERS_MAX = 10_000
 #: Limit of the name of a destination (broker.core.names).
 NAME_CHARACTERS_MAX = 512
@@ -24,8 +24,8 @@ Count = Annotated[int, Field(ge=1, le=1 << 53)]
 Wait = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX)]
 
 
-class Paged(Asked):
-    """A page of a list, in the order of names."""
+class Paged(RequestFields):
+    """A page of a list: ``limit`` rows after the cursor ``after``."""
 
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 100
     after: Annotated[str, Field(max_length=2_000)] = ""
@@ -33,59 +33,60 @@ class Paged(Asked):
 
 
 class PagedDestinations(Paged):
-    """``dead_letters``: only dead letter queues."""
+    """A page of destinations. ``dead_letters``: only dead letter queues."""
 
     dead_letters: bool = False
 
 
 class PagedOf(Paged):
-    """``queue``, ``topic``: only those of this destination."""
+    """A page of rows of one destination, if ``queue`` or ``topic`` is given."""
 
     queue: Name | None = None
     topic: Name | None = None
 
 
 class PagedConsumers(PagedOf):
-    """``slow``: only consumers that receive nothing although messages wait for them."""
+    """A page of consumers. ``slow``: only consumers that receive nothing although messages wait for them."""
 
     slow: bool = False
 
 
-class Browsing(Asked):
-    """A page of the messages of a queue, after the first ``after`` ones."""
+class Browsing(RequestFields):
+    """A page of the messages of a queue, after the first ``after`` messages."""
 
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 50
     after: Annotated[int, Field(ge=0, le=1 << 53)] = 0
     selector: Selector | None = None
 
 
-class Reading(Asked):
-    """A message, searched after the first ``after`` ones."""
+class Reading(RequestFields):
+    """Query for one message, searched after the first ``after`` messages."""
 
     after: Annotated[int, Field(ge=0, le=1 << 53)] = 0
 
 
-class Last(Asked):
-    """The last events, or the last ones before the event with the number ``before``."""
+class Last(RequestFields):
+    """Query for the ``last`` events, or for the last events before the event with the number ``before``."""
 
     last: Annotated[int, Field(ge=1, le=10_000)] = 100
     before: Annotated[int, Field(ge=-999_999_999, le=999_999_999)] | None = None
 
 
-class Creation(Asked):
+class Creation(RequestFields):
     """A new destination."""
 
     kind: Literal["queue", "topic"]
     name: Name
 
 
-class Waiting(Asked):
-    """``wait``: seconds until the answer. A longer task continues; the answer is then 202 with its id."""
+class Waiting(RequestFields):
+    """Body of a request that begins a task. ``wait``: limit of the seconds until the answer. A longer task continues,
+    and the answer is 202 with the task's id."""
 
     wait: Wait = 10.0
 
 
-class Pausing(Asked):
+class Pausing(RequestFields):
     """Sides of a destination that are paused or resumed: consumers, producers or both."""
 
     consumers: bool = True
@@ -112,15 +113,15 @@ class Chosen(Waiting):
 
 
 class Target(Chosen):
-    """``to``: the destination of the messages."""
+    """A choice of messages, and the destination ``to`` for them."""
 
     to: Name
     to_kind: Literal["queue", "topic"] = "queue"
 
 
 class Retrying(Chosen):
-    """``canary``: send one, then ten, then all; stop if one dies again or is not consumed within ``canary_wait``
-    seconds. ``rate``: messages in a second. ``dry_run``: only count."""
+    """Dead letters to retry. ``canary``: retry one, then ten, then all; stop if one becomes a dead letter again or is
+    not consumed within ``canary_wait`` seconds. ``rate``: messages per second. ``dry_run``: only count."""
 
     dry_run: bool = False
     rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
@@ -128,7 +129,7 @@ class Retrying(Chosen):
     canary_wait: Annotated[float, Field(gt=0, le=3_600)] = 30.0
 
 
-class Login(Asked):
+class Login(RequestFields):
     """A user with password, or the admin token."""
 
     login: Annotated[str, Field(max_length=1_024)] = ""
@@ -136,13 +137,13 @@ class Login(Asked):
     token: Annotated[str, Field(max_length=128)] = ""
 
 
-class Successor(Asked):
-    """``to``: in a replicated set, the next master."""
+class Successor(RequestFields):
+    """Query of a handover. ``to``: in a replicated set, the next master."""
 
     to: Name | None = None
 
 
 class Backup(Waiting):
-    """``name``: the new directory below ``admin.backup_directory``."""
+    """Body for a new backup. ``name``: the new directory below ``admin.backup_directory``."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]

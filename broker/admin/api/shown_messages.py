@@ -1,6 +1,6 @@
-"""A message as the API shows it: plain values, whose JSON has a limited length whatever the client sent.
+"""A message as the API shows it: values whose JSON has a limited length.
 
-Bodies, properties and other texts are cut. Properties that do not fit are counted in ``properties_left_out``.
+Long bodies, properties and other texts are cut. ``properties_left_out`` is the number of properties that do not fit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import BodyKind, Message
 
-#: Limit of a body that is shown, and of one in a list.
+#: Limits of a body: of a single message, and of a message in a list.
 BODY_BYTES_MAX: Final = 256 * 1024
 PREVIEW_CHARACTERS_MAX: Final = 120
 PREVIEW_BYTES_MAX: Final = 4 * PREVIEW_CHARACTERS_MAX
-#: Limits of the shown properties of a message: their number, and the length of their JSON, in a list and of one
-#: message.
+#: Limits of the properties of a message: their number, and the length of their JSON in a list and for a single message.
 PROPERTIES_MAX: Final = 1_000
 LISTED_BYTES_MAX: Final = 16 * 1024
 PROPERTIES_BYTES_MAX: Final = 256 * 1024
@@ -34,8 +33,8 @@ Shown = dict[str, Any]
 
 
 def headers_of(message: Message, bytes_max: int = PROPERTIES_BYTES_MAX) -> Shown:
-    """Return everything except the body. ``bytes_max``: of the JSON of the properties. Unreadable properties count as
-    none (they are logged)."""
+    """Return all fields except the body. ``bytes_max``: limit of the JSON of the properties. Unreadable properties are
+    logged and left out."""
     shown, left_out = _properties(message, bytes_max)
     return {
         "id": message.message_id,
@@ -61,8 +60,8 @@ def headers_of(message: Message, bytes_max: int = PROPERTIES_BYTES_MAX) -> Shown
 
 
 def _properties(message: Message, bytes_max: int) -> tuple[Shown, int | None]:
-    """Return the first properties that fit into ``bytes_max`` bytes of JSON, and the number of the others; None:
-    unknown, since they are too long to be decoded. The cause of a dead letter comes first."""
+    """Return the first properties that fit into ``bytes_max`` bytes of JSON, and the number of the others. The number
+    is None if the properties are too long to be decoded. The cause of a dead letter comes first."""
     if isinstance(message, OpenedMessage) and message.properties_bytes > DECODED_BYTES_MAX:
         return {}, None
     properties = message.properties or {}
@@ -83,10 +82,10 @@ def in_list(message: Message, position: int) -> Shown:
     text = None
     if not _is_compressed(message):
         try:
-            body, is_cut = _beginning(message, PREVIEW_BYTES_MAX)
+            body, is_cut = _first_bytes(message, PREVIEW_BYTES_MAX)
             text = _text(message, body, is_cut=is_cut)
         except RecordDamaged:
-            pass  # shown like a body that is no text
+            pass  # shown like a body that is not text
     preview = None if text is None else text[:PREVIEW_CHARACTERS_MAX]
     return {"position": position, **headers_of(message, LISTED_BYTES_MAX), "preview": preview}
 
@@ -99,7 +98,7 @@ def whole(message: Message) -> Shown:
         if isinstance(message, OpenedMessage) and message.is_compressed:
             body = message.inflated(BODY_BYTES_MAX)
         else:
-            body, is_cut = _beginning(message, BODY_BYTES_MAX)
+            body, is_cut = _first_bytes(message, BODY_BYTES_MAX)
     except (RecordDamaged, RecordTooLarge) as error:
         problem = str(error)
     text = _text(message, body, is_cut=is_cut)
@@ -107,20 +106,21 @@ def whole(message: Message) -> Shown:
     return {**headers_of(message), "body": text, "body_base64": encoded, "is_cut": is_cut, "problem": problem}
 
 
-def _beginning(message: Message, bytes_max: int) -> tuple[bytes, bool]:
-    """Return the beginning of a body that is not compressed, and whether there is more of it. Raises RecordDamaged."""
+def _first_bytes(message: Message, bytes_max: int) -> tuple[bytes, bool]:
+    """Return the first ``bytes_max`` bytes of the uncompressed body, and whether the body is longer. Raises
+    RecordDamaged."""
     if isinstance(message, OpenedMessage):
         return message.beginning(bytes_max)
     return message.body[:bytes_max], len(message.body) > bytes_max
 
 
 def _is_compressed(message: Message) -> bool:
-    """Return whether reading the body takes time."""
+    """Return whether the body is stored compressed, so that reading it takes time."""
     return isinstance(message, OpenedMessage) and message.is_compressed
 
 
 def _text(message: Message, body: bytes, *, is_cut: bool) -> str | None:
-    """Return the body as text; None: it is no text. ``is_cut``: it may end within a character."""
+    """Return the body as text; None: it is not text. ``is_cut``: it may end within a character."""
     if message.body_kind not in (BodyKind.TEXT, BodyKind.BYTES):
         return None
     try:

@@ -27,10 +27,10 @@ RUNNING_MAX: Final = 64
 REMEMBERED_MAX: Final = 200
 #: Limit of the notes of one task.
 NOTES_MAX: Final = 50
-#: Interval of the checks whether to stop.
-LOOK_SECONDS: Final = 0.2
-#: Limit of the output of the process.
-_SAID_BYTES_MAX: Final = 1 << 20
+#: Interval of the checks whether the operator stopped the task.
+CHECK_SECONDS: Final = 0.2
+#: Limit of the output of the backup process.
+_OUTPUT_BYTES_MAX: Final = 1 << 20
 
 
 class State(StrEnum):
@@ -41,12 +41,12 @@ class State(StrEnum):
 
 
 class TooManyTasks(Exception):
-    """Too many tasks are running: the new one must wait."""
+    """A new task was refused because too many tasks are running."""
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A task of an operator. ``counts`` are its progress, ``notes`` are texts for the operator."""
+    """A task of an operator. ``counts``: progress by kind of result. ``notes``: sentences for the operator."""
 
     id: int
     kind: str
@@ -71,7 +71,7 @@ class Task:
             self.notes.append(sentence)
 
     def row(self) -> dict[str, Any]:
-        """Return the task as the API shows it."""
+        """Return the task as a row of the API."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -97,7 +97,7 @@ class Tasks:
     def begin(
         self, kind: str, destination: str, caller: Caller, work: Callable[[Task], Awaitable[None]], **facts: Any
     ) -> Task:
-        """Begin ``work`` as a task; it checks ``Task.is_to_stop`` at intervals. Raises TooManyTasks."""
+        """Begin ``work`` as a task. ``work`` must check ``Task.is_to_stop`` at intervals. Raises TooManyTasks."""
         if sum(each.caller == caller.name for each in self._running) >= RUNNING_OF_ONE_MAX:
             raise TooManyTasks(f"{RUNNING_OF_ONE_MAX} tasks of {caller.name} are running: wait for one, or stop it")
         if len(self._running) >= RUNNING_MAX:
@@ -117,7 +117,7 @@ class Tasks:
             await work(task)
             task.state = State.STOPPED if task.is_to_stop else State.DONE
         except ClientError as error:
-            task.refusal = error.with_traceback(None)  # its frames hold the task
+            task.refusal = error.with_traceback(None)  # frames of a traceback would keep the task in memory
             task.state, task.error = State.FAILED, f"{error.message}. {error.detail}".rstrip(". ")
         except Exception as error:
             log.exception("task %d failed", task.id)
@@ -145,22 +145,22 @@ class Tasks:
 
 
 async def back_up(directory: str, target: str, task: Task) -> None:
-    """Make a backup like ``tandemmq backup`` (store.tools.backup): then ``target`` has what ``directory`` stores,
-    checked. ClientError when none was made. A backup that was stopped has no manifest."""
+    """Make and check a backup of the store ``directory`` in ``target``, as ``tandemmq backup`` does
+    (store.tools.backup). Raises ClientError if no backup was made. A backup that was stopped has no manifest."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tandemmq", "backup", target, "--data", directory, "--json"),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        limit=_SAID_BYTES_MAX,
+        limit=_OUTPUT_BYTES_MAX,
         cwd=os.path.dirname(target),
     )
     assert process.stdout is not None, "its output is a pipe"
-    saying = asyncio.create_task(process.stdout.read(_SAID_BYTES_MAX))
+    saying = asyncio.create_task(process.stdout.read(_OUTPUT_BYTES_MAX))
     try:
         while not saying.done():
-            await asyncio.wait((saying,), timeout=LOOK_SECONDS)
+            await asyncio.wait((saying,), timeout=CHECK_SECONDS)
             if task.is_to_stop and process.returncode is None:
                 process.terminate()
     finally:
@@ -170,10 +170,10 @@ async def back_up(directory: str, target: str, task: Task) -> None:
     if task.is_to_stop:
         return
     try:
-        said = json.loads(saying.result())
+        result = json.loads(saying.result())
     except ValueError:
-        said = {"error": f"it ended with {code} without a result"}
+        result = {"error": f"the backup process ended with exit code {code} and without a result"}
     if code:
-        raise refusal(str(said.get("error", "it failed")))
+        raise refusal(str(result.get("error", "it failed")))
     for figure in ("messages", "files", "bytes"):
-        task.count(figure, said[figure])
+        task.count(figure, result[figure])

@@ -22,13 +22,13 @@ KINDS: Final = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
 #: Highest priority of an OpenWire consumer: messages are taken before other consumers receive them.
 _PRIORITY: Final = 127
 TAKEN: Final = "taken"
-# A pull ends without a message while the store is slow to read: it is repeated while the store reads.
+# Timeout of one pull. A pull may end before the store has read a message, so it is repeated while the store reads.
 _PULL_SECONDS: Final = 0.05
 _numbers = itertools.count(1)
 
 
 class Term:
-    """Term of the master. ``engine`` is the engine of this term, None unless master."""
+    """Term of the master. ``engine`` returns the engine of this term, None unless master."""
 
     def __init__(self, report: Report, engine: Callable[[], Engine | None]) -> None:
         self._report = report
@@ -38,23 +38,24 @@ class Term:
         """Return the engine. Raises Refused unless master."""
         engine = self._engine()
         if engine is None:
-            raise self.no_master()
+            raise self.not_master()
         return engine
 
-    def no_master(self) -> Refused:
+    def not_master(self) -> Refused:
         status = self._report.status()
         holder = {"holder": status["holder"]} if status.get("holder") else {}
         reason = f"{status['name']} is not master but {status['role']}"
         return Refused(409, reason, name=status["name"], role=status["role"], **holder)
 
     def existing(self, call: Call) -> tuple[Engine, Destination]:
-        """Return the destination in the address. Raises Refused if there is none."""
+        """Return the engine and the destination in the path of the request. Raises Refused unless master, or if the
+        destination does not exist."""
         engine, destination = self.engine(), Destination(kind_in(call), call.path["name"])
         self.row(destination)
         return engine, destination
 
     def row(self, destination: Destination) -> Answer:
-        """Return the row of a destination. Raises Refused if there is none, also because it was deleted meanwhile."""
+        """Return the row of a destination. Raises Refused if the destination does not exist."""
         try:
             return self.engine().inventory.destination(destination)
         except KeyError:
@@ -62,15 +63,16 @@ class Term:
 
 
 def kind_in(call: Call) -> DestinationKind:
-    """Return the kind in the address; without one, queue. Raises Refused for another kind."""
+    """Return the kind of destination in the path of the request; queue if the path has none. Raises Refused for an
+    unknown kind."""
     kind = call.path.get("kind", "queue")
     if kind not in KINDS:
-        raise Refused(404, f"{kind[:64]!r} is no kind of destination: queue or topic")
+        raise Refused(404, f"{kind[:64]!r} is not a kind of destination: expected queue or topic")
     return KINDS[kind]
 
 
 class Delivery:
-    """A message that was delivered to the operator, and waits for the decision under its tag."""
+    """A message that was delivered to the operator and is not acknowledged, with its delivery tag."""
 
     __slots__ = ("message", "tag")
 
@@ -88,8 +90,8 @@ class OperatorClient(InProcessClient):
 
     @asynccontextmanager
     async def taking(self, queue: Destination, selector: str | None) -> AsyncIterator[None]:
-        """Let ``take`` return messages of ``queue``, paused or not, within this context. Messages without a decision go
-        back, and do not count as delivered."""
+        """Let ``take`` return messages of ``queue`` within this context, also if the queue is paused. At the end,
+        unacknowledged messages return to the queue, and do not count as delivered."""
         subscribe = Subscribe(
             TAKEN, queue, AckMode.RANGE, prefetch=0, selector=selector, priority=_PRIORITY, takes_paused=True
         )
@@ -101,7 +103,7 @@ class OperatorClient(InProcessClient):
                 await self.do(Unsubscribe(TAKEN, seen=0))
 
     async def take(self) -> Delivery | None:
-        """Return the next message; None: other consumers have all the rest."""
+        """Return the next message; None: no message is left that is not delivered to another consumer."""
         while True:
             pulled: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
             self._pulled = pulled
@@ -135,7 +137,8 @@ class OperatorClient(InProcessClient):
 
 @asynccontextmanager
 async def operator_client(engine: Engine, caller: Caller) -> AsyncIterator[OperatorClient]:
-    """Connect ``caller`` as a client. Messages without a decision go back at the end."""
+    """Connect ``caller`` as a client within this context. At the end, unacknowledged messages return to their
+    queues."""
     operator = OperatorClient(engine, caller)
     try:
         yield operator

@@ -24,9 +24,9 @@ CONTENT_TYPES: Final = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-#: Hash of the script in the first page: it loads the page again when another part of it did not come.
+#: Hash of the script in the first page. The script loads the page again if a file of the page did not arrive.
 FIRST_PAGE_SCRIPT: Final = "'sha256-2+cqgHSxGXladFw/ltodnrmpELdvvu08DfRpcaFq3iA='"
-#: Trusted types: a browser that supports them refuses to make markup of text, whatever a script tries.
+#: Trusted types: a browser that supports them does not let a script turn text into markup.
 CONTENT_SECURITY_POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -48,7 +48,7 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Cached, but validated at each use: another version of the broker has other files.
+    # A browser validates a cached file at each use, because another version of the broker has other files.
     "Cache-Control": "no-cache",
 }
 
@@ -85,7 +85,7 @@ def console_routes() -> list[web.RouteDef]:
 async def _get(found: dict[str, File], name: str | None, request: web.Request) -> web.Response:
     file = found.get(name or request.match_info["name"] or FIRST_PAGE)
     if file is None:
-        return web.Response(status=404, text="there is no such file\n", headers=HEADERS)
+        return web.Response(status=404, text="this file does not exist\n", headers=HEADERS)
     known = request.if_none_match or ()
     if any(each.value in (file.etag, "*") for each in known):
         response = web.Response(status=304, headers=HEADERS)

@@ -1,7 +1,7 @@
 """Begin and end of a session: CONNECT, CONNACK, DISCONNECT. Pure.
 
-After the login the stored session, if there is one, is read, checked, and resumed or ended; then comes CONNACK. Packets
-that the client sent after CONNECT wait until then.
+After the login, the stored session of the client id, if any, is read, checked, and resumed or ended. Then CONNACK is
+sent. Packets that the client sent after CONNECT wait until then.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from tandemmq.broker.core.commands import ClientError, Command, Connect, Disconnect
 from tandemmq.broker.core.names import NAME_BYTES_MAX
 from tandemmq.broker.protocols.mqtt import packets
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Left, Waiting, nothing
+from tandemmq.broker.protocols.mqtt.conversation import ConnectionEnd, Conversation, Receipt, nothing
 from tandemmq.broker.protocols.mqtt.deliver import Delivering
 from tandemmq.broker.protocols.mqtt.messages import bytes_of
 from tandemmq.broker.protocols.mqtt.packets import Version, Will
@@ -49,34 +49,34 @@ class Connecting:
         self.is_waiting = False
         self._packet: packets.Connect | None = None
         self._will: Will | None = None
-        self._will_bytes = 0  # of memory, reserved for it
-        self._is_assigned = False  # the client id, by the broker
-        self._is_noted = False  # the session's record has the time when it left
-        self._expiry = 0  # of the session, in seconds from the end of the connection
+        self._will_bytes = 0  # memory reserved for the will
+        self._is_assigned = False  # the broker chose the client id
+        self._is_noted = False  # the session's record has the time when the client left
+        self._expiry = 0  # seconds that the session lives after the end of the connection
         self._former: SessionRecord | None = None
-        self._durable_names: tuple[str, ...] = ()  # of the client id
+        self._durable_names: tuple[str, ...] = ()  # durable subscriptions of the client id
 
     @property
     def keep_alive_ms(self) -> int:
-        """Longest silence that the client promises; 0: no limit."""
+        """Keep Alive in milliseconds: the longest silence of the client; 0: no limit."""
         assert self._packet is not None, "after CONNECT"
         return (self._packet.keep_alive or self._conversation.limits.default_keep_alive) * 1000
 
     # ---- CONNECT
 
     def connect(self, packet: packets.Connect, commands: list[Command]) -> None:
-        """Begin with CONNECT: check it, and request the login."""
+        """Check CONNECT, and request the login."""
         conversation = self._conversation
         self._packet = packet
         if packet.will is not None and (packet.will.topic[0] != "$" or conversation.limits.takes_dollar_topics):
-            self._will = packet.will  # else it is dropped, as a message to such a topic is
+            self._will = packet.will  # otherwise the will is dropped, like a message to such a topic
         conversation.version = version = packet.version
         properties = packet.properties
         if version is Version.V5:
             conversation.packet_bytes_max = properties.maximum_packet_size or 0
             conversation.tells_problems = properties.request_problem_information != 0
         if properties.authentication_method is not None:
-            raise MqttError(Reason.BAD_AUTHENTICATION_METHOD, "No authentication method beside a password is known")
+            raise MqttError(Reason.BAD_AUTHENTICATION_METHOD, "Only user name and password are supported")
         conversation.client_id = client_id = self._client_id(packet)
         limits = conversation.limits
         if version is Version.V5:
@@ -89,12 +89,13 @@ class Connecting:
             self._delivering.begin(0)
         self._expiry = self._within_limit(expiry)
         if 0 < conversation.packet_bytes_max < len(self._connack(is_present=True)):
-            # Checked before the session is read: CONNACK must be the first packet, and it is too long for this client.
+            # Checked before the session is read. CONNACK must be the first packet, and is longer than this client
+            # accepts.
             raise MqttError(Reason.PACKET_TOO_LARGE, "CONNACK is longer than the Maximum Packet Size")
         try:
             passcode = None if packet.password is None else packet.password.decode()
         except UnicodeDecodeError:
-            raise MqttError(Reason.BAD_USER_NAME_OR_PASSWORD, "The password is no text in UTF-8") from None
+            raise MqttError(Reason.BAD_USER_NAME_OR_PASSWORD, "The password is not UTF-8 text") from None
         self.is_waiting = True
         commands.append(
             Connect(
@@ -104,20 +105,22 @@ class Connecting:
                 steals_client_id=limits.steals_client_id,
                 is_client_id_assigned=self._is_assigned,
                 state=queue_of(client_id),
-                receipt=Waiting(nothing, self._refuse),
+                receipt=Receipt(nothing, self._refuse),
             )
         )
 
     def _client_id(self, packet: packets.Connect) -> str:
-        """Return the client id that it has from now on."""
+        """Return the client id: that of CONNECT, or if that is empty a new one."""
         client_id = packet.client_id
         if not client_id:
-            # As hard to guess as the ids of connections, so that no other client uses it.
+            # The new id is as hard to guess as the ids of connections, so that no other client uses it.
             prefix = self._conversation.message_id_prefix.partition(":-1:")[0]
             self._is_assigned = True
             return f"auto-{prefix.replace(':', '-')}"
         if len(queue_of(client_id).name) > NAME_BYTES_MAX:
-            raise MqttError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "The client id is too long for the name of a queue")
+            raise MqttError(
+                Reason.CLIENT_IDENTIFIER_NOT_VALID, "The client id is too long for the name of its session's queue"
+            )
         return client_id
 
     def _within_limit(self, expiry: int) -> int:
@@ -134,7 +137,7 @@ class Connecting:
     # ---- its stored session
 
     def connected(self, command: Connect) -> None:
-        """Look up the session, after the login."""
+        """Look up the stored session. Called after the login."""
         conversation = self._conversation
         conversation.principal = command.principal
         conversation.may_read = command.may_read
@@ -142,23 +145,24 @@ class Connecting:
         if self._will is not None:
             size = bytes_of(self._will)
             if not conversation.hooks.may_have_will(conversation.principal, size):
-                self._refuse(MqttError(Reason.QUOTA_EXCEEDED, "There is no room for the will"))
+                self._refuse(MqttError(Reason.QUOTA_EXCEEDED, "There is not enough memory for the will"))
                 return
             self._will_bytes = size
         queue = command.state
-        assert queue is not None, "as it was requested"
+        assert queue is not None, "a stored session has a queue"
         if command.has_state:
             self._stored.begin(queue, self._refuse)
-            self._stored.look(self._found, self._all_found, self._refuse)
+            self._stored.read_all(self._found, self._all_found, self._refuse)
         elif self._expiry:
             self._stored.begin(queue, self._refuse)
             self._begin_session()
         else:
             self._conversation.later(*self._subscribing.forget(self._durable_names))
-            self._greet(is_present=False)
+            self._accept(is_present=False)
 
     def _begin_session(self) -> None:
-        """Store the first record of a new session. A session from ActiveMQ has no record and is resumed, too."""
+        """Store the first record of a session. A session that ActiveMQ stored has no record; it gets one, and is
+        resumed."""
         assert self._packet is not None, "after CONNECT"
         subscribing, conversation = self._subscribing, self._conversation
         adopted: list[Command] = []
@@ -166,13 +170,13 @@ class Connecting:
             conversation.later(*subscribing.forget(self._durable_names))
         else:
             adopted = subscribing.adopt(self._durable_names)
-        receipt = Waiting(lambda: self._greet(is_present=bool(adopted)), self._refuse)
+        receipt = Receipt(lambda: self._accept(is_present=bool(adopted)), self._refuse)
         conversation.later(
             *self._stored.send(self._stored.session_message(self._expiry, self._will), receipt), *adopted
         )
 
     def _found(self, tag: int, message: Message) -> None:
-        """Take a record of the former session."""
+        """Process a record of the stored session."""
         try:
             match message.type:
                 case Kind.SESSION:
@@ -186,7 +190,7 @@ class Connecting:
                     self._delivering.outgoing.found(OutgoingRecord.decode(message), tag)
                 case Kind.RELEASED:
                     self._delivering.outgoing.found_released(packet_id_of(message.body), tag)
-                case _:  # a mark of a former connection
+                case _:  # the mark of a former connection (session_records.Kind.MARK)
                     self._stored.is_stale(tag)
         except RecordUnreadable:
             self._stored.is_stale(tag)
@@ -201,18 +205,18 @@ class Connecting:
             self._start_anew()
         else:
             self._conversation.later(*self._subscribing.adopt(self._durable_names))
-            self._stored.resume(self._expiry, self._will, Waiting(lambda: self._greet(is_present=True), self._refuse))
+            self._stored.resume(self._expiry, self._will, Receipt(lambda: self._accept(is_present=True), self._refuse))
 
     def _is_over(self, former: SessionRecord) -> bool:
-        """Return whether the session has expired, even if it was not ended yet (MQTT-3.1.2-23)."""
+        """Return whether the session has expired, even if the broker has not ended it yet (MQTT-3.1.2-23)."""
         if not former.left_at or former.expiry == NEVER:
             return False
         return self._conversation.clock() >= former.left_at + former.expiry * 1000
 
     def _start_anew(self) -> None:
-        """End the stored session, and all subscriptions that collect messages for it."""
+        """End the stored session and its durable subscriptions, and begin a new one."""
         queue = self._stored.queue
-        assert queue is not None, "it was found"
+        assert queue is not None, "a stored session was found in its queue"
         self._publishing.forget()
         self._delivering.outgoing.forget()
         self._conversation.later(*self._subscribing.forget(self._durable_names))
@@ -222,22 +226,22 @@ class Connecting:
             self._stored.begin(queue, self._refuse)
             self._begin_session()
         else:
-            receipt = Waiting(lambda: self._greet(is_present=False), self._refuse)
+            receipt = Receipt(lambda: self._accept(is_present=False), self._refuse)
             self._conversation.later(*self._stored.end(receipt))
 
     # ---- CONNACK
 
-    def _greet(self, *, is_present: bool) -> None:
-        """Write CONNACK; then continue with the session, if it is resumed."""
+    def _accept(self, *, is_present: bool) -> None:
+        """Write CONNACK. ``is_present``: then resume the session."""
         conversation = self._conversation
         if conversation.is_over:
             return
         conversation.is_connected = True
         self.is_waiting = False
-        conversation.say(self._connack(is_present=is_present))
-        conversation.hooks.came(conversation.client_id, is_resumed=is_present)
+        conversation.send(self._connack(is_present=is_present))
+        conversation.hooks.client_connected(conversation.client_id, is_resumed=is_present)
         if is_present:
-            sent = conversation.hooks.sent(conversation.client_id)
+            sent = conversation.hooks.take_sent_ids(conversation.client_id)
             self._delivering.outgoing.remember(sent or {})
             self._delivering.resume(self._subscribing.resume(is_sure=sent is not None))
         conversation.later()
@@ -267,7 +271,7 @@ class Connecting:
         if expiry is not None:
             assert self._packet is not None, "after CONNECT"
             if expiry and not self._packet.properties.session_expiry:
-                raise MqttError(Reason.PROTOCOL_ERROR, "A session that ends with its connection cannot begin to last")
+                raise MqttError(Reason.PROTOCOL_ERROR, "A Session Expiry Interval of 0 in CONNECT cannot be changed")
             self._expiry = self._within_limit(expiry)
         if packet.reason != Reason.DISCONNECT_WITH_WILL:
             self._will = None
@@ -278,10 +282,10 @@ class Connecting:
         commands.append(Disconnect())
 
     def left(self) -> None:
-        """Report the end of the connection, in order or not, to other parts of the broker."""
+        """Report the end of the connection to the hooks, with or without DISCONNECT."""
         conversation = self._conversation
-        conversation.hooks.left(
-            Left(
+        conversation.hooks.client_left(
+            ConnectionEnd(
                 conversation.client_id,
                 conversation.principal,
                 self._will,
@@ -294,13 +298,13 @@ class Connecting:
         )
 
     def given_up(self) -> None:
-        """Give back the memory of a connection that ended before it was accepted."""
+        """Free the memory reserved for the will of a connection that ended before CONNACK."""
         if self._will_bytes:
-            self._conversation.hooks.give_will_back(self._conversation.principal, self._will_bytes)
+            self._conversation.hooks.release_will(self._conversation.principal, self._will_bytes)
 
     def tell_end(self, error: ClientError, version: Version | None) -> None:
-        """Write the reason for the end of the connection: in DISCONNECT (MQTT 5.0), or in CONNACK if it was not sent
-        yet. ``version``: of CONNECT; None: unknown."""
+        """Write the reason for the end of the connection: in CONNACK if it was not sent yet, otherwise in DISCONNECT
+        (MQTT 5.0). ``version``: version of CONNECT; None: unknown."""
         conversation, reason = self._conversation, reason_of(error)
         if conversation.is_connected:
             if conversation.version is Version.V5:
@@ -312,7 +316,7 @@ class Connecting:
         conversation.end_input()
 
     def _write_connack(self, version: Version, error: ClientError) -> None:
-        """Write a refusal, if the client takes a packet of that length."""
+        """Write CONNACK with a refusal, unless it is longer than the client's Maximum Packet Size."""
         packet = packets.connack(version, reason=reason_of(error), properties=self._conversation.why(error.message))
         if not 0 < self._conversation.packet_bytes_max < len(packet):
             self._conversation.write(packet)

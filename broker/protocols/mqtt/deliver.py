@@ -1,14 +1,14 @@
-"""Messages for the client: PUBLISH, and the client's packets. Pure.
+"""Messages to the client: PUBLISH, and the client's acknowledgements. Pure.
 
 A message of QoS 1 is acknowledged to the broker when PUBACK arrives, a message of QoS 2 when PUBREC arrives. With QoS
-2, a stored session stores a record of the packet id before PUBLISH is sent, so that the message has the same id when
-the client comes back. After PUBREC, one transaction removes the message and this record and adds a record "released";
-then PUBREL is sent. So a client that received PUBREL never gets the message again, and a client that did not never gets
-it with another packet id, which would look like another message.
+2, a stored session stores a record of the packet id before PUBLISH is sent. So the message has the same packet id after
+a reconnect, and the client does not take it for another message. After PUBREC, one transaction removes the message and
+this record, and adds a record "released"; then PUBREL is sent. So a client that received PUBREL never gets the message
+again.
 
-A message of a shared subscription with QoS 2 is sent to only one member, also if the connection of that member breaks
-(MQTT 5.0, 4.8.2). So in a stored session its record contains the message itself, which is removed from the subscription
-in the same transaction.
+A message of QoS 2 of a shared subscription is sent to only one member, also if the connection of that member breaks
+(MQTT 5.0, 4.8.2). So in a stored session its record contains the message itself. The transaction that stores the record
+removes the message from the subscription.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tandemmq.broker.protocols.mqtt.stored_session import Position, StoredSessio
 from tandemmq.broker.protocols.mqtt.topics import topic_if_any
 from tandemmq.store.records.message import Message
 
-# A payload of this length or longer is not copied into a packet: all clients that get it share it.
+# A payload of at least this length is not copied into each packet: all receiving clients share it.
 SHARED_PAYLOAD_BYTES_MIN: Final = 16 * 1024
 # Maximum number of destinations of one client whose topics are remembered.
 NAMES_REMEMBERED_MAX: Final = 1_000
-# Longest payload that is stored a second time, as a message of kind OWN. Like an acknowledgement, it does not wait for
-# free space.
+# Limit of a payload that is stored a second time, as a record of kind OWN. Like an acknowledgement, the record does not
+# wait for free space.
 OWN_BYTES_MAX: Final = 64 * 1024
-# Prefix of advisory topics: like topics with $, a filter with a wildcard at the beginning does not match them.
+# Prefix of advisory topics. A filter that begins with a wildcard does not match them, like topics with $.
 ADVISORIES: Final = "ActiveMQ/Advisory/"
 # Constants, because looking up a member of an enumeration is slow, and each message needs one.
 _V5: Final = Version.V5
@@ -63,11 +63,11 @@ class Delivering:
         self._retained = retained
         retained.on_gone = self._release_given
         self.outgoing = Outgoing(stored)
-        self._waiting: deque[Delivery] | None = None  # for room; None for most clients
+        self._waiting: deque[Delivery] | None = None  # wait for Receive Maximum; mostly None
         self._aliases: dict[str, int] = {}
         self._aliases_max = 0
-        self._topics: dict[str, str] = {}  # by name of the destination; "": MQTT has no such topic
-        self._encoded: dict[str, bytes] = {}  # topics as strings of a packet
+        self._topics: dict[str, str] = {}  # topic by name of the destination; "": no valid MQTT topic
+        self._encoded: dict[str, bytes] = {}  # encoded topics
         self._payloads = Payloads()
 
     def begin(self, aliases_max: int) -> None:
@@ -79,8 +79,8 @@ class Delivering:
 
     def resume(self, subscriptions: dict[str, Subscription]) -> None:
         """Resume the session after all records were read and CONNACK was written. ``subscriptions``, by filter: those
-        whose messages can arrive. The packet id of a message that will not arrive again is released: the client may
-        have received the message, and would take the next one with that id for a repetition."""
+        that can deliver messages. If a message has a packet id and will not be delivered again, PUBREL is sent for the
+        id. The client may have received the message, and would take the next message with that id for a repetition."""
         conversation = self._conversation
         given = self.outgoing.given
         now = conversation.clock()
@@ -92,9 +92,9 @@ class Delivering:
             is_too_old = each.topic is None and too_many > 0
             too_many -= each.topic is None
             if subscription is None or 0 < each.expiration <= now or is_too_old:
-                self._lose(name)
+                self._forget_lost(name)
             elif each.topic is not None:
-                self._retained.go_on(subscription, each.topic, name)
+                self._retained.send_again(subscription, each.topic, name)
         for packet_id in self.outgoing.flights:
             conversation.answer(PacketType.PUBREL, packet_id)
         for topic_filter, message in own:
@@ -107,12 +107,12 @@ class Delivering:
         subscription = Subscription("", filter, None, None, None if live is None else live.subscription_id, False)
         payload = payload_of(message, OWN_BYTES_MAX, is_quick=False)
         original = message.original_destination
-        assert original is not None, "it is made with one"
+        assert original is not None, "an OWN message is made with its original destination"
         topic = self._topic(original.name)
         delivery = Delivery(subscription, 0, message, topic, payload, 2, is_retain(message), True, None)
         self._begin(delivery)
 
-    # ---- a message comes
+    # ---- a message arrives
 
     def deliver(
         self,
@@ -122,15 +122,15 @@ class Delivering:
         redeliveries: int,
         position: Position | None = None,
     ) -> Callable[[], None] | None:
-        """Deliver the message, as Session.deliver does: write it at once, or later if the client already has its
-        maximum number of messages. ``position``: of a retained message."""
+        """Deliver the message as Session.deliver describes: write it at once, or later if Receive Maximum is reached.
+        ``position``: the position that moves when this retained message is sent; None: not a retained message."""
         acknowledges = position is not None or not subscription.is_auto
-        original = message.original_destination  # of a retained one
+        original = message.original_destination  # the topic of a retained message
         name = (message.destination if original is None else original).name
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topic(name)
-        if not topic or (subscription.shuns_dollar and (topic[0] == "$" or topic.startswith(ADVISORIES))):
+        if not topic or (subscription.excludes_dollar and (topic[0] == "$" or topic.startswith(ADVISORIES))):
             if acknowledges:
                 self._conversation.later(Ack(_source(subscription, position), tag))
             return None
@@ -158,7 +158,7 @@ class Delivering:
         )
         if self.outgoing.given and (begun := self.outgoing.begun(delivery.name)) is not None:
             # prove: qos-as-it-was-begun
-            delivery.qos = begun.qos  # also if its subscription has another QoS now (MQTT-4.3.3-1)
+            delivery.qos = begun.qos  # even if the subscription has another QoS now (MQTT-4.3.3-1)
         self._begin(delivery)
         return None
 
@@ -166,15 +166,15 @@ class Delivering:
         self._payloads.drop()
 
     def _may_have_been_sent(self, subscription: Subscription, name: str, qos: int) -> bool:
-        """Return whether a former master may have sent it, with QoS 1 (MQTT-4.4.0-1). A message sent with QoS 2 has a
-        record."""
+        """Return whether a former master may have sent the message with QoS 1 (MQTT-4.4.0-1). A message that was sent
+        with QoS 2 has a record."""
         left = subscription.unsure.pop(name, 0)
         if left > 1:
             subscription.unsure[name] = left - 1
         return left > 0 and qos == 1
 
     def _begin(self, delivery: Delivery) -> None:
-        """Send a message, or let it wait until the client can take it. Retained messages stay in order."""
+        """Send a message, or let it wait while Receive Maximum is reached. Retained messages stay in order."""
         # prove: retained-in-their-order " or delivery.position is not None"
         if (delivery.qos or delivery.position is not None) and (self._waiting or not self.outgoing.has_room):
             if self._waiting is None:
@@ -184,7 +184,7 @@ class Delivering:
             self._send(delivery)
 
     def _topic(self, name: str) -> str:
-        """Return the topic of a destination's name, from memory if it was used lately. "": MQTT has no such topic."""
+        """Return the topic for a destination's name, cached if it was used recently. "": no valid MQTT topic."""
         topic = topic_if_any(name)
         if len(self._topics) >= NAMES_REMEMBERED_MAX:
             self._topics.clear()
@@ -192,17 +192,17 @@ class Delivering:
         return topic
 
     def _encode(self, topic: str) -> bytes:
-        """Return the topic as string of a packet, and remember it."""
+        """Return the topic encoded for a packet, and cache it."""
         if len(self._encoded) >= NAMES_REMEMBERED_MAX:
             self._encoded.clear()
         encoded = self._encoded[topic] = write_text(topic)
         return encoded
 
-    # ---- and is sent
+    # ---- a message is sent
 
     def _send(self, delivery: Delivery) -> None:
-        """Give the message a packet id, if it needs one, and write it; if the id must be stored, it is written after
-        that. A message that is too long for the client counts as sent (MQTT-3.1.2-25)."""
+        """Give the message a packet id if it needs one, and write it. If the id must be stored, write the message after
+        that. A message that is longer than the client's Maximum Packet Size counts as sent (MQTT-3.1.2-25)."""
         qos = delivery.qos
         outgoing = self.outgoing
         if qos == 2 or outgoing.given or delivery.position is not None:
@@ -225,7 +225,7 @@ class Delivering:
         if not qos:
             if self._retained.is_kept(delivery):
                 self._stored.gather(lambda: self._publish(delivery, 0))
-                self._retained.passed(delivery)
+                self._retained.advance(delivery)
             else:
                 self._publish(delivery, 0)
             self._settle_later(delivery)
@@ -258,12 +258,12 @@ class Delivering:
                 given.put_retained(record)
         commands.append(Send(record, transaction))
         if is_retained:
-            # After ``gather``: its packet id and the position after it are in one transaction.
+            # After ``gather``: the packet id of the message and the position after it are stored in one transaction.
             # prove: retained-position-is-kept
-            self._retained.passed(delivery)
+            self._retained.advance(delivery)
 
     def _publish_stored(self, delivery: Delivery, packet_id: int, flight: Flight) -> None:
-        """Publish a message whose packet id is stored. It may have become too long in the meantime, because the
+        """Write PUBLISH after its packet id is stored. The packet may have become too long in the meantime, because the
         subscription identifier changed."""
         if not self._publish(delivery, packet_id):
             commands: list[Command] = []
@@ -271,11 +271,11 @@ class Delivering:
             self._conversation.later(*commands)
 
     def _take_as_own(self, delivery: Delivery, flight: Flight, kept: bytes) -> Message:
-        """Return the record of a message that belongs to this client from now on, and is removed from the shared
-        subscription."""
+        """Return the OWN record for a message that belongs to this client from now on. The message is removed from the
+        shared subscription."""
         conversation, message = self._conversation, delivery.message
         queue = self._stored.queue
-        assert queue is not None, "only of a session that is stored"
+        assert queue is not None, "only a stored session has records"
         now = conversation.clock()
         publish = Publish(
             delivery.topic, delivery.payload, 2, delivery.is_retain, False, 0, properties_of(message, now)
@@ -285,8 +285,9 @@ class Delivering:
         flight.record = self._stored.keep_as(own)
         return own
 
-    def _lose(self, name: tuple[str, str]) -> int | None:
-        """Forget a message that will not arrive again; return the packet id to release, if it had one with QoS 2."""
+    def _forget_lost(self, name: tuple[str, str]) -> int | None:
+        """Forget a message that will not be delivered again. Return its packet id if the id was of QoS 2 and must be
+        released."""
         lost = self.outgoing.take(name)
         if lost is None or lost.record is None:
             return None
@@ -297,8 +298,8 @@ class Delivering:
         return lost.packet_id
 
     def _release_given(self, name: tuple[str, str]) -> None:
-        """Forget the message, as ``_lose``, and release its packet id."""
-        packet_id = self._lose(name)
+        """Forget the message like ``_forget_lost``, and send PUBREL for its packet id."""
+        packet_id = self._forget_lost(name)
         if packet_id is not None:
             self._conversation.answer(PacketType.PUBREL, packet_id)
 
@@ -306,7 +307,7 @@ class Delivering:
         return 0 < self._conversation.packet_bytes_max < len(head) + len(payload)
 
     def _publish(self, delivery: Delivery, packet_id: int) -> bool:
-        """Write it, unless it is too long for the client; return whether it was written."""
+        """Write PUBLISH unless it is longer than the client's Maximum Packet Size. Return whether it was written."""
         head = self._head(delivery, packet_id)
         payload = delivery.payload
         conversation = self._conversation
@@ -347,17 +348,17 @@ class Delivering:
         return properties
 
     def _aliased(self, topic: str, properties: Properties) -> tuple[str, Properties]:
-        """Give an alias to the first topics that are used (MQTT 5.0, 3.3.2.3.4)."""
+        """Replace the topic by its alias. The first topics that are used get aliases (MQTT 5.0, 3.3.2.3.4)."""
         alias = self._aliases.get(topic)
         if alias is not None:
             return "", replace(properties, topic_alias=alias)
         if len(self._aliases) >= self._aliases_max or self._conversation.packet_bytes_max:
-            return topic, properties  # a new one makes the packet longer
+            return topic, properties  # a new alias makes its packet longer
         self._aliases[topic] = alias = len(self._aliases) + 1
         return topic, replace(properties, topic_alias=alias)
 
     def _send_waiting(self) -> None:
-        """Send messages that waited for room."""
+        """Send waiting messages until Receive Maximum is reached."""
         waiting = self._waiting
         if not waiting:
             return
@@ -371,7 +372,7 @@ class Delivering:
                 self._send(delivery)
 
     def _settle(self, delivery: Delivery, commands: list[Command], transaction: str | None = None) -> None:
-        """Settle the message: the client has it."""
+        """Acknowledge the message to the broker: the client has received it."""
         if delivery.tag:
             commands.append(Ack(_source(delivery.subscription, delivery.position), delivery.tag, transaction))
             delivery.tag = 0
@@ -386,7 +387,8 @@ class Delivering:
             self._conversation.later(*commands)
 
     def leave(self, subscription: Subscription) -> None:
-        """Leave a subscription that is over. Messages that were begun are sent to their end (MQTT-3.10.4-3)."""
+        """Drop the waiting messages of a subscription that has ended. Deliveries that have begun are completed
+        (MQTT-3.10.4-3)."""
         for flight in self.outgoing.flights.values():
             delivery = flight.delivery
             if delivery is not None and delivery.subscription is subscription and delivery.position is None:
@@ -403,10 +405,10 @@ class Delivering:
         for name in [name for name, each in given.items() if name[0] == topic_filter and each.message is None]:
             self._release_given(name)
 
-    # ---- what the client answers
+    # ---- acknowledgements of the client
 
     def acknowledged(self, packet: Acknowledgement, commands: list[Command]) -> None:
-        """Carry out PUBACK, PUBREC or PUBCOMP. One for an unknown packet id is ignored."""
+        """Process PUBACK, PUBREC or PUBCOMP. An unknown packet id is ignored."""
         type, packet_id = packet.type, packet.packet_id
         flight = self.outgoing.flights.get(packet_id)
         delivery = None if flight is None else flight.delivery
@@ -424,7 +426,7 @@ class Delivering:
             self._over(packet_id, flight, commands)
 
     def _over(self, packet_id: int, flight: Flight, commands: list[Command]) -> None:
-        """Free the packet id, and drop what is kept of it."""
+        """Free the packet id, and remove its record."""
         del self.outgoing.flights[packet_id]
         if flight.delivery is not None:
             self._settle(flight.delivery, commands)
@@ -433,7 +435,7 @@ class Delivering:
         self._send_waiting()
 
     def _on_received(self, packet: Acknowledgement, flight: Flight, commands: list[Command]) -> None:
-        """Carry out PUBREC."""
+        """Process PUBREC."""
         packet_id = packet.packet_id
         delivery = flight.delivery
         if flight.phase is Phase.RELEASED:
@@ -454,7 +456,7 @@ class Delivering:
                 kept.then = lambda: self._received(packet_id, flight, delivery, kept)
 
     def _received(self, packet_id: int, flight: Flight, delivery: Delivery, kept: Record) -> None:
-        """Note that the client has the message: from now on only PUBREL is sent again."""
+        """Note that the client has received the message. From now on only PUBREL is repeated."""
         transaction, commands = self._stored.gather(lambda: self._release(packet_id, flight))
         message, flight.record = self._stored.keep(Kind.RELEASED, b"%d" % packet_id)
         self._settle(delivery, commands, transaction)  # prove: message-ends-with-its-release ", transaction"
@@ -467,5 +469,5 @@ class Delivering:
 
 
 def _source(subscription: Subscription, position: Position | None) -> str:
-    """Return the id of the subscription by which the engine delivered a message."""
+    """Return the id of the engine's subscription that delivered the message."""
     return subscription.id if position is None else INBOX

@@ -1,9 +1,9 @@
 """Conversion of a PUBLISH to a message of the broker, and back. Pure.
 
-The mapping is that of ActiveMQ's MQTTProtocolConverter, so JMS and STOMP clients see the same as there. The additional
-fields of MQTT 5.0 are mapped to the fields and properties that JMS and STOMP have for them (docs/mqtt.md). One defect
-of ActiveMQ is corrected: a persistent message of a JMS client gets QoS 1, a non-persistent one QoS 0. A payload that
-takes long to convert is converted off the loop.
+The mapping is that of ActiveMQ's MQTTProtocolConverter, so JMS and STOMP clients see the same messages as with
+ActiveMQ. The additional fields of MQTT 5.0 are mapped to the corresponding fields and properties of JMS and STOMP
+(docs/mqtt.md). One defect of ActiveMQ is corrected: a persistent message of a JMS client gets QoS 1, a non-persistent
+one QoS 0. A payload that takes long to convert is converted on another thread.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ QOS: Final = "ActiveMQ.MQTT.QoS"
 #: Name of the bridge that received the message. It is not sent to MQTT clients.
 BRIDGE: Final = "MQTT.Bridge"
 RETAIN: Final = "ActiveMQ.Retain"
-#: In a message of kind OWN (session_records): the delivery with which it was sent. It is not sent to clients.
+#: Property of a message of kind OWN (session_records): the record of its delivery. It is not sent to clients.
 DELIVERY: Final = "MQTT.Delivery"
-#: Same name as the header of STOMP.
+#: Property with the same name as the STOMP header.
 CONTENT_TYPE: Final = "content-type"
 CORRELATION_DATA: Final = "MQTT.CorrelationData"
-#: All User Properties, if a name occurs twice or is too long for Java: in a message's properties, each name occurs
-#: once.
+#: Property with all User Properties in their encoded form. It is used if a name occurs twice or is too long for Java.
 USER_PROPERTIES: Final = "MQTT.UserProperties"
-#: A message with more properties, which only a JMS client can send, is sent without User Properties: MQTT clients
+#: A message with more properties, which only a JMS client can send, is sent without User Properties. MQTT clients
 #: accept about a thousand.
 _USER_SENT_MAX: Final = 2_000
-#: Memory of a will beside its texts, and of each of its user properties.
+#: Memory of a will without its texts, and memory of each of its user properties without its texts.
 _WILL_BYTES: Final = 1_000
 _USER_PROPERTY_BYTES: Final = 200
 _OURS: Final = frozenset(
     (QOS, BRIDGE, RETAIN, DELIVERY, "ActiveMQ.Retained", CONTENT_TYPE, CORRELATION_DATA, USER_PROPERTIES)
 )
-#: Longest body that is inflated on the loop.
+#: Limit of a body that is decompressed on the loop.
 QUICK_BYTES_MAX: Final = 128 * 1024
-#: Longest map that is converted on the loop.
+#: Limit of a map that is converted on the loop.
 QUICK_MAP_BYTES_MAX: Final = 16 * 1024
 
 
 def message_of(publish: Publish | Will, destination: Destination, message_id: str, now: int) -> Message:
-    """Return ``publish`` as a message to ``destination``, that of its topic; ``now``: milliseconds since 1970."""
+    """Return ``publish`` as a message to ``destination``, the destination of its topic. ``now``: milliseconds since
+    1970."""
     qos = publish.qos
     carried = publish.properties
     properties: dict[str, PropertyValue] = {QOS: qos}
@@ -81,7 +81,7 @@ def message_of(publish: Publish | Will, destination: Destination, message_id: st
 
 
 def bytes_of(will: Will) -> int:
-    """Return the bytes that the will takes in memory."""
+    """Return the memory of the will, in bytes."""
     user = sum(len(name) + len(value) + _USER_PROPERTY_BYTES for name, value in will.properties.user)
     properties = will.properties
     texts = (will.topic, properties.content_type, properties.response_topic, properties.correlation_data, will.payload)
@@ -101,8 +101,8 @@ def to_retain(publish: Publish | Will, topic: Destination, message_id: str, now:
 def to_own(
     publish: Publish, expiration: int, delivery: bytes, queue: Destination, message_id: str, now: int
 ) -> Message:
-    """Return the message for a session's ``queue`` if ``publish``, of QoS 2, is sent only to this client; it contains
-    ``delivery`` (see ``delivery_of``). It can be published again like the original."""
+    """Return the message of kind OWN for a session's ``queue``: a copy of ``publish``, of QoS 2, that is sent only to
+    this client. It contains ``delivery`` (see ``delivery_of``), and can be published again like the original."""
     kept = message_of(publish, queue, message_id, now)
     kept.original_destination = destination_of(publish.topic)
     kept.expiration = expiration
@@ -117,8 +117,9 @@ def delivery_of(message: Message) -> bytes:
 
 
 def _apply(message: Message, carried: Properties, properties: dict[str, PropertyValue], now: int) -> None:
-    """Write the properties ``carried`` into the message. Strings that are too long for Java are stored as bytes, which
-    only MQTT clients get. A response topic that is too long is omitted, because no message can be sent to it."""
+    """Set the fields and properties of the message from ``carried``. Strings that are too long for Java are stored as
+    bytes, and only MQTT clients receive them. A response topic that is too long is omitted, because no message can be
+    sent to it."""
     if carried.user:
         names = {name for name, _ in carried.user}
         own = {name for name in names if name and name not in _OURS and has_room_for(name)}
@@ -147,7 +148,7 @@ def _apply(message: Message, carried: Properties, properties: dict[str, Property
 
 
 def qos_of(message: Message) -> int:
-    """Return the QoS with which the message was published; for a message of another protocol, 1 if it is persistent,
+    """Return the QoS with which the message was published. A message of another protocol has QoS 1 if it is persistent,
     otherwise 0."""
     properties = _quick(message)
     qos = None if properties is None else properties.get(QOS)
@@ -157,13 +158,14 @@ def qos_of(message: Message) -> int:
 
 
 def is_retain(message: Message) -> bool:
-    """Return whether its publisher wanted it retained."""
+    """Return whether the message was published with RETAIN."""
     properties = _quick(message)
     return properties is not None and properties.get(RETAIN) is True
 
 
 def _quick(message: Message) -> dict[str, PropertyValue] | None:
-    """Return the properties; None also for those that take too long for the loop: no client of MQTT can send them."""
+    """Return the properties; None: there are none, or they take too long to decode on the loop. No MQTT client can send
+    such long ones."""
     try:
         return message.quick_properties  # prove: mqtt-decodes-no-long-properties "quick_properties" -> "properties"
     except RecordTooLarge:
@@ -171,7 +173,7 @@ def _quick(message: Message) -> dict[str, PropertyValue] | None:
 
 
 def properties_of(message: Message, now: int) -> Properties:
-    """Return the properties for a client of MQTT 5.0, beside topic and payload."""
+    """Return the properties of the PUBLISH to an MQTT 5.0 client."""
     properties = _quick(message) or {}
     correlation: bytes | None = None
     if message.correlation_id is not None:
@@ -197,7 +199,7 @@ def properties_of(message: Message, now: int) -> Properties:
         payload_format=1 if is_utf8 else None,
         message_expiry=max(0, -(-(message.expiration - now) // 1000)) if message.expiration else None,
         content_type=None if content_type is None else property_text(content_type),
-        # A topic of another protocol may have a name that MQTT cannot express.
+        # A client of another protocol may use a topic whose name MQTT cannot express.
         response_topic=topic_if_any(reply_to.name) or None if reply_to is not None and reply_to.is_topic else None,
         correlation_data=correlation,
         user=user,
@@ -208,18 +210,18 @@ def _user_of(as_sent: bytes) -> tuple[tuple[str, str], ...]:
     try:
         return read_properties(Reader(as_sent, 0, len(as_sent)), OF_UNSUBSCRIBE).user
     except MqttError:
-        return ()  # any client may write a property of that name
+        return ()  # a client may have set the property to any bytes
 
 
 class TakesLong(Exception):
-    """Work that takes too long for the event loop."""
+    """A conversion would take too long on the event loop."""
 
 
 class Payloads:
-    """Payloads of the messages for one client, made one after the other.
+    """Converter of messages for one client to payloads, one message after the other.
 
-    TakesLong from ``of``: call ``prepare`` on another thread, and then ``of`` again, before ``of`` is called for
-    another message.
+    If ``of`` raises TakesLong, call ``prepare`` on another thread, then ``of`` again. Do not call ``of`` for another
+    message before that.
     """
 
     __slots__ = ("_prepared",)
@@ -228,7 +230,7 @@ class Payloads:
         self._prepared: tuple[Message, bytes | Undeliverable] | None = None
 
     def of(self, message: Message, bytes_max: int) -> bytes:
-        """Return the payload. Raises TakesLong, and Undeliverable as ``payload_of`` does."""
+        """Return the payload of the message. Raises TakesLong, and Undeliverable like ``payload_of``."""
         prepared = self._prepared
         if prepared is None or prepared[0] is not message:
             return payload_of(message, bytes_max, is_quick=True)
@@ -239,11 +241,11 @@ class Payloads:
         return made
 
     def drop(self) -> None:
-        """Forget what was prepared."""
+        """Drop the prepared payload."""
         self._prepared = None
 
     def prepare(self, message: Message, bytes_max: int) -> None:
-        """Prepare the payload, on any thread."""
+        """Prepare the payload of the message. Any thread."""
         try:
             self._prepared = message, payload_of(message, bytes_max, is_quick=False)
         except Undeliverable as reason:
@@ -251,10 +253,11 @@ class Payloads:
 
 
 def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
-    """Return the body of a message; of a map as JSON, of Java's objects and streams the content as it is.
+    """Return the payload for a message: its body; for a map its JSON; for objects and streams of Java the encoded
+    content.
 
-    With ``is_quick`` TakesLong is raised for a body that is compressed and long. Undeliverable: it is damaged, or
-    inflated it would have more than ``bytes_max`` bytes.
+    ``is_quick``: raises TakesLong if the body is compressed and long, or a long map. Raises Undeliverable if the body
+    is damaged, or has more than ``bytes_max`` bytes after decompression.
     """
     if not isinstance(message, OpenedMessage) or (message.body_kind is BodyKind.BYTES and not message.is_compressed):
         return message.body

@@ -1,8 +1,10 @@
-"""MQTT packets (3.1, 3.1.1 and 5.0): those of a client as objects, those of a server as bytes. Pure.
+"""MQTT packets (3.1, 3.1.1 and 5.0): objects for the packets of a client, and encoders for the packets of a server.
+Pure.
 
     | type << 4 | flags, u8 | remaining length, variable byte integer | variable header | payload |
 
-``parser`` makes a client's packets of bytes. Strings and binary data of a server's packets must have a place in one.
+``parser`` makes the objects from bytes. The caller of an encoder must ensure that strings and binary data have at most
+properties.BYTES_MAX bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ PINGRESP: Final = b"\xd0\0"
 
 
 class Version(IntEnum):
-    """Protocol levels, under their usual names."""
+    """Protocol levels in CONNECT."""
 
     V3_1 = 3
     V3_1_1 = 4
@@ -49,7 +51,7 @@ class PacketType(IntEnum):
     AUTH = 15
 
 
-# MQTT 3.x has no properties (NONE), and other fields that it lacks have the defaults of MQTT 5.0.
+# Packets of MQTT 3.x have no properties (NONE). Other fields that MQTT 3.x lacks have the defaults of MQTT 5.0.
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class Will:
 
 @dataclass(slots=True)
 class Connect:
-    """``clean_start`` is the clean session flag of MQTT 3.x."""
+    """CONNECT. ``clean_start`` is the clean session flag of MQTT 3.x."""
 
     version: Version
     client_id: str
@@ -75,12 +77,12 @@ class Connect:
     properties: Properties
 
     def __repr__(self) -> str:
-        # A password is never shown, in no traceback either.
+        # A password is never shown, not even in a traceback.
         return f"Connect({self.version!r}, {self.client_id!r}, {self.username!r})"
 
 
-# Classes with an object for each message have their own ``__init__``, because that of a dataclass is interpreted even
-# if the module is compiled.
+# Classes of which each message makes an object have their own ``__init__``: the generated one of a dataclass is
+# interpreted even if the module is compiled.
 
 
 @dataclass(slots=True, init=False)
@@ -164,7 +166,7 @@ class Authentication:
 
 
 Packet = Connect | Publish | Acknowledgement | Subscribe | Unsubscribe | PingRequest | Disconnect | Authentication
-# Types with the flags 0010 (MQTT 5.0, Table 2-2). All other types except PUBLISH have the flags 0000.
+# Packet types with the flags 0010 (MQTT 5.0, Table 2-2). All others except PUBLISH have the flags 0000.
 FLAGGED: Final = frozenset((PacketType.PUBREL, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
 # Constants, because looking up a member of an enumeration is slow, and each packet needs one.
 _V5: Final = Version.V5
@@ -178,7 +180,7 @@ def connack(
     reason: Reason = Reason.SUCCESS,
     properties: Properties = NONE,
 ) -> bytes:
-    """Return CONNACK. MQTT-3.2.2-6 (3.1.1: 3.2.2-4): no refusal reports a session. MQTT 3.1 never does."""
+    """Return CONNACK. Session Present is 0 in a refusal (MQTT-3.2.2-6; 3.1.1: MQTT-3.2.2-4) and in MQTT 3.1."""
     is_present = session_present and reason == Reason.SUCCESS and version is not Version.V3_1
     if version is not _V5:
         return bytes((0x20, 2, is_present, return_code(reason)))
@@ -195,7 +197,8 @@ def publish_head(
     dup: bool,
     properties: Properties,
 ) -> bytes:
-    """Return a PUBLISH up to its payload, which has ``payload_bytes``. ``topic``: as string."""
+    """Return the part of a PUBLISH before its payload, which has ``payload_bytes`` bytes. ``topic``: encoded as a
+    string of MQTT."""
     head = topic
     if qos:
         head += packet_id.to_bytes(2, "big")
@@ -205,7 +208,7 @@ def publish_head(
     return bytes((first,)) + write_variable(len(head) + payload_bytes) + head
 
 
-# For each type, the bytes before the packet id, of a packet that ends with the packet id.
+# For each packet type, the fixed header of a packet that has only the packet id.
 SHORT_HEADS: Final = {
     type: bytes((type << 4 | (FLAG_BITS if type in FLAGGED else 0), 2))
     for type in (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
@@ -225,8 +228,8 @@ def acknowledgement(
 
 
 def suback(version: Version, packet_id: int, codes: Sequence[int]) -> bytes:
-    """Return SUBACK. ``codes``: one for each filter, in their order. In MQTT 3.x all failures are 0x80 (MQTT 3.1 does
-    not define a failure)."""
+    """Return SUBACK. ``codes``: one for each filter, in the order of the filters. In MQTT 3.x all failures are 0x80
+    (MQTT 3.1 does not define a failure)."""
     head = packet_id.to_bytes(2, "big")
     if version is _V5:
         return _packet(0x90, head + write_properties(NONE) + bytes(codes))
@@ -234,7 +237,7 @@ def suback(version: Version, packet_id: int, codes: Sequence[int]) -> bytes:
 
 
 def unsuback(version: Version, packet_id: int, codes: Sequence[int]) -> bytes:
-    """Return UNSUBACK, with ``codes`` as in ``suback``; MQTT 3.x has none there."""
+    """Return UNSUBACK, with ``codes`` as in ``suback``. In MQTT 3.x it has no codes."""
     head = packet_id.to_bytes(2, "big")
     if version is _V5:
         head += write_properties(NONE) + bytes(codes)
@@ -242,7 +245,7 @@ def unsuback(version: Version, packet_id: int, codes: Sequence[int]) -> bytes:
 
 
 def disconnect(reason: Reason, properties: Properties = NONE) -> bytes:
-    """Return DISCONNECT of MQTT 5.0: no server of an older version sends it."""
+    """Return DISCONNECT of MQTT 5.0. In older versions, a server does not send it."""
     if properties is NONE:
         return b"\xe0\0" if reason == Reason.NORMAL_DISCONNECTION else bytes((0xE0, 1, reason))
     return _packet(0xE0, bytes((reason,)) + write_properties(properties))

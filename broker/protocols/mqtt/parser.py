@@ -1,8 +1,8 @@
-"""Parser of a client's bytes: it returns packets, whatever the pieces are in which the bytes arrive. Pure.
+"""Parser of a client's bytes, which may arrive in any pieces: it returns packets. Pure.
 
-Promises: the kept part of an unfinished packet stays under the limit; values that no packet may have are refused by
-MqttError, with the reason code that MQTT 5.0 has for it. Knows no state of the conversation, except that CONNECT is the
-first packet and sets the version of all others.
+The buffered part of an incomplete packet never exceeds the limit. A value that is not permitted in a packet raises
+MqttError with the reason code of MQTT 5.0. The only state of the conversation is the version: CONNECT must be the first
+packet, and sets the version of all others.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _SERVER_TYPES: Final = frozenset((PacketType.CONNACK, PacketType.SUBACK, PacketT
 _ACKNOWLEDGEMENTS: Final = {
     int(each): each for each in (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
 }
-#: Filters of one SUBSCRIBE or UNSUBSCRIBE: each takes more memory than bytes on the wire.
+#: Limit of the filters of one SUBSCRIBE or UNSUBSCRIBE. A filter takes more memory than bytes on the wire.
 FILTERS_MAX: Final = 1000
-# So many filters, or bytes of them, are read at once: half a millisecond.
+# Limits of the filters, and of their bytes, that one call reads. This takes half a millisecond.
 FILTERS_AT_ONCE: Final = 128
 FILTER_BYTES_AT_ONCE: Final = 16 * 1024
 _PROTOCOL_NAMES: Final = {Version.V3_1: b"MQIsdp", Version.V3_1_1: b"MQTT", Version.V5: b"MQTT"}
@@ -83,13 +83,13 @@ _BRIDGE_BIT: Final = 0x80
 
 
 class PacketParser:
-    """Cuts what arrives into packets: ``feed`` each piece, then ask for ``next_packet`` until it gives None, and
+    """Cuts received bytes into packets. ``feed`` each piece, then call ``next_packet`` until it returns None and
     ``is_reading`` is false.
 
-    ``next_packet`` raises MqttError when the peer breaks the protocol or a limit; the parser is of no use after that.
-    ``version`` is None before CONNECT. It is also set if another part of CONNECT was wrong, because the answer needs
-    it. ``packet_bytes_max`` may be changed between two packets. ``offset``: number of the waiting bytes that are
-    already parsed.
+    ``next_packet`` raises MqttError when the peer breaks the protocol or a limit; do not use the parser after that.
+    ``version`` is None before CONNECT. It is also set if another part of CONNECT is wrong, because the answer needs it.
+    ``packet_bytes_max`` may be changed between two packets. ``offset``: number of the buffered bytes that are already
+    parsed.
     """
 
     __slots__ = ("_data", "_filters", "_partial", "_topics", "_wanted", "offset", "packet_bytes_max", "version")
@@ -99,27 +99,28 @@ class PacketParser:
         self.packet_bytes_max = packet_bytes_max
         self._data = b""
         self.offset = 0
-        # An unfinished packet waits here until it has _wanted bytes.
+        # Bytes of an incomplete packet, until they are _wanted bytes.
         self._partial = bytearray()
         self._wanted = 0
-        self._topics: dict[bytes, str] = {}  # that came before, and are valid
-        self._filters: Work[Packet] | None = None  # reads the packet before ``offset``
+        self._topics: dict[bytes, str] = {}  # cache of valid topics
+        self._filters: Work[Packet] | None = None  # reads the filters of the packet that ends at ``offset``
 
     @property
     def is_reading(self) -> bool:
-        """True if a whole packet with many filters is read in part: the next ``next_packet`` reads more of it."""
+        """True if only some filters of a complete packet are read. The next call of ``next_packet`` reads more of
+        them."""
         return self._filters is not None
 
     @property
     def unfinished_bytes(self) -> int:
-        """Number of bytes held of a packet that is not whole."""
+        """Number of buffered bytes of an incomplete packet."""
         return len(self._partial)
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add received bytes."""
         partial = self._partial
         if not partial:
-            # Packets that were not fetched yet come first.
+            # Buffered packets that were not returned yet come first.
             self._data = self._data[self.offset :] + data if self._data else data
             self.offset = 0
             return
@@ -129,7 +130,7 @@ class PacketParser:
             self._partial = bytearray()
 
     def next_packet(self) -> Packet | None:
-        """Return the next whole packet, or None: more bytes are needed, or more calls (``is_reading``)."""
+        """Return the next complete packet; None: more bytes are needed, or more calls (``is_reading``)."""
         if self._filters is not None:
             return self._read_filters(self._filters)
         data = self._data
@@ -169,7 +170,7 @@ class PacketParser:
             self._check_first_byte(first)
             raise MqttError(
                 Reason.PACKET_TOO_LARGE,
-                f"a packet of {end - start} bytes, and {self.packet_bytes_max} are the most",
+                f"a packet of {end - start} bytes is longer than {self.packet_bytes_max} bytes",
             )
         if end > size:
             self._check_first_byte(first)
@@ -194,7 +195,7 @@ class PacketParser:
         return read_other(version, kind, reader)
 
     def _read_filters(self, filters: Work[Packet]) -> Packet | None:
-        """Read the next filters of a packet; return it after the last ones."""
+        """Read the next filters of a packet. Return the packet after the last filters, otherwise None."""
         self._filters = filters
         try:
             next(filters)
@@ -235,11 +236,11 @@ class PacketParser:
             if topic or version is not _V5:
                 self._remember(name, topic)
             elif properties.topic_alias is None:
-                raise protocol_error("neither a topic nor a topic alias")  # 3.3.2.1
+                raise protocol_error("PUBLISH has neither a topic nor a topic alias")  # 3.3.2.1
         return Publish(topic, data[payload_at:end], qos, first & 1 == 1, first & DUP != 0, packet_id, properties)
 
     def _remember(self, name: bytes, topic: str) -> None:
-        """Check a topic name, and remember it if it is short."""
+        """Check a topic name, and cache it if it is short."""
         check_topic(topic)
         if len(name) <= TOPIC_BYTES_REMEMBERED_MAX:
             if len(self._topics) >= TOPICS_REMEMBERED_MAX:
@@ -261,20 +262,21 @@ class PacketParser:
         return packet
 
     def _wait(self, start: int, wanted: int) -> None:
-        """Keep the packet that begins at ``start`` until it is worth parsing again: it has ``wanted`` bytes."""
+        """Buffer the bytes from ``start``. Parse them again when there are ``wanted`` bytes."""
         self._partial = bytearray(memoryview(self._data)[start:])
         self._wanted = wanted
         self._data = b""
         self.offset = 0
 
     def _check_first_byte(self, first: int) -> None:
-        """Check that the byte begins a packet that a client may send now, before the rest of the packet is awaited."""
+        """Check that the first byte of a packet is one that a client may send now, before the rest of the packet
+        arrives."""
         kind = first >> 4
         version = self.version
         if version is None:
             if kind != PacketType.CONNECT:
                 raise protocol_error("the first packet is not CONNECT")
-            return  # its flags depend on its version
+            return  # its flags depend on the version, which is not known yet
         if kind == PacketType.CONNECT:
             raise protocol_error("a second CONNECT")
         if kind in _SERVER_TYPES:
@@ -296,8 +298,8 @@ def _check_publish_flags(version: Version, first: int) -> None:
 
 
 def _check_flags(version: Version, first: int) -> None:
-    """Check the flags. MQTT-2.1.3-1 (3.1.1: MQTT-2.2.2-2). MQTT 3.1 does not use them, or has DUP there when a packet
-    is sent again."""
+    """Check the reserved flags: MQTT-2.1.3-1 (3.1.1: MQTT-2.2.2-2). MQTT 3.1 ignores them, and uses one as DUP for
+    repeated packets."""
     wanted = FLAG_BITS if first >> 4 in FLAGGED else 0
     if first & 0x0F != wanted and version is not Version.V3_1:
         raise malformed(f"the flags of {PacketType(first >> 4).name} are not {wanted:04b}")
@@ -323,9 +325,9 @@ def _acknowledgement(version: Version, first: int, data: bytes, at: int, end: in
 
 
 def check_end(reader: Reader) -> None:
-    """Check that nothing is after the last field of the packet."""
+    """Check that no bytes are left after the last field of the packet."""
     if reader.left:
-        raise malformed(f"{reader.left} bytes behind what the packet says")
+        raise malformed(f"{reader.left} bytes after the last field of the packet")
 
 
 def no_packet_id() -> MqttError:
@@ -334,10 +336,11 @@ def no_packet_id() -> MqttError:
 
 
 def read_reason(reader: Reader, kind: PacketType, allowed: frozenset[str]) -> tuple[int, Properties]:
-    """Return the reason code and the properties of a packet of MQTT 5.0 that may end before either."""
+    """Return the reason code and the properties of a packet of MQTT 5.0. Both may be missing at the end of the
+    packet."""
     reason = reader.byte() if reader.left else Reason.SUCCESS
     if reason not in _REASONS[kind]:
-        raise protocol_error(f"no client sends {kind.name} with the reason code 0x{reason:02X}")
+        raise protocol_error(f"a client must not send {kind.name} with the reason code 0x{reason:02X}")
     return reason, read_properties(reader, allowed) if reader.left else NONE
 
 
@@ -345,21 +348,21 @@ def read_reason(reader: Reader, kind: PacketType, allowed: frozenset[str]) -> tu
 
 
 class UnknownVersion(MqttError):
-    """Version of CONNECT that is not known. ``answered_in``: the version whose CONNACK the client can read; None: that
-    of MQTT 3."""
+    """The protocol version of CONNECT is not supported. ``answered_in``: the version of CONNACK for the answer; None:
+    MQTT 3."""
 
     def __init__(self, name: bytes, level: int) -> None:
         super().__init__(
             Reason.UNSUPPORTED_PROTOCOL_VERSION,
-            f"no protocol {name[:20]!r} of level {level}: MQTT 3.1, 3.1.1 and 5.0 are",
+            f"the protocol {name[:20]!r} of level {level} is not supported: only MQTT 3.1, 3.1.1 and 5.0 are",
         )
-        # Bridges of mosquitto set the highest bit, in MQTT 3, and try again without it when they are refused.
+        # A bridge of mosquitto sets the highest bit of the level in MQTT 3, and connects without it after a refusal.
         is_newer = name == _PROTOCOL_NAMES[_V5] and _V5 < level < _BRIDGE_BIT
         self.answered_in = _V5 if is_newer else None
 
 
 def read_version(reader: Reader) -> Version:
-    """Return the version of a CONNECT, which begins with it. Raises UnknownVersion."""
+    """Read the protocol name and level, with which CONNECT begins, and return the version. Raises UnknownVersion."""
     name = reader.binary()
     level = reader.byte()
     for version, its_name in _PROTOCOL_NAMES.items():
@@ -369,7 +372,7 @@ def read_version(reader: Reader) -> Version:
 
 
 def read_connect(version: Version, reader: Reader) -> Connect:
-    """Return a CONNECT. Reading begins after its version."""
+    """Read the rest of a CONNECT after its version, and return the packet."""
     flags = reader.byte()
     has_username, has_password, will_retain, will_qos, has_will, clean_start, reserved = (
         flags >> 7 & 1,
@@ -386,7 +389,7 @@ def read_connect(version: Version, reader: Reader) -> Connect:
     if will_qos == 3:
         raise malformed("QoS 3 of a will")  # MQTT-3.1.2-12 (3.1.1: MQTT-3.1.2-14)
     if not has_will and (will_qos or will_retain) and not is_3_1:
-        raise malformed("QoS or retain of a will that is not there")  # MQTT-3.1.2-11, 3.1.2-13
+        raise malformed("QoS or retain of a will are set, but the will flag is not")  # MQTT-3.1.2-11, 3.1.2-13
     if has_password and not has_username and version is not _V5:
         raise malformed("a password without a user name")  # 3.1.1: MQTT-3.1.2-22
     keep_alive = reader.two_bytes()
@@ -397,13 +400,14 @@ def read_connect(version: Version, reader: Reader) -> Connect:
             raise protocol_error("authentication data without a method")  # 3.1.2.11.10
     client_id = reader.text()
     will = _will(version, reader, will_qos, will_retain == 1) if has_will else None
-    # MQTT 3.1, CONNECT: a flag may be set where the string is not there.
+    # MQTT 3.1, CONNECT: a flag may be set although the string is missing.
     username = reader.text() if has_username and (reader.left or not is_3_1) else None
     password = reader.binary() if has_password and (reader.left or not is_3_1) else None
     if not client_id and (is_3_1 or (version is Version.V3_1_1 and not clean_start)):
-        # MQTT-3.1.3-8 of 3.1.1; MQTT 3.1 has no empty ones. It takes 23 characters at most; more do no harm.
+        # MQTT-3.1.3-8 of 3.1.1. MQTT 3.1 does not permit an empty identifier. Its limit of 23 characters is not
+        # enforced.
         raise MqttError(
-            Reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier, which clean sessions alone have"
+            Reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier is permitted only with a clean session"
         )
     return Connect(version, client_id, clean_start == 1, keep_alive, will, username, password, properties)
 
@@ -415,11 +419,11 @@ def _will(version: Version, reader: Reader, qos: int, retain: bool) -> Will:
     return Will(topic, reader.binary(), qos, retain, properties)
 
 
-# ---- everything else
+# ---- all other packets
 
 
 def read_other(version: Version, kind: PacketType, reader: Reader) -> Packet:
-    """Return a packet of any of the other types."""
+    """Read a packet of any other type, and return it."""
     packet: Packet
     if kind is PacketType.PINGREQ:
         packet = PingRequest()
@@ -431,7 +435,7 @@ def read_other(version: Version, kind: PacketType, reader: Reader) -> Packet:
     return packet
 
 
-# ---- SUBSCRIBE and UNSUBSCRIBE, which may have very many filters: they are read in steps
+# ---- SUBSCRIBE and UNSUBSCRIBE are read in steps, because they may have very many filters
 
 
 def _subscribe(version: Version, reader: Reader) -> Work[Packet]:
@@ -482,7 +486,7 @@ def _filter_alone(version: Version, reader: Reader) -> str:
 
 
 def _in_steps(version: Version, reader: Reader, read: Callable[[Version, Reader], T]) -> Work[list[T]]:
-    """Return what ``read`` reads, up to the end of the packet."""
+    """Return the results of ``read``, called in steps until the end of the packet."""
     found: list[T] = []
     pause = reader.at + FILTER_BYTES_AT_ONCE
     while reader.left:
@@ -503,7 +507,7 @@ def _head(version: Version, reader: Reader, allowed: frozenset[str]) -> tuple[in
 
 
 def _check_any_filter(topic_filter: str) -> bool:
-    """Check a filter; return whether it is of a shared subscription, which only MQTT 5.0 has."""
+    """Check a topic filter. Return whether it is the filter of a shared subscription, which only MQTT 5.0 has."""
     if share_of(topic_filter) is not None:
         return True
     check_filter(topic_filter)

@@ -5,8 +5,8 @@
     string, binary data                              | length u16 | bytes |
     properties                                       | length, variable | (identifier, variable | value) ... |
 
-Reading knows where the packet ends and never looks beyond. One table describes the properties; the reader of a packet
-sets which ones it may have.
+A Reader never reads after the end of its packet. One table describes all properties; the parser of a packet passes the
+set of permitted ones.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from typing import Any, Final, NamedTuple
 
 from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, malformed, protocol_error
 
-#: The longest string and the longest binary data.
+#: Limit of a string and of binary data.
 BYTES_MAX: Final = 0xFFFF
 VARIABLE_BYTES_MAX: Final = 4
 VARIABLE_MAX: Final = (1 << 7 * VARIABLE_BYTES_MAX) - 1
-#: The longest packet: the byte of its type, and its length, which that does not count.
+#: Limit of a packet: the byte of its type, the bytes of its remaining length, and the content.
 PACKET_BYTES_MAX: Final = 1 + VARIABLE_BYTES_MAX + VARIABLE_MAX
 _TWO = struct.Struct(">H")
 _FOUR = struct.Struct(">I")
-#: Each takes more memory than bytes on the wire (as many as STOMP's headers).
+#: Limit of the user properties of a packet, like that of STOMP headers. Each takes more memory than bytes on the wire.
 USER_PROPERTIES_MAX: Final = 1000
-#: Names and values of all of a packet's: they are read, and written for each client, in less than a millisecond.
+#: Limit of all names and values of a packet's user properties. Reading them, or writing them for a client, takes less
+#: than a millisecond.
 USER_BYTES_MAX: Final = 256 * 1024
-# Those that a packet may have more than once: tuples.
+# Properties that a packet may have more than once; their values are tuples.
 _REPEATED: Final = frozenset(("subscription_ids", "user"))
 _NEVER_ZERO: Final = {
     "receive_maximum": Reason.PROTOCOL_ERROR,  # 3.1.2.11.3
@@ -41,7 +42,8 @@ _NEVER_ZERO: Final = {
 
 
 def is_text(value: str) -> bool:
-    """Return whether ``value`` can be sent as a string: not too long, no U+0000, no half of a surrogate pair."""
+    """Return whether ``value`` can be sent as a string: it is not too long, and contains neither U+0000 nor a lone
+    surrogate."""
     try:
         return len(value) <= BYTES_MAX and "\0" not in value and len(value.encode()) <= BYTES_MAX
     except UnicodeEncodeError:
@@ -49,10 +51,10 @@ def is_text(value: str) -> bool:
 
 
 def write_variable(value: int) -> bytes:
-    """Return ``value`` as a variable byte integer, in as few bytes as can be (MQTT-1.5.5-1)."""
+    """Return ``value`` as a variable byte integer of the minimum length (MQTT-1.5.5-1)."""
     if value < 0x80:
         return bytes((value,))
-    assert value <= VARIABLE_MAX, f"{value} has no place in a variable byte integer"
+    assert value <= VARIABLE_MAX, f"{value} is too large for a variable byte integer"
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -62,19 +64,19 @@ def write_variable(value: int) -> bytes:
 
 
 def write_text(value: str) -> bytes:
-    """Return ``value``, for which ``is_text`` holds, as a string."""
+    """Return ``value`` encoded as a string. ``is_text`` must be true for it."""
     return write_binary(value.encode())
 
 
 def write_binary(value: bytes) -> bytes:
-    """Return ``value``, of BYTES_MAX bytes at most, as binary data."""
-    assert len(value) <= BYTES_MAX, f"{len(value)} bytes have no place in a string"
+    """Return ``value`` encoded as binary data. It must have at most BYTES_MAX bytes."""
+    assert len(value) <= BYTES_MAX, f"{len(value)} bytes are too many for a string"
     return _TWO.pack(len(value)) + value
 
 
 class Reader:
-    """Reads ``data`` from ``at`` to ``end``, where the packet, or its part, ends. All methods raise MqttError, a
-    malformed packet, where something is cut off or not of its type."""
+    """Reads fields of ``data`` from ``at`` to ``end``, the end of the packet or of a part of it. All methods raise
+    MqttError (malformed packet) if a field is cut off or invalid."""
 
     __slots__ = ("at", "data", "end")
 
@@ -102,7 +104,7 @@ class Reader:
         return int.from_bytes(self.data[at : at + 4], "big")
 
     def variable(self) -> int:
-        """Return a variable byte integer of MQTT 5.0, which has as few bytes as can be."""
+        """Return a variable byte integer of MQTT 5.0, which must have the minimum length."""
         value = 0
         for number in range(VARIABLE_BYTES_MAX):
             byte = self.data[self._pass(1)]
@@ -122,7 +124,7 @@ class Reader:
         return decoded(self.binary())
 
     def _pass(self, length: int) -> int:
-        """Return where the next ``length`` bytes begin; reading continues after them."""
+        """Skip the next ``length`` bytes, and return where they begin."""
         at = self.at
         if at + length > self.end:
             raise malformed("the packet ends inside a field")
@@ -131,8 +133,8 @@ class Reader:
 
 
 def decoded(data: bytes) -> str:
-    """Return the string in ``data``. MqttError where they are not UTF-8 (Python's decoder refuses surrogates, as
-    MQTT-1.5.4-1 demands) or have U+0000 in them (MQTT-1.5.4-2)."""
+    """Return the string in ``data``. Raises MqttError if ``data`` is not UTF-8 (Python's decoder refuses surrogates, as
+    MQTT-1.5.4-1 requires) or contains U+0000 (MQTT-1.5.4-2)."""
     try:
         value = data.decode()
     except UnicodeDecodeError:
@@ -144,7 +146,7 @@ def decoded(data: bytes) -> str:
 
 @dataclass(slots=True)
 class Properties:
-    """Properties of one packet. None, and an empty tuple: it does not have it. Never changed once it was made."""
+    """Properties of one packet. None or an empty tuple: the packet does not have the property. Immutable."""
 
     payload_format: int | None = None
     message_expiry: int | None = None
@@ -175,13 +177,13 @@ class Properties:
     shared_subscription_available: int | None = None
 
     def __repr__(self) -> str:
-        # Authentication data is never shown, in no traceback either.
+        # Authentication data is never shown, not even in a traceback.
         values = {name: getattr(self, name) for name in sorted(_NAMES) if name != "authentication_data"}
         shown = [f"{name}={value!r}" for name, value in values.items() if value not in (None, ())]
         return f"Properties({', '.join(shown)})"
 
 
-#: No properties: the one of all packets that have none. ``is NONE`` is a quick test, equality the right one.
+#: Properties of packets without properties. ``is NONE`` is a fast test; it may be false for equal objects.
 NONE: Final = Properties()
 
 
@@ -261,8 +263,9 @@ OF_AUTH: Final = _set("authentication_method", "authentication_data", "reason_st
 
 
 def read_properties(reader: Reader, allowed: frozenset[str]) -> Properties:
-    """Return the properties that stand where ``reader`` is. MqttError where one is not ``allowed`` in this packet,
-    stands twice (except for "user") or has a value that it must not have; rules of several packets are not checked."""
+    """Read the properties at the position of ``reader``, and return them. Raises MqttError if a property is not
+    ``allowed`` in this packet, occurs twice (except for ``user``) or has a value that is not permitted. Rules that
+    concern several packets are not checked."""
     length = reader.variable()
     if length == 0:
         return NONE
@@ -277,13 +280,14 @@ def read_properties(reader: Reader, allowed: frozenset[str]) -> Properties:
         identifier = reader.variable()
         found = _TABLE.get(identifier)
         if found is None:
-            raise malformed(f"there is no property 0x{identifier:02X}")
+            raise malformed(f"unknown property 0x{identifier:02X}")
         name, kind = found
         if name not in allowed:
-            # MQTT-3.3.4-6, beside which 2.2.2.2: "an Identifier which is not valid for its packet type" is malformed
+            # MQTT-3.3.4-6 is an exception to 2.2.2.2: "an Identifier which is not valid for its packet type" is
+            # malformed
             if name == "subscription_ids":
                 raise protocol_error("only SUBSCRIBE may have a subscription identifier")
-            raise malformed(f"the property {name} is not one of this packet")
+            raise malformed(f"the property {name} is not permitted in this packet")
         if kind is _PAIR:
             if len(user) == USER_PROPERTIES_MAX:
                 raise MqttError(Reason.QUOTA_EXCEEDED, f"more than {USER_PROPERTIES_MAX} user properties")
@@ -295,7 +299,7 @@ def read_properties(reader: Reader, allowed: frozenset[str]) -> Properties:
                 raise MqttError(Reason.QUOTA_EXCEEDED, f"user properties of more than {USER_BYTES_MAX} bytes")
             continue
         if name in values:
-            raise protocol_error(f"the property {name} stands there twice")
+            raise protocol_error(f"the property {name} occurs twice")
         value = kind.read(reader)
         _check(name, kind, value)
         values[name] = (value,) if name in _REPEATED else value
@@ -310,14 +314,14 @@ def _check(name: str, kind: _Type, value: Any) -> None:
         raise protocol_error(f"the property {name} is {value}, which is neither 0 nor 1")
     if value == 0 and name in _NEVER_ZERO:
         raise MqttError(_NEVER_ZERO[name], f"the property {name} must not be 0")
-    # 3.3.2.3.5: it is a topic name
+    # 3.3.2.3.5: a response topic is a topic name
     if name == "response_topic" and (not value or "+" in value or "#" in value):
         raise protocol_error("the response topic is empty or has a wildcard")
 
 
 def write_properties(properties: Properties) -> bytes:
-    """Return the properties with their length, as they are in a packet. Strings and binary data must have a place in
-    one."""
+    """Return the encoded properties with their length, as in a packet. Strings and binary data must have at most
+    BYTES_MAX bytes."""
     if properties is NONE:
         return b"\0"
     parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Messages of a client: PUBLISH, and PUBREL of QoS 2. Pure.
+"""Messages from a client: PUBLISH, and PUBREL of QoS 2. Pure.
 
 A message of QoS 2 is stored when it arrives, together with a record of its packet id, and then PUBREC is sent. While
 the record exists, a PUBLISH with the same packet id stores no other message. PUBCOMP is sent when the record is
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tandemmq.broker.core.commands import Begin, ClientError, Command, Commit, ErrorKind, Hold, Send
 from tandemmq.broker.core.names import NAME_BYTES_MAX
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, nothing
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Receipt, nothing
 from tandemmq.broker.protocols.mqtt.messages import message_of, to_retain
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.properties import NONE
@@ -22,17 +22,17 @@ from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.topics import check_topic, destination_of
 from tandemmq.store.records.message import Destination, Message
 
-# Maximum number of topics of one client whose destinations are remembered, and their maximum length: a longer topic is
-# not a destination.
+# Maximum number of topics of one client whose destinations are cached.
 TOPICS_REMEMBERED_MAX = 1_000
-# Memory of a packet id of QoS 2 until PUBREL, without its record. After the first ids, they are counted in groups of
-# the second number.
+# Memory of a packet id of QoS 2 until PUBREL, without its record; and the number of packet ids whose memory is counted
+# together.
 EXCHANGE_BYTES = 130
 EXCHANGES_COUNTED = 64
 
 
 class Publishing:
-    """Messages of one client. ``unanswered``: PUBLISHes of QoS 1 and 2 of this connection that are not settled."""
+    """Messages from one client. ``unanswered``: number of PUBLISHes of QoS 1 and 2 on this connection without PUBACK or
+    PUBCOMP."""
 
     def __init__(self, conversation: Conversation, stored: StoredSession) -> None:
         self._conversation = conversation
@@ -45,7 +45,7 @@ class Publishing:
         self._destinations: dict[str, Destination] = {}
 
     def found(self, packet_id: int, tag: int) -> None:
-        """Take a record of the session: that message was stored."""
+        """Process a record of the stored session: the message with this packet id was stored."""
         former = self._exchanges.get(packet_id)
         if former is not None and former.record is not None:
             self._stored.is_stale(former.record.tag)
@@ -53,11 +53,11 @@ class Publishing:
         self._exchanges[packet_id] = Exchange(Record(tag), is_counted=False, is_stored=True)
 
     def forget(self) -> None:
-        """Forget all that was found."""
+        """Forget all records of the stored session."""
         self._exchanges.clear()
 
     def publish(self, packet: Publish, commands: list[Command], now: int) -> None:
-        """Carry out PUBLISH."""
+        """Process PUBLISH."""
         qos, packet_id = packet.qos, packet.packet_id
         topic = packet.topic if packet.properties is NONE else self._topic_of(packet)
         destination = self._destinations.get(topic) or self._destination(topic)
@@ -69,24 +69,25 @@ class Publishing:
             if qos == 2 and len(self._exchanges) >= self._exchanges_counted:
                 self._count(commands)
             self._unanswered += 1
-            # 3.3.4: of MQTT 3 there is no such limit
+            # 3.3.4: MQTT 3 has no Receive Maximum
             if self._unanswered > self._limits.receive_maximum and self._conversation.version is Version.V5:
-                raise MqttError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "More is on its way than the Receive Maximum allows")
+                raise MqttError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "More messages than the Receive Maximum permits")
         if topic[0] == "$" and not self._limits.takes_dollar_topics:
-            self._swallow(qos, packet_id)
+            self._drop_reserved(qos, packet_id)
             return
         conversation = self._conversation
         message = message_of(packet, destination, conversation.next_message_id(), now)
         if qos < 2 and not packet.retain:
-            commands.append(Send(message, None, packet_id if qos else None))  # as most are
+            commands.append(Send(message, None, packet_id if qos else None))  # most messages
             return
         beside: list[Message] = []
         if packet.retain:
             number = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
-            # Above the limit the message is only sent, and the retained message that it should replace is removed.
+            # If a limit is reached, the message is sent but not retained, and the former retained message of the topic
+            # is removed.
             kept_packet = packet if number else replace(packet, payload=b"")
             beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now, number))
-        receipt: Waiting | int | None = None
+        receipt: Receipt | int | None = None
         if qos == 1:
             receipt = packet_id
         elif qos == 2:
@@ -97,7 +98,7 @@ class Publishing:
                 beside.append(record)  # prove: packet-id-with-its-message
             # prove: pubrec-after-the-store "is_stored=False)" -> "is_stored=False); self._is_stored(packet_id)"
             self._exchanges[packet_id] = Exchange(kept, is_counted=True, is_stored=False)
-            receipt = Waiting(
+            receipt = Receipt(
                 lambda: self._is_stored(packet_id), lambda error: self._is_not_stored(packet_id, record, error)
             )
         if not beside:
@@ -109,10 +110,10 @@ class Publishing:
         commands.append(Commit(name, receipt))
 
     def _count(self, commands: list[Command]) -> None:
-        """Count more packet ids of QoS 2 as memory of the connection: a client of MQTT 3 may leave all 65,535
-        unreleased."""
+        """Count more packet ids of QoS 2 as memory of the connection. An MQTT 3 client may use all 65,535 without
+        PUBREL."""
         self._exchanges_counted += EXCHANGES_COUNTED
-        commands.append(Hold(EXCHANGES_COUNTED * EXCHANGE_BYTES, Waiting(nothing, self._stored.failed)))
+        commands.append(Hold(EXCHANGES_COUNTED * EXCHANGE_BYTES, Receipt(nothing, self._stored.failed)))
 
     def _topic_of(self, packet: Publish) -> str:
         alias = packet.properties.topic_alias
@@ -122,42 +123,42 @@ class Publishing:
             raise MqttError(Reason.TOPIC_ALIAS_INVALID, f"Topic alias {alias} is beyond the maximum")
         if packet.topic:
             if len(packet.topic) > NAME_BYTES_MAX:
-                raise MqttError(Reason.TOPIC_NAME_INVALID, f"A topic has {NAME_BYTES_MAX} bytes at most")
+                raise MqttError(Reason.TOPIC_NAME_INVALID, f"The topic is longer than {NAME_BYTES_MAX} bytes")
             self._aliases[alias] = packet.topic
             return packet.topic
         topic = self._aliases.get(alias)
         if topic is None:
-            raise MqttError(Reason.PROTOCOL_ERROR, f"Topic alias {alias} was never given a topic")
+            raise MqttError(Reason.PROTOCOL_ERROR, f"Topic alias {alias} has no topic")
         return topic
 
     def _destination(self, topic: str) -> Destination:
         check_topic(topic)
         destination = destination_of(topic)
         if len(topic) > NAME_BYTES_MAX:
-            return destination  # which is refused
+            return destination  # the engine refuses a name of this length
         if len(self._destinations) >= TOPICS_REMEMBERED_MAX:
             self._destinations.clear()
         self._destinations[topic] = destination
         return destination
 
-    def _swallow(self, qos: int, packet_id: int) -> None:
-        """Drop a message to a topic that begins with $, and confirm it, as ActiveMQ does: these topics belong to the
-        broker."""
+    def _drop_reserved(self, qos: int, packet_id: int) -> None:
+        """Drop a message to a topic that begins with $, and confirm it, as ActiveMQ does. These topics are reserved for
+        the broker."""
         if qos == 1:
             self.stored(packet_id)
         elif qos:
             self._exchanges[packet_id] = Exchange(None, is_counted=True, is_stored=True)
             self._conversation.answer(PacketType.PUBREC, packet_id)
 
-    # ---- what became of it
+    # ---- results
 
     def stored(self, packet_id: int) -> None:
-        """Confirm a message of QoS 1, which is durable."""
+        """Send PUBACK for a message of QoS 1. The message is durable."""
         self._unanswered -= 1
         self._conversation.confirm(packet_id)
 
     def _is_stored(self, packet_id: int) -> None:
-        """Confirm a message of QoS 2, which is durable; its packet id is durable, too, if the session is stored."""
+        """Send PUBREC for a message of QoS 2. The message is durable, and in a stored session its packet id, too."""
         self._exchanges[packet_id].is_stored = True
         self._conversation.answer(PacketType.PUBREC, packet_id)
 
@@ -168,8 +169,8 @@ class Publishing:
         self.refuse(PacketType.PUBREC, packet_id, error)
 
     def refuse(self, type: PacketType, packet_id: int, error: ClientError) -> None:
-        """Refuse a message. MQTT 3 has no answer for it: the connection ends instead (MQTT-3.3.5-2), or the message is
-        confirmed, as ActiveMQ does."""
+        """Refuse a message. MQTT 3 has no error answer: the connection ends (MQTT-3.3.5-2), or the message is
+        confirmed, as ActiveMQ does (setting)."""
         conversation = self._conversation
         self._unanswered -= 1
         refusal = conversation.last_refusal
@@ -179,7 +180,7 @@ class Publishing:
         reason = reason_of(error)
         if conversation.version is Version.V5:
             conversation.answer(type, packet_id, reason, error.message)
-        elif self.refuse_without_word(error):
+        elif self.report_refusal(error):
             conversation.hang_up(reason, error.message)
         elif type is PacketType.PUBACK:
             conversation.confirm(packet_id)
@@ -188,19 +189,19 @@ class Publishing:
             self._exchanges[packet_id] = Exchange(None, is_counted=True, is_stored=True)
             conversation.answer(type, packet_id)
 
-    def refuse_without_word(self, error: ClientError) -> bool:
-        """Refuse a message of a client of MQTT 3; return whether its connection ends."""
-        if error.kind is not ErrorKind.SECURITY:  # that is logged where rights are checked
+    def report_refusal(self, error: ClientError) -> bool:
+        """Report the refusal of a message of an MQTT 3 client. Return whether its connection must end."""
+        if error.kind is not ErrorKind.SECURITY:  # denials are logged where rights are checked
             self._conversation.hooks.publish_refused(self._conversation.client_id, error.message)
         return self._limits.closes_on_refused_publish
 
     # ---- PUBREL
 
     def release(self, packet: Acknowledgement, commands: list[Command]) -> None:
-        """Carry out PUBREL: the packet id is free once that is durable."""
+        """Process PUBREL. The packet id is free when the removal of its record is durable."""
         packet_id = packet.packet_id
         exchange = self._exchanges.get(packet_id)
-        if exchange is None:  # PUBCOMP was lost. 0x92 would be a failure to a publisher whose message is stored.
+        if exchange is None:  # PUBCOMP was lost. 0x92 would report a failure although the message is stored.
             self._conversation.answer(PacketType.PUBCOMP, packet_id)
         elif not exchange.is_stored:  # PUBREC was not sent
             self._conversation.answer(PacketType.PUBCOMP, packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
@@ -208,7 +209,7 @@ class Publishing:
             self._released(packet_id)
         elif not exchange.is_releasing:
             exchange.is_releasing = True
-            receipt = Waiting(lambda: self._released(packet_id), self._stored.failed)
+            receipt = Receipt(lambda: self._released(packet_id), self._stored.failed)
             commands += self._stored.drop(exchange.record, receipt)
 
     def _released(self, packet_id: int) -> None:

@@ -1,4 +1,4 @@
-"""QoS 2 (MQTT 5.0, 4.3.3): packet ids, the state of each exchange, and the records that keep it. Pure.
+"""QoS 2 (MQTT 5.0, 4.3.3): packet ids, the state of each exchange, and its records in a stored session. Pure.
 
     direction          step                          in memory    record of a stored session
     from the client    the message is stored         Exchange     INCOMING
@@ -7,8 +7,8 @@
                        PUBREL is sent                RELEASED     RELEASED
     either             PUBCOMP                       none         none
 
-``publish`` and ``deliver`` make the steps. Packet ids of QoS 1 to the client are here, too, because both QoS share one
-set of ids.
+``publish`` and ``deliver`` carry out the steps. Packet ids of QoS 1 to the client are here, too, because both QoS use
+the same range of ids.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ PACKET_ID_MAX: Final = 0xFFFF
 
 @dataclass(slots=True, eq=False, repr=False)
 class OutgoingRecord:
-    """Record of a message that is sent with ``packet_id``; it has the same id when its client comes back. The message
-    is ``message_id`` of the subscription ``topic_filter``. ``expiration``: milliseconds since 1970; 0: never.
-    ``topic``: of a retained message; the message is sent again only if it is still the retained message of that topic.
-    ``message``: the message itself, if its kind is OWN. ``record`` None: the QoS is 1, and there is no record."""
+    """Packet id of a message to the client. The message has the same packet id after a reconnect. ``message_id`` and
+    ``topic_filter`` identify the message and its subscription. ``expiration``: milliseconds since 1970; 0: never.
+    ``topic``: topic of a retained message; it is sent again only if it is still the retained message of that topic.
+    ``message``: the message itself, in a record of kind OWN. ``record``: the stored record; None with QoS 1."""
 
     packet_id: int
     topic_filter: str
@@ -46,16 +46,17 @@ class OutgoingRecord:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Name of the message, the one of ``Delivery.name``."""
+        """Key of the message: topic filter and message id, as in ``Delivery.name``."""
         return self.topic_filter, self.message_id
 
     def encode(self) -> bytes:
-        """Return the body. Former versions read only the body, and identify a retained message by an empty id."""
+        """Return the body of the record. Former versions read only the body, and recognise a retained message by an
+        empty message id."""
         message_id = self.message_id if self.topic is None else ""
         return json_body([self.packet_id, self.topic_filter, message_id, self.expiration])
 
     def put_retained(self, kept: Message) -> None:
-        """Write into the record ``kept``, beside the body, which retained message it is for."""
+        """Write topic and id of the retained message into other fields of the record ``kept`` than the body."""
         assert self.topic is not None, "of a retained message"
         kept.original_destination = destination_of(self.topic)
         kept.correlation_id = self.message_id
@@ -88,13 +89,13 @@ def packet_id_of(body: bytes) -> int:
 
 def _checked(packet_id: int) -> int:
     if not 0 < packet_id <= PACKET_ID_MAX:
-        raise ValueError(f"{packet_id} is no packet id")
+        raise ValueError(f"{packet_id} is not a packet id")
     return packet_id
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Exchange:
-    """Packet id of QoS 2 whose PUBREL did not end yet. ``is_counted``: against the Receive Maximum, on this
+    """State of a packet id of QoS 2 from PUBLISH to PUBCOMP. ``is_counted``: it counts for the Receive Maximum of this
     connection."""
 
     record: Record | None
@@ -104,9 +105,8 @@ class Exchange:
 
 
 class Delivery:
-    """Message for the client, as it will be written. ``tag``: of its delivery by the engine; 0: there is nothing to
-    acknowledge. ``position``: of a retained message; the position of the subscription, which moves when the message is
-    sent."""
+    """Message to the client, ready to be written. ``tag``: delivery tag of the engine; 0: nothing to acknowledge.
+    ``position``: for a retained message, the position of the subscription, which moves when the message is sent."""
 
     __slots__ = (
         "is_dup",
@@ -144,22 +144,22 @@ class Delivery:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Name by which its packet id is found again: its filter and the message's id."""
+        """Key under which its packet id is stored: topic filter and message id."""
         return self.subscription.filter.topic_filter, self.message.message_id
 
 
 class Phase(Enum):
     """State of a message of QoS 1 or 2."""
 
-    STORING = auto()  # of a bridge: its packet id is being stored, and nothing was sent
+    STORING = auto()  # only in a bridge: the packet id is being stored; PUBLISH is not sent
     SENT = auto()
-    RECEIVED = auto()  # PUBREC came, which is to be kept before PUBREL is sent
+    RECEIVED = auto()  # PUBREC arrived; PUBREL is sent when this is stored
     RELEASED = auto()  # PUBREL was sent
 
 
 class Flight:
-    """Packet id in use. ``record``: what is kept of it, in a stored session; ``delivery`` None: the message is the
-    client's."""
+    """Packet id in use. ``record``: its record in a stored session. ``delivery``: None after PUBREC: the client has the
+    message."""
 
     __slots__ = ("delivery", "phase", "record")
 
@@ -170,15 +170,15 @@ class Flight:
 
 
 class Outgoing:
-    """Packet ids of one connection, from 1 to ``last``. ``limit``: maximum number in use, the client's Receive Maximum.
-    ``kept`` has their records."""
+    """Packet ids of the messages to one client, from 1 to ``last``. ``limit``: maximum number in use, the client's
+    Receive Maximum. ``kept``: the session's records."""
 
     def __init__(self, kept: KeptRecords, limit: int = 1, last: int = PACKET_ID_MAX) -> None:
         self._kept = kept
         self.limit = limit
         self._max = last
         self.flights: dict[int, Flight] = {}
-        # By filter and id of the message, which comes again.
+        # Packet ids of messages that will be delivered again, by topic filter and message id.
         self.given: dict[tuple[str, str], OutgoingRecord] = {}
         self._reserved: set[int] = set()
         self._last = 0
@@ -190,7 +190,7 @@ class Outgoing:
         return count < self.limit and count + len(self._reserved) < self._max
 
     def next_id(self) -> int:
-        """Return a packet id that is free, while there is room."""
+        """Return a free packet id. Call it only if ``has_room``."""
         number = self._last
         while True:
             number = number % self._max + 1
@@ -200,8 +200,8 @@ class Outgoing:
                 return number
 
     def reserve(self, given: OutgoingRecord) -> OutgoingRecord | None:
-        """Reserve the packet id that the message had. If another one was reserved for the same message, return that
-        one, which is now obsolete."""
+        """Reserve the packet id of a message that will be delivered again. If another id was reserved for the same
+        message, return that one, which is now obsolete."""
         former = self.given.get(given.name)
         if former is not None:
             self._reserved.discard(former.packet_id)
@@ -210,35 +210,35 @@ class Outgoing:
         return former
 
     def take(self, name: tuple[str, str]) -> OutgoingRecord | None:
-        """Return the packet id that the message had, and free it."""
+        """Return the packet id that is reserved for the message, and end the reservation."""
         given = self.given.pop(name, None) if self.given else None
         if given is not None:
             self._reserved.discard(given.packet_id)
         return given
 
     def begun(self, name: tuple[str, str]) -> OutgoingRecord | None:
-        """Return the packet id that the message had, if it is kept: the message was sent before."""
+        """Return the packet id reserved for the message if it has a record: then the message was sent before."""
         given = self.given.get(name) if self.given else None
         return None if given is None or given.record is None else given
 
     # ---- a session that is resumed
 
     def found(self, given: OutgoingRecord, tag: int) -> None:
-        """Take a record: that message has that packet id."""
-        if not given.message_id:  # a retained one of a former version, which comes as another one
+        """Process a record OUTGOING or OWN: the message has this packet id."""
+        if not given.message_id:  # a retained message, stored by a former version; it is delivered as a new message
             self.found_released(given.packet_id, tag)
             return
         given.record = Record(tag)
         former = self.reserve(given)
         if former is not None:
-            assert former.record is not None, "what is found has a record"
+            assert former.record is not None, "an OutgoingRecord from the queue has a record"
             if former.qos == 2:
                 self.found_released(former.packet_id, former.record.tag)
             else:
                 self._kept.is_stale(former.record.tag)
 
     def found_released(self, packet_id: int, tag: int) -> None:
-        """Take a record: PUBREL was sent."""
+        """Process a record RELEASED: PUBREL was sent."""
         former = self.flights.get(packet_id)
         if former is not None and former.record is not None:
             self._kept.is_stale(former.record.tag)
@@ -253,7 +253,7 @@ class Outgoing:
     # ---- QoS 1, which has no records
 
     def remember(self, sent: SentIds) -> None:
-        """Reserve the packet ids that messages had on the connection before, unless others have them by now."""
+        """Reserve the packet ids that messages had on the former connection, unless the ids are in use."""
         for name, packet_id in sent.items():
             if packet_id not in self.flights and packet_id not in self._reserved and name not in self.given:
                 self.reserve(OutgoingRecord(packet_id, *name, qos=1))

@@ -7,7 +7,7 @@ from typing import Final
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind
 
-#: From this on a reason code is a failure.
+#: Lowest reason code of a failure.
 ERRORS_FROM: Final = 0x80
 
 
@@ -80,18 +80,18 @@ _RETURN_CODES: Final = {
 
 
 def has_return_code(reason: Reason) -> bool:
-    """Return whether CONNACK of MQTT 3.x has a code for ``reason``. Where it has none, the connection is closed without
-    one (3.1.1: MQTT-3.1.4-1, MQTT-3.2.2-6)."""
+    """Return whether CONNACK of MQTT 3.x has a code for ``reason``. Without a code, the connection is closed without
+    CONNACK (3.1.1: MQTT-3.1.4-1, MQTT-3.2.2-6)."""
     return reason in _RETURN_CODES
 
 
 def return_code(reason: Reason) -> int:
-    """Return the code in CONNACK of MQTT 3.x for ``reason``; "server unavailable" for one that it has no code for."""
+    """Return the return code of CONNACK in MQTT 3.x for ``reason``; "server unavailable" if there is no code for it."""
     return _RETURN_CODES.get(reason, _RETURN_CODES[Reason.SERVER_UNAVAILABLE])
 
 
 class MqttError(ClientError):
-    """Fatal error of the peer, with the reason code that MQTT 5.0 has for it."""
+    """Fatal error of the peer, with its reason code of MQTT 5.0."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -99,7 +99,7 @@ class MqttError(ClientError):
 
 
 def malformed(text: str) -> MqttError:
-    """Return the error for bytes that are not those of a packet (MQTT 5.0, 1.2, Malformed Packet)."""
+    """Return the error for bytes that are not a valid packet (MQTT 5.0, 1.2, Malformed Packet)."""
     return MqttError(Reason.MALFORMED_PACKET, text)
 
 
@@ -121,7 +121,7 @@ _REASONS: Final = {
 
 
 def reason_of(error: ClientError) -> Reason:
-    """Return MQTT's reason code for ``error``."""
+    """Return the reason code of MQTT 5.0 for ``error``."""
     if isinstance(error, MqttError):
         return error.reason
     return _REASONS.get(error.kind, Reason.UNSPECIFIED_ERROR)

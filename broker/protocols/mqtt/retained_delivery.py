@@ -1,11 +1,11 @@
-"""Delivery of retained messages to a client after its subscription begins. Pure.
+"""Delivery of retained messages to a client when a subscription begins. Pure.
 
-For each retained message, a message without content goes through a temporary queue of the connection, a few more than
-the client takes. So retained messages are delivered and acknowledged like all others. In a stored session, the record
-of the subscription states which retained messages the client must still get, until all are acknowledged. It contains
-only a position (stored_session.Position), which moves in the transaction that stores the packet ids of the messages
-before it, so the record does not grow. When the client returns, messages with a packet id are sent again, and then
-those after the position.
+For each retained message, a token (a message without content) goes through a temporary queue of the connection. So
+retained messages are delivered and acknowledged like all others, and are limited by the same flow control. In a stored
+session, the record of the subscription states which retained messages the client must still get, until all are
+acknowledged. The record does not grow: it contains only a position (stored_session.Position). The position moves in the
+transaction that stores the packet ids of the messages before it. After a reconnect, messages with a packet id are sent
+again, and then the messages after the position.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 
 #: The id of the subscription to the temporary queue.
 INBOX: Final = "inbox"
-# Maximum number of messages in the queue that are not delivered to the session yet.
+# Maximum number of tokens in the queue that are not delivered to the session yet.
 AHEAD_MAX: Final = 100
 
 
 class RetainedDelivery:
-    """Retained messages for one connection, one subscription after the other. ``on_gone`` is called with the name
-    (Outgoing) of a message that was sent and is no longer the retained message of its topic."""
+    """Retained messages for one connection, one subscription after the other. ``on_gone`` is called for a message that
+    was sent and is no longer the retained message of its topic; its argument is the message's name
+    (``OutgoingRecord.name``)."""
 
     on_gone: Callable[[tuple[str, str]], None]
 
@@ -39,32 +40,33 @@ class RetainedDelivery:
         self._stored = stored
         self._inbox = Destination(DestinationKind.TEMP_QUEUE, conversation.inbox_name)
         self._has_inbox = False
-        # By id of the message in the queue: the subscription, the retained message, and the position that moves when it
-        # is sent.
+        # By message id of the token: the subscription, the retained message, and the position that moves when it is
+        # sent.
         self._owed: dict[str, tuple[Subscription, Message, Position]] = {}
-        # Topics and names of messages that were sent before the client came back.
+        # Topics and names of messages that were sent on a former connection.
         self._begun: deque[tuple[Subscription, str, tuple[str, str]]] = deque()
-        # Subscriptions whose retained messages are to be sent, and the messages of the first of them.
+        # Subscriptions whose retained messages must be sent, and an iterator of the messages of the first of them.
         self._waiting: list[Subscription] = []
         self._messages: Iterator[Message | None] | None = None
         self._awaits_loading = False
 
     def cut(self) -> None:
-        """End the sending: the connection is over."""
-        self.on_gone = _nobody
-        self._messages = None  # it knows who made it
+        """Stop sending: the connection has ended."""
+        self.on_gone = _ignore
+        self._messages = None  # the iterator refers to its maker, which would keep both in memory
 
     @property
     def wants_turn(self) -> bool:
-        """True if ``give`` has something to do now."""
+        """True if ``send_more`` can send messages now."""
         has_some = bool(self._waiting or self._begun)
         return has_some and len(self._owed) < AHEAD_MAX and self._conversation.hooks.is_loaded
 
     def begin(self, subscription: Subscription, position: Position | None = None) -> None:
-        """Begin to send the retained messages that the subscription's filter matches, or those after ``position``."""
+        """Begin to send the retained messages that match the subscription's filter: all, or those after
+        ``position``."""
         subscription.position = position = position or Position()
         if position.until is None:
-            # It already collects messages, so it gets newer ones as ordinary messages.
+            # The subscription already collects messages, so newer retained messages arrive as ordinary messages.
             position.until = self._conversation.hooks.newest
         if subscription not in self._waiting:
             self._waiting.append(subscription)
@@ -72,17 +74,17 @@ class RetainedDelivery:
             self._messages = None
         self._conversation.later()
 
-    def go_on(self, subscription: Subscription, topic: str, name: tuple[str, str]) -> None:
-        """Send the retained message of ``topic`` again, if it is the one of that name; in the order in which they were
-        sent."""
+    def send_again(self, subscription: Subscription, topic: str, name: tuple[str, str]) -> None:
+        """Send the retained message of ``topic`` again if it is still the message ``name``. Calls must be in the order
+        in which the messages were sent before."""
         self._begun.append((subscription, topic, name))
 
     def may_have_some(self, subscription: Subscription) -> bool:
-        """Return False if there are none for the subscription."""
+        """Return False if no retained message matches the subscription."""
         return not self._conversation.hooks.is_loaded or any(True for _ in self._of(subscription, Position()))
 
     def _of(self, subscription: Subscription, position: Position) -> Iterator[Message | None]:
-        """Yield the messages that the client may read, and None for a pause."""
+        """Yield the retained messages that the client may read, and None as in ``Hooks.retained``."""
         until = NEWEST if position.until is None else position.until
         found = self._conversation.hooks.retained(subscription.filter.topic_filter, position.after, until)
         for number, message in enumerate(found, 1):
@@ -96,15 +98,15 @@ class RetainedDelivery:
         return topic is not None and self._conversation.may_read(topic)
 
     def forget(self, subscription: Subscription) -> None:
-        """Forget a subscription that is over."""
+        """Stop sending to a subscription that has ended."""
         if subscription in self._waiting:
             if self._waiting[0] is subscription:
                 self._messages = None
             self._waiting = [each for each in self._waiting if each is not subscription]
         self._begun = deque(each for each in self._begun if each[0] is not subscription)
 
-    def give(self, commands: list[Command]) -> None:
-        """Add the commands for the next messages, up to the limit."""
+    def send_more(self, commands: list[Command]) -> None:
+        """Add the commands that send the next tokens, up to AHEAD_MAX tokens in the queue."""
         conversation = self._conversation
         if (self._waiting or self._begun) and not conversation.hooks.is_loaded:
             if not self._awaits_loading:
@@ -115,13 +117,13 @@ class RetainedDelivery:
             subscription, topic, name = self._begun.popleft()
             message = next((each for each in conversation.hooks.retained(topic) if each is not None), None)
             if message is not None and message.message_id == name[1] and self._may_read(message):
-                self._hand(subscription, message, Position(), commands)
+                self._send(subscription, message, Position(), commands)
             else:
                 self.on_gone(name)
         while self._waiting and len(self._owed) < AHEAD_MAX and len(commands) < COMMANDS_MAX:
             subscription = self._waiting[0]
             position = subscription.position
-            assert position is not None, "as it began"
+            assert position is not None, "a subscription in _waiting has a position"
             if self._messages is None:
                 self._messages = self._of(subscription, position)
             try:
@@ -132,11 +134,11 @@ class RetainedDelivery:
                 self._settle(subscription, commands)
                 continue
             if message is None:
-                return  # another turn continues
-            self._hand(subscription, message, position if message.persistent else Position(), commands)
+                return  # a pause: the next turn of the loop continues
+            self._send(subscription, message, position if message.persistent else Position(), commands)
 
-    def _hand(self, subscription: Subscription, message: Message, position: Position, commands: list[Command]) -> None:
-        """Send the message through the queue."""
+    def _send(self, subscription: Subscription, message: Message, position: Position, commands: list[Command]) -> None:
+        """Add the command that sends the token of a message to the queue."""
         conversation = self._conversation
         if not self._has_inbox:
             self._has_inbox = True
@@ -152,35 +154,36 @@ class RetainedDelivery:
         self._conversation.later()
 
     def owed(self, token: Message) -> tuple[Subscription, Message, Position] | None:
-        """Return its subscription, the retained message, and the position that moves when that is sent."""
+        """Return the subscription and the retained message of a token, and the position that moves when the message is
+        sent."""
         return self._owed.get(token.message_id)
 
     def arrived(self, token: Message) -> None:
-        """Note that the message was sent to the client, or omitted."""
+        """Note that the token's message was sent to the client, or omitted."""
         self._owed.pop(token.message_id, None)
         if self._waiting or self._begun:
             self._conversation.later()
 
     def is_kept(self, delivery: Delivery) -> bool:
-        """Return whether the subscription's record says which retained messages come after this one."""
+        """Return whether the subscription's record has a position that this message moves."""
         subscription = delivery.subscription
         return subscription.owes_retained and subscription.position is delivery.position is not None
 
-    def passed(self, delivery: Delivery) -> None:
-        """Note a message that is sent when the collected commands are durable. From then on, only the messages after it
-        must still be sent."""
+    def advance(self, delivery: Delivery) -> None:
+        """Move the position to a message that is sent when the gathered commands are durable. From then on, only the
+        messages after it must still be sent."""
         if self.is_kept(delivery):
             assert delivery.position is not None, "as asked"
             delivery.position.after = delivery.topic
             self._stored.moved(delivery.subscription)
 
     def settled(self, subscription: Subscription, commands: list[Command]) -> None:
-        """Note that one more was acknowledged."""
+        """Note that one more retained message was acknowledged."""
         subscription.owed -= 1
         self._settle(subscription, commands)
 
     def _settle(self, subscription: Subscription, commands: list[Command]) -> None:
-        """Update the subscription's record if all of its retained messages were acknowledged."""
+        """Update the subscription's record if all its retained messages were acknowledged."""
         if subscription.owes_retained and not subscription.owed and subscription not in self._waiting:
             subscription.owes_retained = False
             subscription.position = None
@@ -188,5 +191,5 @@ class RetainedDelivery:
                 commands += self._stored.keep_subscription(subscription)
 
 
-def _nobody(name: tuple[str, str]) -> None:
-    """Do nothing: the connection is over."""
+def _ignore(name: tuple[str, str]) -> None:
+    """Do nothing: the connection has ended."""

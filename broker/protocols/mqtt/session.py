@@ -9,12 +9,12 @@ is sent: PUBACK, PUBREC, PUBCOMP, SUBACK and UNSUBACK are receipts.
     stored_session     the session's queue
     qos2               state of QoS 2, and its records
     publish            PUBLISH and PUBREL from the client
-    retained_delivery  retained messages for subscriptions that began
-    deliver            PUBLISH to the client, and its answers
+    retained_delivery  retained messages for new subscriptions
+    deliver            PUBLISH to the client, and its acknowledgements
     subscribe          SUBSCRIBE, UNSUBSCRIBE
     connect            CONNECT to CONNACK, DISCONNECT
 
-Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is parsed.
+``receive`` never raises, for any input. After a fatal error or DISCONNECT, no further input is parsed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tandemmq.broker.core.commands import (
 )
 from tandemmq.broker.protocols.mqtt import packets
 from tandemmq.broker.protocols.mqtt.connect import Connecting
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Hooks, MqttLimits, Waiting
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Hooks, MqttLimits, Receipt
 from tandemmq.broker.protocols.mqtt.deliver import Delivering
 from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, Packet, PacketType, Publish, Version
 from tandemmq.broker.protocols.mqtt.parser import PacketParser
@@ -53,13 +53,13 @@ __all__ = ["MqttLimits", "MqttSession"]
 
 _PUBREL: Final = PacketType.PUBREL
 _OF_FILTERS: Final = (packets.Subscribe, packets.Unsubscribe)
-# Limit of a CONNECT, and of all input before it. A will's payload may have 64 KiB, and each name, too.
+# Limit of a CONNECT packet. A will's payload and each string may have 64 KiB.
 CONNECT_BYTES_MAX: Final = 256 * 1024
 
 
 class MqttSession(Conversation):
-    """Conversation with one client over one connection. It and its parts refer to each other; ``end`` removes the
-    references, so that the session and the messages that it holds are freed at once."""
+    """Conversation with one client over one connection. The session and its parts refer to each other. ``end`` removes
+    these references, so that the session and its messages are freed at once."""
 
     __deletable__ = ("_connecting", "_subscribing", "_delivering", "_retained", "_publishing", "_stored")
 
@@ -68,7 +68,7 @@ class MqttSession(Conversation):
         self.send_interval_ms = 0
         self.receive_interval_ms = 0
         self._parser = PacketParser(min(limits.packet_bytes_max, CONNECT_BYTES_MAX))
-        self._early_bytes = 0  # that came between CONNECT and CONNACK
+        self._early_bytes = 0  # bytes that arrived between CONNECT and CONNACK
         self._stored = StoredSession(self)
         self._publishing = Publishing(self, self._stored)
         self._retained = RetainedDelivery(self, self._stored)
@@ -78,7 +78,7 @@ class MqttSession(Conversation):
 
     @property
     def survives_errors(self) -> bool:
-        """Return True: this class decides what a refusal means for its connection."""
+        """True: this class decides whether a refusal ends its connection."""
         return True
 
     @property
@@ -91,13 +91,13 @@ class MqttSession(Conversation):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of a packet that is not whole, and of whole packets that wait for CONNACK."""
+        """Bytes of an incomplete packet, and of packets that wait for CONNACK."""
         return self._early_bytes + self._parser.unfinished_bytes
 
-    # ---- what the client says
+    # ---- input of the client
 
     def receive(self, data: bytes) -> Sequence[Command]:
-        """Return commands, as Session.receive does; the session's own commands come first."""
+        """Return commands, as Session.receive describes. The session's own commands come first."""
         commands: list[Command] = []
         is_stopped = False
         try:
@@ -105,9 +105,9 @@ class MqttSession(Conversation):
                 self._parser.feed(data)
                 if self._connecting.is_waiting:
                     self._early_bytes += len(data)
-            self._give(commands)
-            is_stopped = self._understand(commands)
-            self._give(commands)
+            self._append_queued(commands)
+            is_stopped = self._parse(commands)
+            self._append_queued(commands)
         except MqttError as error:
             forget_frames(error)
             commands += self._stored.gathered()
@@ -115,21 +115,21 @@ class MqttSession(Conversation):
                 self.end_input()
                 commands.append(ProtocolFailure(error))
         if not self.queued and self.is_connected and len(commands) < COMMANDS_MAX:
-            self._retained.give(commands)
+            self._retained.send_more(commands)
         is_full = is_stopped or len(commands) >= COMMANDS_MAX
         self.has_more = is_full or bool(self.queued) or self._retained.wants_turn
         return commands
 
-    def _give(self, commands: list[Command]) -> None:
-        """Append the session's own commands, up to the limit of this turn."""
+    def _append_queued(self, commands: list[Command]) -> None:
+        """Append the session's own commands, until ``commands`` has COMMANDS_MAX."""
         self.queued.extend(self._stored.gathered())
         while self.queued and len(commands) < COMMANDS_MAX:
             commands.append(self.queued.popleft())
 
-    def _understand(self, commands: list[Command]) -> bool:
-        """Parse packets; return whether parsing stopped before the last complete one. It stops at a number of packets
-        and filters, because many packets, such as PINGREQ, give no command; within a packet with many filters; and if
-        the session has commands itself, because they come first."""
+    def _parse(self, commands: list[Command]) -> bool:
+        """Parse packets, and append their commands. Return whether complete packets are left. Parsing stops at a limit
+        of packets and filters, because many packets, such as PINGREQ, give no command. It also stops within a packet
+        with many filters, and if the session has commands of its own, which come first."""
         connecting, parser = self._connecting, self._parser
         now = taken = 0
         ends = parser.offset + RECEIVED_BYTES_MAX
@@ -139,7 +139,7 @@ class MqttSession(Conversation):
             if taken >= COMMANDS_MAX or parser.offset >= ends:
                 return True
             if self._subscribing.is_under_way:
-                self._subscribing.go_on(commands)
+                self._subscribing.handle_more(commands)
                 taken += COMMANDS_MAX
                 continue
             packet = parser.next_packet()
@@ -147,13 +147,13 @@ class MqttSession(Conversation):
                 return parser.is_reading
             taken += len(packet.filters) if isinstance(packet, _OF_FILTERS) else 1
             now = now or self.clock()
-            self._take(packet, commands, now)
-        if len(commands) > COMMANDS_MAX:  # of one packet with very many filters
+            self._handle(packet, commands, now)
+        if len(commands) > COMMANDS_MAX:  # one packet had very many filters
             self.queued.extendleft(reversed(commands[COMMANDS_MAX:]))
             del commands[COMMANDS_MAX:]
         return bool(self.queued)
 
-    def _take(self, packet: Packet, commands: list[Command], now: int) -> None:
+    def _handle(self, packet: Packet, commands: list[Command], now: int) -> None:
         if isinstance(packet, Publish):
             self._publishing.publish(packet, commands, now)
             return
@@ -167,7 +167,7 @@ class MqttSession(Conversation):
         if isinstance(packet, packets.Connect):
             self._connecting.connect(packet, commands)
         elif isinstance(packet, packets.PingRequest):
-            self.say(packets.PINGRESP)
+            self.send(packets.PINGRESP)
         elif isinstance(packet, packets.Subscribe):
             self._subscribing.subscribe(packet, commands)
         elif isinstance(packet, packets.Unsubscribe):
@@ -175,17 +175,17 @@ class MqttSession(Conversation):
         elif isinstance(packet, packets.Disconnect):
             self._connecting.disconnect(packet, commands, now)
         else:
-            raise MqttError(Reason.PROTOCOL_ERROR, "No authentication was begun")
+            raise MqttError(Reason.PROTOCOL_ERROR, "AUTH without an authentication method in CONNECT")
 
     def end_input(self) -> None:
-        """Parse nothing more."""
+        """Parse no further input."""
         self.is_over = True
         version, self._parser = self._parser.version, PacketParser(CONNECT_BYTES_MAX)
         self._parser.version = version
         self._early_bytes = 0
 
     def end(self) -> None:
-        """End the session with its connection, once, and report the end to other parts of the broker."""
+        """End the session with its connection, and report the end to the hooks. Later calls do nothing."""
         had_ended, self.has_ended = self.has_ended, True
         self.end_input()
         self.queued.clear()
@@ -203,21 +203,21 @@ class MqttSession(Conversation):
         del self._connecting, self._subscribing, self._delivering, self._retained, self._publishing, self._stored
 
     def peer_disconnect(self) -> Command | None:
-        """Return None: MQTT knows no half of a connection, and a client that disconnects without DISCONNECT is gone."""
+        """Return None: MQTT has no half-closed connections, so the connection ends without DISCONNECT."""
         return None
 
-    # ---- what the broker says
+    # ---- replies of the broker
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
-        """Continue after the login."""
+        """Continue CONNECT after the login."""
         if self.has_ended:
             return
         self.receive_interval_ms = self._connecting.keep_alive_ms
         self._parser.packet_bytes_max = self.limits.packet_bytes_max
         self._connecting.connected(command)
 
-    def receipt(self, receipt: int | Waiting) -> None:
-        """Confirm a command that is durable: PUBACK for a packet id, else the receipt's own function."""
+    def receipt(self, receipt: int | Receipt) -> None:
+        """Confirm a durable command: send PUBACK if ``receipt`` is a packet id, otherwise call ``receipt.done``."""
         if not isinstance(receipt, int):
             receipt.done()
         elif not self.has_ended:
@@ -226,7 +226,7 @@ class MqttSession(Conversation):
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        """Take a record of the session's queue, a retained message, or one of a subscription."""
+        """Process a record from the session's queue, a token of a retained message, or a message of a subscription."""
         if self.has_ended:
             return None
         if subscription_id == STATE:
@@ -236,7 +236,7 @@ class MqttSession(Conversation):
             return self._deliver_retained(tag, message)
         subscription = self._subscribing.of_id(subscription_id)
         if subscription is None:
-            return None  # it is being closed, and has the message back then
+            return None  # the subscription is being closed, and the message then returns to it
         return self._delivering.deliver(subscription, tag, message, redeliveries)
 
     def _deliver_retained(self, tag: int, token: Message) -> Callable[[], None] | None:
@@ -255,9 +255,9 @@ class MqttSession(Conversation):
         return prepare
 
     def fail(self, error: ClientError) -> None:
-        """Report an error to the part that waits for the command, or to the client if it ends the connection."""
+        """Report a refusal to the part that waits for the command, or to the client if it ends the connection."""
         receipt = error.receipt
-        if isinstance(receipt, Waiting):
+        if isinstance(receipt, Receipt):
             receipt.failed(error)
         elif self.has_ended:
             return
@@ -266,7 +266,7 @@ class MqttSession(Conversation):
         elif error.is_fatal:
             self._connecting.tell_end(error, self._parser.version)
         elif error.kind in _OF_PUBLISH and self.version is not Version.V5:
-            if self._publishing.refuse_without_word(error):
+            if self._publishing.report_refusal(error):
                 self.hang_up(reason_of(error), error.message)
             else:
                 self.last_refusal = error
@@ -274,31 +274,31 @@ class MqttSession(Conversation):
             self.last_refusal = error
 
     def nothing(self, subscription_id: str) -> None:
-        """Do nothing: no client of MQTT browses or pulls."""
+        """Do nothing: MQTT clients do not browse or pull."""
 
     def drop_prepared(self) -> None:
         if not self.has_ended:
             self._delivering.drop_prepared()
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
-        raise AssertionError("no MQTT client pulls")
+        raise AssertionError("MQTT clients do not pull")
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
-        """End the connection: MQTT has no other way to report it."""
+        """End the connection: MQTT has no packet that ends one subscription."""
         self.hang_up(reason_of(error), error.message)
 
     def prepared(self, receipt: object, is_read_only: bool) -> None:
-        raise AssertionError("no MQTT client prepares a transaction")
+        raise AssertionError("MQTT clients do not prepare transactions")
 
     def recovered(self, receipt: object, branches: Sequence[XaTransactionId]) -> None:
-        raise AssertionError("no MQTT client asks for prepared transactions")
+        raise AssertionError("MQTT clients do not request prepared transactions")
 
     def tell_brokers(self) -> None:
-        """Do nothing: MQTT has no packet for it."""
+        """Do nothing: MQTT has no packet for other brokers."""
 
     def heart_beat(self) -> None:
-        """Do nothing: the client sends PINGREQ for a sign of life, and gets it."""
+        """Do nothing: only the client sends heart-beats (PINGREQ), and gets an answer."""
 
 
-# Reasons for which a message of QoS 0, or one within a transaction, is refused.
+# Kinds of errors with which a message of QoS 0, or a message in a transaction, is refused.
 _OF_PUBLISH: Final = frozenset((ErrorKind.SECURITY, ErrorKind.DESTINATION, ErrorKind.RESOURCE, ErrorKind.FORMAT))

@@ -1,4 +1,4 @@
-"""Records that outlive a connection of MQTT: those of a session (docs/formats/mqtt-sessions.md) or a bridge. Pure.
+"""Records of an MQTT session (docs/formats/mqtt-sessions.md) or of a bridge that outlive its connection. Pure.
 
 A record is a message in the queue of its owner, a session or bridge. Its kind is the message's type. Its body is JSON;
 the two kinds that each message of QoS 2 needs (``qos2``) have only a packet id and the necessary fields. The owner
@@ -19,53 +19,53 @@ from urllib.parse import quote, unquote
 
 from tandemmq.broker.core.commands import Ack, AckMode, Begin, ClientError, Command, Commit, Delivered, Send, Subscribe
 from tandemmq.broker.core.names import MQTT_SESSION
-from tandemmq.broker.protocols.mqtt.conversation import Waiting, nothing
+from tandemmq.broker.protocols.mqtt.conversation import Receipt, nothing
 from tandemmq.broker.protocols.mqtt.packets import Filter, Will
 from tandemmq.broker.protocols.mqtt.properties import OF_WILL, Reader, read_properties, write_properties
 from tandemmq.broker.protocols.mqtt.reason_codes import MqttError
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 
-#: A session that never ends by itself (MQTT 5.0, 3.1.2.11.2).
+#: Session Expiry Interval of a session that does not expire (MQTT 5.0, 3.1.2.11.2).
 NEVER: Final = 0xFFFFFFFF
-# json.dumps would make an encoder for each record.
+# A shared encoder, because json.dumps with these options makes one for each call.
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-#: The id of the subscription to the queue.
+#: Id of the subscription to the owner's queue.
 STATE: Final = "state"
-# Maximum number of records that are delivered at once; each record that arrives allows another one.
+# Prefetch of the subscription, and the number by which it is extended after that many records.
 _PREFETCH: Final = 1_000
 _WIDENED: Final = 250
 
 
 class Kind(StrEnum):
-    MARK = "mark"  # sent to find the end of what is there; has no content
+    MARK = "mark"  # no content; its delivery shows that all former records were delivered
     SESSION = "session"
     SUBSCRIPTION = "sub"
-    INCOMING = "in"  # the packet id of a message of QoS 2 that was stored, and whose PUBREL has not come
-    OUTGOING = "out"  # the packet id with which a message of QoS 2 is sent
-    OWN = "own"  # as OUTGOING, with the message itself, of a shared subscription: other members do not get it
-    SUBSCRIBED = "subscribed"  # of a bridge: what it has begun (broker.bridges.flow)
-    RELEASED = "rel"  # the packet id of one for which PUBREL was sent, and no PUBCOMP came
+    INCOMING = "in"  # packet id of a stored message of QoS 2 from the client, until PUBREL
+    OUTGOING = "out"  # packet id of a message of QoS 2 to the client
+    OWN = "own"  # like OUTGOING, with the message itself, which is removed from its shared subscription
+    SUBSCRIBED = "subscribed"  # of a bridge: its subscriptions (broker.bridges.flow)
+    RELEASED = "rel"  # packet id of a message to the client, from PUBREL to PUBCOMP
 
 
 class RecordUnreadable(Exception):
-    """Record that no version of this broker wrote. The text says what is wrong."""
+    """A record is invalid; the text gives the reason."""
 
 
 def queue_of(client_id: str) -> Destination:
-    """Return the queue of the session of a client id."""
+    """Return the queue of the session with that client id."""
     return Destination(DestinationKind.QUEUE, MQTT_SESSION + quote(client_id, safe=""))
 
 
 def client_id_of(queue: str) -> str:
-    """Return the client id of a queue's name."""
+    """Return the client id of the session with that queue."""
     return unquote(queue.removeprefix(MQTT_SESSION))
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class SessionRecord:
-    """Record of a session, one for each. ``expiry``: seconds after its client left, NEVER: forever. ``user`` and
-    ``groups``: its owner. ``left_at``: milliseconds since 1970 at which its client left; 0: the client is connected, or
-    was a moment ago."""
+    """Record of a session. ``expiry``: seconds that the session lives after its client left; NEVER: no limit. ``user``
+    and ``groups``: its owner. ``left_at``: when its client left, in milliseconds since 1970; 0: the client is
+    connected, or its absence is not stored yet."""
 
     expiry: int
     user: str | None
@@ -91,7 +91,7 @@ class SessionRecord:
 
     @staticmethod
     def decode(body: bytes) -> SessionRecord:
-        """Decode a record. Raises RecordUnreadable."""
+        """Decode the body of a record. Raises RecordUnreadable."""
         try:
             fields = json.loads(body)
             will = fields.get("will")
@@ -117,9 +117,9 @@ class SessionRecord:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SubscriptionRecord:
-    """Record of a subscription, one for each topic filter. ``durable_name``: of the durable subscription that collects
-    for it; None: it has none, because its QoS is 0. ``owes_retained``: not all retained messages are sent and
-    acknowledged yet; ``after`` and ``until``: which ones (stored_session.Position)."""
+    """Record of the subscription to one topic filter. ``durable_name``: the durable subscription that collects its
+    messages; None: QoS is 0. ``owes_retained``: some retained messages are not acknowledged yet; ``after`` and
+    ``until`` are their stored_session.Position."""
 
     filter: Filter
     durable_name: str | None
@@ -146,7 +146,7 @@ class SubscriptionRecord:
 
     @staticmethod
     def decode(body: bytes) -> SubscriptionRecord:
-        """Decode a record. Raises RecordUnreadable."""
+        """Decode the body of a record. Raises RecordUnreadable."""
         try:
             fields = json.loads(body)
             filter = Filter(
@@ -170,13 +170,13 @@ def json_body(fields: object) -> bytes:
 
 
 def record(queue: Destination, message_id: str, kind: Kind, body: bytes, now: int) -> Message:
-    """Return the message that keeps the record."""
+    """Return the message that contains the record."""
     return Message(queue, message_id, body, BodyKind.BYTES, persistent=True, timestamp=now, type=kind.value)
 
 
 class Record:
-    """Message of the session's queue. ``tag``: of its delivery; 0: it has not come back yet, and then ``then`` is
-    called when it does."""
+    """A record in the owner's queue. ``tag``: its delivery tag; 0: it is not delivered to the owner yet. ``then`` is
+    called when it is delivered."""
 
     __slots__ = ("tag", "then")
 
@@ -185,8 +185,8 @@ class Record:
         self.then: Callable[[], None] | None = None
 
 
-class Ways(Protocol):
-    """Interface of the owner to the broker."""
+class RecordOwner(Protocol):
+    """Interface of the records to their owner, which sends commands to the broker."""
 
     @property
     def clock(self) -> Callable[[], int]: ...
@@ -200,42 +200,42 @@ class Ways(Protocol):
 
 
 class KeptRecords:
-    """Records of one owner. ``queue`` None: no records are stored."""
+    """Records of one owner. ``queue``: where they are stored; None: they are not stored."""
 
-    def __init__(self, ways: Ways) -> None:
-        self._ways = ways
+    def __init__(self, owner: RecordOwner) -> None:
+        self._owner = owner
         self.queue: Destination | None = None
-        self._on_found: Callable[[int, Message], None] | None = None  # while former records come
+        self._on_found: Callable[[int, Message], None] | None = None  # set while former records are read
         self._on_all: Callable[[], None] | None = None
         self._mark_id = ""
         self._mark_tag = 0
         self._stale: list[int] = []
-        self._sent: dict[str, Record] = {}  # by id of the message; they come back
+        self._sent: dict[str, Record] = {}  # records that are not delivered to the owner yet, by message id
         self._came = 0
 
     def begin(self, queue: Destination, failed: Callable[[ClientError], None]) -> None:
-        """Begin to keep records in ``queue``."""
+        """Begin to store records in ``queue``. ``failed`` is called if the queue cannot be subscribed to."""
         self.queue = queue
-        receipt = Waiting(nothing, failed)
-        self._ways.later(Subscribe(STATE, queue, AckMode.INDIVIDUAL, prefetch=_PREFETCH, receipt=receipt))
+        receipt = Receipt(nothing, failed)
+        self._owner.later(Subscribe(STATE, queue, AckMode.INDIVIDUAL, prefetch=_PREFETCH, receipt=receipt))
 
-    def look(
+    def read_all(
         self,
         on_found: Callable[[int, Message], None],
         on_all: Callable[[], None],
         failed: Callable[[ClientError], None],
     ) -> None:
-        """Call ``on_found`` with tag and message of each existing record, and then ``on_all``."""
+        """Read all stored records: call ``on_found`` with delivery tag and message of each, and then ``on_all``."""
         self._on_found, self._on_all = on_found, on_all
         mark = self._message(Kind.MARK, b"")
         self._mark_id = mark.message_id
-        self._ways.later(*self.send(mark, Waiting(nothing, failed)))
+        self._owner.later(*self.send(mark, Receipt(nothing, failed)))
 
     def deliver(self, tag: int, message: Message) -> None:
-        """Take a message of the queue."""
+        """Process a message of the queue."""
         self._came += 1
         if self._came % _WIDENED == 0:
-            self._ways.later(Delivered(STATE, _WIDENED))
+            self._owner.later(Delivered(STATE, _WIDENED))
         kept = self._sent.pop(message.message_id, None)
         if kept is not None:
             kept.tag = tag
@@ -250,57 +250,57 @@ class KeptRecords:
         elif self._on_found is not None:
             self._on_found(tag, message)
         else:
-            self._ways.later(Ack(STATE, tag))
+            self._owner.later(Ack(STATE, tag))
 
     def cut(self) -> None:
-        """End the records of this connection: the owner has ended, and waits for no record."""
+        """Stop: the owner has ended, so no callback is called any more."""
         for kept in self._sent.values():
             kept.then = None
         self._sent.clear()
         self._on_found = self._on_all = None
 
     def is_stale(self, tag: int) -> None:
-        """Mark a record that was read as obsolete."""
+        """Mark the record with this delivery tag as obsolete; ``sweep`` removes it."""
         self._stale.append(tag)
 
     def sweep(self, transaction: str | None = None) -> list[Command]:
-        """Return the commands that remove the obsolete records and the mark, after all records were read."""
+        """Return the commands that remove the obsolete records and the mark. Call it after all records were read."""
         tags, self._stale = [*self._stale, self._mark_tag], []
         return [Ack(STATE, tag, transaction) for tag in tags]
 
     # ---- records
 
     def keep(self, kind: Kind, body: bytes) -> tuple[Message, Record]:
-        """Return a message that is to be sent, and its record."""
+        """Return the message for a new record, which the caller must send, and the record."""
         message = self._message(kind, body)
         return message, self.keep_as(message)
 
     def keep_as(self, message: Message) -> Record:
-        """Return the record for ``message``, which is to be sent to the queue."""
+        """Return the record for ``message``, which the caller must send to the queue."""
         self._sent[message.message_id] = kept = Record()
         return kept
 
     def was_refused(self, message: Message) -> None:
-        """Forget a record that was not stored, and does not come back."""
+        """Forget a record that was refused, and so is not delivered."""
         self._sent.pop(message.message_id, None)
 
-    def send(self, message: Message, receipt: Waiting) -> list[Command]:
-        """Return the commands that store the message in a transaction. A transaction does not wait for space, because
-        the records of deliveries let consumers empty the store."""
-        name = self._ways.next_transaction()
+    def send(self, message: Message, receipt: Receipt) -> list[Command]:
+        """Return the commands that store the message in a transaction. A transaction does not wait for free space:
+        consumers need these records to empty the store."""
+        name = self._owner.next_transaction()
         return [Begin(name), Send(message, name), Commit(name, receipt)]
 
     def _message(self, kind: Kind, body: bytes) -> Message:
-        ways = self._ways
-        assert self.queue is not None, "only of what is stored"
-        return record(self.queue, ways.next_message_id(), kind, body, ways.clock())
+        owner = self._owner
+        assert self.queue is not None, "only a stored session has records"
+        return record(self.queue, owner.next_message_id(), kind, body, owner.clock())
 
-    def drop(self, kept: Record, receipt: Waiting | None = None) -> list[Command]:
-        """Return the commands that remove a record; ``receipt`` is called when this is durable. A record that was not
-        delivered yet is removed when it is."""
+    def drop(self, kept: Record, receipt: Receipt | None = None) -> list[Command]:
+        """Return the commands that remove a record. ``receipt`` gets the result when it is durable. A record that is
+        not delivered yet is removed when it is delivered."""
         tag = kept.tag
         if tag:
             return [Ack(STATE, tag, receipt=receipt)]
         # prove: record-ends-when-it-is-back
-        kept.then = lambda: self._ways.later(Ack(STATE, kept.tag, receipt=receipt))
+        kept.then = lambda: self._owner.later(Ack(STATE, kept.tag, receipt=receipt))
         return []

@@ -1,4 +1,4 @@
-"""Stored session: its own record, and those of its subscriptions. Pure."""
+"""Stored session: the record of the session, and the records of its subscriptions. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tandemmq.broker.core.commands import Ack, Begin, ClientError, Command, Commit, RemoveDestination, Send, Unsubscribe
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, ignore, nothing
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Receipt, ignore, nothing
 from tandemmq.broker.protocols.mqtt.packets import Filter, Will
 from tandemmq.broker.protocols.mqtt.reason_codes import reason_of
 from tandemmq.broker.protocols.mqtt.session_records import (
@@ -20,15 +20,16 @@ from tandemmq.broker.protocols.mqtt.session_records import (
 )
 from tandemmq.store.records.message import Message
 
-# So many deliveries at most are kept by one transaction. A record may hold a message (deliver.OWN_BYTES_MAX).
+# Maximum number of deliveries whose records are stored in one transaction. A record may contain a message
+# (deliver.OWN_BYTES_MAX).
 GATHERED_MAX: Final = 64
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Position:
-    """Position of a subscription in the retained messages that it is owed: those of the topics after ``after`` ("": of
-    all), in the order of topics, that are not newer than ``until`` (None: than what there is when they begin to be
-    given). Newer ones come by the subscription itself."""
+    """Retained messages that a subscription must still get: those of the topics after ``after`` ("": of all topics), in
+    the order of topics, that are not newer than the number ``until`` (None: it is set when their delivery begins).
+    Newer messages arrive through the subscription itself."""
 
     after: str = ""
     until: int | None = None
@@ -36,12 +37,15 @@ class Position:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Subscription:
-    """Topic filter of a client. ``id`` names it to the engine and is never given twice. ``share``: group and filter of
-    a shared one. ``durable_name``: the durable subscription that gathers for it while its client is away. ``record``:
-    what is kept of it. ``owed``: retained messages that are not acknowledged; ``owes_retained``: the record says that
-    there are some, and ``position`` which. ``is_begun``: the engine got its Subscribe, and did not refuse. ``unsure``:
-    so many of the next messages of a destination may have been sent by a former master. ``shuns_dollar``: it begins
-    with a wildcard, and so means no topic that begins with $ (MQTT-4.7.2-1)."""
+    """Subscription of a client to one topic filter.
+
+    ``id``: its id at the engine, never used twice. ``share``: group and filter of a shared subscription.
+    ``durable_name``: the durable subscription that collects its messages while its client is away. ``record``: its
+    stored record. ``owed``: number of retained messages that are not acknowledged. ``owes_retained``: the record states
+    that retained messages are missing; ``position``: which ones. ``is_begun``: the engine received Subscribe, and has
+    not refused it. ``unsure``: by destination, how many of the next messages a former master may have sent already.
+    ``excludes_dollar``: the filter begins with a wildcard, so it does not match topics that begin with $
+    (MQTT-4.7.2-1)."""
 
     id: str
     filter: Filter
@@ -56,10 +60,10 @@ class Subscription:
     owes_retained: bool = False
     position: Position | None = None
     unsure: dict[str, int] = field(default_factory=dict)
-    shuns_dollar: bool = field(init=False)
+    excludes_dollar: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.shuns_dollar = self.pattern[:1] in ("#", "+")
+        self.excludes_dollar = self.pattern[:1] in ("#", "+")
 
     @property
     def pattern(self) -> str:
@@ -68,33 +72,33 @@ class Subscription:
 
 
 class StoredSession(KeptRecords):
-    """``queue`` None: the session ends with its connection, and nothing is kept."""
+    """Records of one session. ``queue`` None: the session ends with its connection, and no records are stored."""
 
     def __init__(self, conversation: Conversation) -> None:
         KeptRecords.__init__(self, conversation)
         self._conversation = conversation
         self._session: Record | None = None
-        self._transaction = ""  # of the gathered commands
+        self._transaction = ""  # transaction of the gathered commands
         self._gathered: list[Command] = []
-        self._done: list[Callable[[], object]] = []  # to be called when that is stored
-        self._moved: dict[Subscription, None] = {}  # whose positions it moves
+        self._done: list[Callable[[], object]] = []  # called when the transaction is stored
+        self._moved: dict[Subscription, None] = {}  # subscriptions whose positions the transaction moves
 
     def failed(self, error: ClientError) -> None:
-        """Hang up: a record cannot be stored."""
+        """End the connection: a record cannot be stored."""
         self._conversation.hang_up(reason_of(error), error.message)
 
     def cut(self) -> None:
-        """End it as KeptRecords does; gathered commands are not carried out."""
+        """Stop like ``KeptRecords.cut``, and drop the gathered commands."""
         KeptRecords.cut(self)
         self._gathered.clear()
         self._done.clear()
 
-    # ---- what is begun together
+    # ---- records of one transaction
 
     def gather(self, done: Callable[[], object]) -> tuple[str, list[Command]]:
-        """Return the transaction for the records of this turn's deliveries, and its commands, to append to. ``done``:
-        called once they hold. They are as one for the store, which costs less than one for each, and fail as one
-        does."""
+        """Return the name of the transaction for the records of this turn's deliveries, and its list of commands;
+        append commands to the list. ``done`` is called when the transaction is durable. One transaction for all records
+        costs less than one for each. If it fails, all records fail."""
         if len(self._done) >= GATHERED_MAX:
             self._conversation.later(*self.gathered())
         if not self._done:
@@ -104,14 +108,14 @@ class StoredSession(KeptRecords):
         return self._transaction, self._gathered
 
     def gathered(self) -> list[Command]:
-        """Return the commands of the gathered transaction."""
+        """Return the commands of the gathered transaction, with its begin and commit, and begin a new one."""
         if not self._done:
             return []
         commands, self._gathered = self._gathered, []
         done, self._done = self._done, []
         moved, self._moved = self._moved, {}
-        receipt = Waiting(lambda: _call(done), self.failed)
-        ends: list[Command] = []  # of the records before; until then the later one counts
+        receipt = Receipt(lambda: _call(done), self.failed)
+        ends: list[Command] = []  # remove the former records; until then the later record counts
         for subscription in moved:
             former = subscription.record
             if former is not None and not subscription.is_left:
@@ -120,21 +124,20 @@ class StoredSession(KeptRecords):
         return [Begin(self._transaction), *commands, Commit(self._transaction, receipt), *ends]
 
     def moved(self, subscription: Subscription) -> None:
-        """Note that the subscription's position (``Position``) moved. It is kept with the gathered commands, which
-        have begun."""
+        """Note that the subscription's position moved. The gathered transaction, which must have begun, stores it."""
         self._moved[subscription] = None
 
     # ---- the session itself
 
     def session_message(self, expiry: int, will: Will | None, left_at: int = 0) -> Message:
-        """Return the record of the session and its owner. It replaces the former one."""
+        """Return the message with a new record of the session, which replaces the former one."""
         principal = self._conversation.principal
         body = SessionRecord(expiry, principal.owner, principal.groups, will=will, left_at=left_at).encode()
         message, self._session = self.keep(Kind.SESSION, body)
         return message
 
-    def resume(self, expiry: int, will: Will | None, receipt: Waiting) -> None:
-        """Go on with the session that was found, without records that count no more."""
+    def resume(self, expiry: int, will: Will | None, receipt: Receipt) -> None:
+        """Store a new record of the session that is resumed, and remove obsolete records."""
         name = self._conversation.next_transaction()
         self._conversation.later(
             Begin(name),
@@ -144,23 +147,23 @@ class StoredSession(KeptRecords):
         )
 
     def leave(self, expiry: int, will: Will | None, now: int) -> list[Command]:
-        """Return the commands that note that the client left in order."""
+        """Return the commands that store that the client left with DISCONNECT."""
         former = self._session
         name = self._conversation.next_transaction()
         commands: list[Command] = [Begin(name), Send(self.session_message(expiry, will, now), name)]
         if former is not None and former.tag:
             commands.append(Ack(STATE, former.tag, name))  # prove: session-record-is-replaced-at-once ", name"
-        commands.append(Commit(name, Waiting(nothing, ignore)))
+        commands.append(Commit(name, Receipt(nothing, ignore)))
         return commands
 
     def let_go(self) -> None:
-        """Leave the session unchanged: the client is another user's."""
+        """Leave the stored session unchanged: it belongs to another user."""
         self._conversation.later(Ack(STATE, self._mark_tag))
 
-    def end(self, receipt: Waiting | None = None) -> list[Command]:
-        """Return the commands that remove all of the session. ``begin`` may follow."""
+    def end(self, receipt: Receipt | None = None) -> list[Command]:
+        """Return the commands that remove all records of the session. ``begin`` may be called afterwards."""
         queue, self.queue = self.queue, None
-        assert queue is not None, "it was stored"
+        assert queue is not None, "a session that is removed was stored"
         self._stale = []
         for kept in self._sent.values():
             kept.then = None
@@ -171,16 +174,16 @@ class StoredSession(KeptRecords):
     # ---- subscriptions
 
     def keep_subscription(self, subscription: Subscription, done: Callable[[], None] = nothing) -> list[Command]:
-        """Return the commands that store the subscription as it is now, in place of its former record. ``done``: called
-        once that holds."""
+        """Return the commands that replace the subscription's record by its present state. ``done`` is called when this
+        is durable."""
         former = subscription.record
-        commands = self.send(self._subscription_message(subscription), Waiting(done, self.failed))
+        commands = self.send(self._subscription_message(subscription), Receipt(done, self.failed))
         if former is not None:
             commands += self.drop(former)
         return commands
 
     def _subscription_message(self, subscription: Subscription) -> Message:
-        """Return the message with the subscription's present state: its record from now on."""
+        """Return the message with a new record of the subscription's present state."""
         kept = SubscriptionRecord(
             subscription.filter, subscription.durable_name, subscription.subscription_id, subscription.owes_retained
         )

@@ -1,8 +1,8 @@
 """Subscriptions of a client: SUBSCRIBE and UNSUBSCRIBE. Pure.
 
-In a stored session a subscription is a record and, with QoS 1 or 2, a durable subscription, which collects messages
-while the client is away. The record is written first and removed last, so that no durable subscription collects
-messages without a session.
+In a stored session, a subscription has a record and, with QoS 1 or 2, a durable subscription, which collects messages
+while the client is away. The record is written first and removed last. So a durable subscription never exists without
+its session.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Command, SetNoLocal, Subscribe, Unsubscribe
 from tandemmq.broker.protocols.mqtt import packets
-from tandemmq.broker.protocols.mqtt.conversation import Conversation, Waiting, ignore, nothing
+from tandemmq.broker.protocols.mqtt.conversation import Conversation, Receipt, ignore, nothing
 from tandemmq.broker.protocols.mqtt.deliver import Delivering
 from tandemmq.broker.protocols.mqtt.packets import Filter, Version
 from tandemmq.broker.protocols.mqtt.reason_codes import Reason, reason_of
@@ -28,7 +28,7 @@ SUBSCRIPTIONS_MAX: Final = 1_000
 
 
 class _Answer:
-    """Answer to SUBSCRIBE or UNSUBSCRIBE: a code for each filter, and the number of codes that are not known yet."""
+    """SUBACK or UNSUBACK in preparation: a code for each filter, and the number of codes that are not known yet."""
 
     __slots__ = ("codes", "encode", "packet_id", "unknown")
 
@@ -36,7 +36,7 @@ class _Answer:
         self.packet_id = packet_id
         self.codes = [0] * count
         self.encode = encode
-        self.unknown = 1  # for the code that makes the answer
+        self.unknown = 1  # one more, until all filters are handled
 
 
 class Subscribing:
@@ -53,24 +53,24 @@ class Subscribing:
         self._by_id: dict[str, Subscription] = {}
         self._ordinal = 0
         self._is_unsure = False
-        # Receipts that wait for subscriptions which the engine has not confirmed yet, by id.
-        self._asking: dict[str, list[Waiting]] = {}
-        # A SUBSCRIBE of which only the first filters were handled, and how many.
+        # Receipts to call when the engine confirms or refuses a subscription, by subscription id.
+        self._receipts: dict[str, list[Receipt]] = {}
+        # A SUBSCRIBE that is partly handled, its answer, and the number of handled filters.
         self._under_way: tuple[packets.Subscribe, _Answer, int] | None = None
 
     def of_id(self, id: str) -> Subscription | None:
-        """Return the subscription; None: it is being closed."""
+        """Return the subscription with this id; None: it is being closed."""
         return self._by_id.get(id)
 
     def cut(self) -> None:
-        """End the subscriptions after the end of the connection."""
-        self._asking.clear()
+        """Drop waiting receipts: the connection has ended."""
+        self._receipts.clear()
         self._under_way = None
 
     # ---- a session that is resumed
 
     def found(self, kept: SubscriptionRecord, tag: int) -> None:
-        """Take a record of the session."""
+        """Process a record of a subscription."""
         text = kept.filter.topic_filter
         former = self._by_filter.get(text)
         if former is not None and former.record is not None:
@@ -84,8 +84,8 @@ class Subscribing:
         self._by_filter[text] = subscription
 
     def adopt(self, names: Iterable[str]) -> list[Command]:
-        """Add durable subscriptions of these names to the session if it has no record of them. ActiveMQ created them,
-        and stores no other record (AbstractMQTTSubscriptionStrategy.restoreDurableSubs)."""
+        """Add durable subscriptions with these names to the session if they have no record. ActiveMQ created them; it
+        stores no records (AbstractMQTTSubscriptionStrategy.restoreDurableSubs)."""
         known = {each.durable_name for each in self._by_filter.values()}
         commands: list[Command] = []
         for text, (name, qos) in gathering(names).items():
@@ -97,11 +97,11 @@ class Subscribing:
 
     def resume(self, *, is_sure: bool) -> dict[str, Subscription]:
         """Resume the session after all records were read and CONNACK was written. Return the subscriptions that collect
-        messages, by filter. ``is_sure``: the messages that were sent before and not acknowledged are known."""
+        messages, by filter. ``is_sure``: it is known which messages were sent before and not acknowledged."""
         self._is_unsure = not is_sure
         commands: list[Command] = []
         for subscription in self._by_filter.values():
-            self._begin(subscription, Waiting(partial(self._owe, subscription), ignore), commands)
+            self._begin(subscription, Receipt(partial(self._owe, subscription), ignore), commands)
         self._conversation.later(*commands)
         return {text: each for text, each in self._by_filter.items() if each.durable_name is not None}
 
@@ -110,11 +110,12 @@ class Subscribing:
             self._retained.begin(subscription, subscription.position)
 
     def forget(self, names: Iterable[str]) -> list[Command]:
-        """Forget all records that were read; return the commands that end durable subscriptions of these names."""
+        """Forget all records that were read. Return the commands that remove the durable subscriptions with these
+        names."""
         known = [each.durable_name for each in self._by_filter.values() if each.durable_name is not None]
         adopted = [name for name, _ in gathering(names).values()]
         commands: list[Command] = [
-            Unsubscribe(None, durable_name=name, receipt=Waiting(nothing, ignore))
+            Unsubscribe(None, durable_name=name, receipt=Receipt(nothing, ignore))
             for name in dict.fromkeys(known + adopted)
         ]
         self._by_filter.clear()
@@ -124,19 +125,19 @@ class Subscribing:
     # ---- SUBSCRIBE
 
     def subscribe(self, packet: packets.Subscribe, commands: list[Command]) -> None:
-        """Carry out SUBSCRIBE. If it has very many filters, only the first ones are handled; call ``go_on`` for the
+        """Process SUBSCRIBE. If it has very many filters, only the first ones are handled; call ``handle_more`` for the
         others."""
         self._under_way = packet, _Answer(packet.packet_id, len(packet.filters), packets.suback), 0
-        self.go_on(commands)
+        self.handle_more(commands)
 
     @property
     def is_under_way(self) -> bool:
-        """True if there is a SUBSCRIBE of which only a part was handled."""
+        """True if a SUBSCRIBE is only partly handled."""
         return self._under_way is not None
 
-    def go_on(self, commands: list[Command]) -> None:
+    def handle_more(self, commands: list[Command]) -> None:
         """Handle the next COMMANDS_MAX filters of the unfinished SUBSCRIBE."""
-        assert self._under_way is not None, "the caller checks first whether one is"
+        assert self._under_way is not None, "the caller checks is_under_way first"
         packet, answer, first = self._under_way
         ids = packet.properties.subscription_ids
         last = first + COMMANDS_MAX
@@ -149,19 +150,19 @@ class Subscribing:
             self._under_way = packet, answer, last
             return
         self._under_way = None
-        self._know(answer)
+        self._code_known(answer)
 
     def _replace(
         self, asked: Filter, subscription_id: int | None, answer: _Answer, number: int, commands: list[Command]
     ) -> None:
-        """Replace the present subscription of that filter by ``asked`` (MQTT-3.8.4-3)."""
+        """Subscribe to ``asked``, in place of the present subscription of that filter, if any (MQTT-3.8.4-3)."""
         answer.codes[number] = asked.qos
         former = self._by_filter.get(asked.topic_filter)
         is_wanted = asked.retain_handling == 0 or (asked.retain_handling == 1 and former is None)
         sends_retained = is_wanted and share_of(asked.topic_filter) is None  # MQTT 5.0, 4.8.2
         answer.unknown += 1
-        is_same = False  # as it is kept
-        if former is not None and self._goes_on(former, asked):
+        is_same = False  # the record stays valid
+        if former is not None and self._can_continue(former, asked):
             subscription = former
             is_same = former.filter == asked and former.subscription_id == subscription_id and former.record is not None
             if former.filter.no_local != asked.no_local:
@@ -174,7 +175,7 @@ class Subscribing:
             subscription = self._new(asked, name, subscription_id)
             self._by_filter[asked.topic_filter] = subscription
         owes_retained = subscription.owes_retained and asked.qos > 0
-        if sends_retained:  # from the beginning
+        if sends_retained:  # send all retained messages, from the first
             is_same = is_same and not subscription.owes_retained
             subscription.position = None
             owes_retained = asked.qos > 0 and self._retained.may_have_some(subscription)
@@ -183,26 +184,26 @@ class Subscribing:
             subscription.owes_retained = owes_retained
             if former is not None and former is not subscription:
                 subscription.record, former.record = former.record, None
-            commands += self._stored.keep_subscription(subscription, partial(self._know, answer))
+            commands += self._stored.keep_subscription(subscription, partial(self._code_known, answer))
         granted = partial(self._granted, answer, subscription, sends_retained)
-        self._begin(subscription, Waiting(granted, partial(self._refused, answer, number)), commands)
+        self._begin(subscription, Receipt(granted, partial(self._refused, answer, number)), commands)
         if former is not None and former is not subscription:
-            # The new one begins before: a message that is published in between arrives twice, but is not lost
-            # (MQTT-3.8.4-4).
+            # The new subscription begins before the former one ends. So a message that is published in between is not
+            # lost, but may arrive twice (MQTT-3.8.4-4).
             commands += self._leave(former, None)
 
     def _granted(self, answer: _Answer, subscription: Subscription, sends_retained: bool) -> None:
         if sends_retained and not subscription.is_left:
             self._retained.begin(subscription)
-        self._know(answer)
+        self._code_known(answer)
 
     def _refused(self, answer: _Answer, number: int, error: ClientError) -> None:
         answer.codes[number] = reason_of(error)
-        self._know(answer)
+        self._code_known(answer)
 
-    def _goes_on(self, former: Subscription, asked: Filter) -> bool:
-        """Return whether ``former`` needs no other subscription of the engine. A subscription that collects messages
-        continues to do so with QoS 0, so that its messages are not lost."""
+    def _can_continue(self, former: Subscription, asked: Filter) -> bool:
+        """Return whether the engine's subscription of ``former`` can be used for ``asked``. A durable subscription is
+        also kept when QoS becomes 0, so that its messages are not lost."""
         return former.durable_name is not None or (
             former.is_auto == (asked.qos == 0) and (asked.qos == 0 or self._stored.queue is None)
         )
@@ -215,16 +216,16 @@ class Subscribing:
         self._by_id[subscription.id] = subscription
         return subscription
 
-    def _begin(self, subscription: Subscription, waiting: Waiting, commands: list[Command]) -> None:
-        """Begin deliveries, unless they have begun; ``waiting`` gets the result."""
-        asking = self._asking.get(subscription.id)
-        if asking is not None:
-            asking.append(waiting)
+    def _begin(self, subscription: Subscription, waiting: Receipt, commands: list[Command]) -> None:
+        """Begin deliveries unless they have begun. ``waiting`` gets the result."""
+        receipts = self._receipts.get(subscription.id)
+        if receipts is not None:
+            receipts.append(waiting)
             return
         if subscription.is_begun:
             waiting.done()
             return
-        self._asking[subscription.id] = [waiting]
+        self._receipts[subscription.id] = [waiting]
         prefetch = self._conversation.outgoing_max
         if self._conversation.limits.prefetch is not None:
             prefetch = min(prefetch, self._conversation.limits.prefetch)
@@ -237,8 +238,8 @@ class Subscribing:
             share=None if subscription.share is None else subscription.share[0],
             no_local=subscription.filter.no_local,
         )
-        held = command.held  # not the command, which has the receipt
-        command.receipt = Waiting(
+        held = command.held  # without a reference to the command, which refers to the receipt
+        command.receipt = Receipt(
             lambda: self._has_begun(subscription, held), lambda error: self._failed(subscription, error)
         )
         commands.append(command)
@@ -250,62 +251,63 @@ class Subscribing:
             # messages.
             limit = self._conversation.limits.receive_maximum
             subscription.unsure = {name: min(count, limit) for name, count in held.items()}
-        for each in self._asking.pop(subscription.id, ()):
+        for each in self._receipts.pop(subscription.id, ()):
             each.done()
 
     def _failed(self, subscription: Subscription, error: ClientError) -> None:
-        """Handle a refusal. A subscription of a resumed session stays, with the messages that it collected: the client
-        may have the right again when it returns."""
-        waiting = self._asking.pop(subscription.id, [])
-        # One that was left meanwhile has ended, and a command may wait for the end of its record.
+        """Handle a refusal by the engine. A subscription of a resumed session is kept with its collected messages: the
+        client may have the right again when it reconnects."""
+        waiting = self._receipts.pop(subscription.id, [])
+        # A subscription that the client ended meanwhile is already removed, and a command may wait for the removal of
+        # its record.
         # prove: who-left-does-not-end-twice "not subscription.is_left and "
         if not subscription.is_left and not any(each.failed is ignore for each in waiting):
             self._forget(subscription)
             if subscription.record is not None:
                 self._conversation.later(*self._stored.drop(subscription.record))
-            if subscription.durable_name is not None:  # it is there if it was another session's of the same client
-                receipt = Waiting(nothing, ignore)
+            if subscription.durable_name is not None:  # it exists if another session of the same client created it
+                receipt = Receipt(nothing, ignore)
                 self._conversation.later(Unsubscribe(None, durable_name=subscription.durable_name, receipt=receipt))
         for each in waiting:
             each.failed(error)
 
-    def _know(self, answer: _Answer) -> None:
+    def _code_known(self, answer: _Answer) -> None:
         """Note that one more code of an answer is known."""
         answer.unknown -= 1
         if not answer.unknown:
-            self._conversation.say(answer.encode(self._conversation.version, answer.packet_id, answer.codes))
+            self._conversation.send(answer.encode(self._conversation.version, answer.packet_id, answer.codes))
 
     # ---- UNSUBSCRIBE
 
     def unsubscribe(self, packet: packets.Unsubscribe, commands: list[Command]) -> None:
-        """Carry out UNSUBSCRIBE."""
+        """Process UNSUBSCRIBE."""
         answer = _Answer(packet.packet_id, len(packet.filters), packets.unsuback)
-        know = partial(self._know, answer)
+        code_known = partial(self._code_known, answer)
         for number, text in enumerate(packet.filters):
             subscription = self._by_filter.get(text)
             if subscription is None:
                 answer.codes[number] = Reason.NO_SUBSCRIPTION_EXISTED
                 continue
             answer.unknown += 1
-            commands += self._leave(subscription, Waiting(know, lambda error: know()))
+            commands += self._leave(subscription, Receipt(code_known, lambda error: code_known()))
             if subscription.record is not None:
                 answer.unknown += 1  # prove: unsuback-after-its-record
-                commands += self._stored.drop(subscription.record, Waiting(know, self._stored.failed))
-        know()
+                commands += self._stored.drop(subscription.record, Receipt(code_known, self._stored.failed))
+        code_known()
 
-    def _leave(self, subscription: Subscription, receipt: Waiting | None) -> list[Command]:
-        """Return the commands that end it. The caller ends its record."""
+    def _leave(self, subscription: Subscription, receipt: Receipt | None) -> list[Command]:
+        """Return the commands that end the subscription. The caller removes its record."""
         self._forget(subscription)
         self._delivering.leave(subscription)
-        waiting = receipt or Waiting(nothing, ignore)
-        id = subscription.id if subscription.is_begun or subscription.id in self._asking else None
+        waiting = receipt or Receipt(nothing, ignore)
+        id = subscription.id if subscription.is_begun or subscription.id in self._receipts else None
         if id is None and subscription.durable_name is None:
             waiting.done()
             return []
         return [Unsubscribe(id, durable_name=subscription.durable_name, receipt=waiting)]
 
     def _forget(self, subscription: Subscription) -> None:
-        """Forget a subscription that has ended. Messages that were sent to the client before are still completed."""
+        """Remove a subscription that has ended. Deliveries that have begun are completed."""
         subscription.is_left = True
         self._by_id.pop(subscription.id, None)
         text = subscription.filter.topic_filter

@@ -99,7 +99,7 @@ class World:
         self.topics = topics or self.topics
         assert await self.begin_term(*self.topics)
         remote = Noted()
-        self.flow.came(remote, is_resumed=is_resumed, receive_maximum=receive_maximum)
+        self.flow.attach(remote, is_resumed=is_resumed, receive_maximum=receive_maximum)
         await self.quiet()
         return remote
 
@@ -143,7 +143,7 @@ class World:
     async def reconnect(self) -> Noted:
         """The session goes on in this term."""
         remote = Noted()
-        self.flow.came(remote, is_resumed=True, receive_maximum=10)
+        self.flow.attach(remote, is_resumed=True, receive_maximum=10)
         await self.quiet()
         return remote
 

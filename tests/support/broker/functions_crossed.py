@@ -43,7 +43,7 @@ QUIET = replace(
     disk_reserve=0,
 )
 # Nor does the timer of a connection run: on a busy machine the test takes long enough for that.
-LIMITS = TransportLimits(look_seconds=3600.0)
+LIMITS = TransportLimits(check_seconds=3600.0)
 # Comprehensions are frames in one version of Python and none in the next; that a value is made says where it is made.
 _NOT_COUNTED = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "__init__")
 

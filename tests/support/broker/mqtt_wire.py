@@ -9,7 +9,7 @@ from typing import Any
 from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.mqtt.retained_messages import number_of
-from tandemmq.broker.protocols.mqtt.conversation import NEWEST, Hooks, Left, SentIds
+from tandemmq.broker.protocols.mqtt.conversation import NEWEST, ConnectionEnd, Hooks, SentIds
 from tandemmq.broker.protocols.mqtt.packets import (
     Acknowledgement,
     Connect,
@@ -41,7 +41,7 @@ class NotedHooks:
 
     def __init__(self) -> None:
         self.came_: list[tuple[str, bool]] = []
-        self.left_: list[Left] = []
+        self.left_: list[ConnectionEnd] = []
         self.refused_: list[tuple[str, str]] = []
         self.sent_: dict[str, SentIds] = {}
         self.messages: list[Message] = []
@@ -79,21 +79,21 @@ class NotedHooks:
             self.will_bytes += size
         return self.has_room
 
-    def give_will_back(self, principal: Principal, size: int) -> None:
+    def release_will(self, principal: Principal, size: int) -> None:
         self.will_bytes -= size
 
     def publish_refused(self, client_id: str, reason: str) -> None:
         self.refused_.append((client_id, reason))
 
-    def came(self, client_id: str, *, is_resumed: bool) -> None:
+    def client_connected(self, client_id: str, *, is_resumed: bool) -> None:
         self.came_.append((client_id, is_resumed))
 
-    def left(self, left: Left) -> None:
-        self.left_.append(left)
-        self.will_bytes -= left.will_bytes
-        self.sent_[left.client_id] = left.sent
+    def client_left(self, end: ConnectionEnd) -> None:
+        self.left_.append(end)
+        self.will_bytes -= end.will_bytes
+        self.sent_[end.client_id] = end.sent
 
-    def sent(self, client_id: str) -> SentIds | None:
+    def take_sent_ids(self, client_id: str) -> SentIds | None:
         return self.sent_.pop(client_id, None)
 
 

@@ -54,7 +54,7 @@ class OtherBroker:
     def connect(self, world: World) -> None:
         """With the session that it has; what was not answered is sent again."""
         self.heard.clear()
-        world.flow.came(self, is_resumed=True, receive_maximum=10)
+        world.flow.attach(self, is_resumed=True, receive_maximum=10)
         for packet_id, (payload, qos, is_released) in list(self.sent.items()):
             if is_released:
                 world.flow.released(packet_id)

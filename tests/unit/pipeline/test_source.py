@@ -158,8 +158,8 @@ def test_a_closed_file_that_goes_unseen_is_left_out(store: Path, monkeypatch: py
     from tandemmq.pipeline.options import Options
     from tandemmq.pipeline.source import JournalReader
 
-    monkeypatch.setattr(partitions, "look", lambda file: (file.path, file.size, None))
-    monkeypatch.setattr("tandemmq.pipeline.source.look", partitions.look)
+    monkeypatch.setattr(partitions, "state_of", lambda file: (file.path, file.size, None))
+    monkeypatch.setattr("tandemmq.pipeline.source.state_of", partitions.state_of)
     reader = JournalReader(Options.of({"path": str(store)}), ("file",))
     planned = reader.partitions()
     (store / "db-1.log").unlink()

@@ -185,7 +185,7 @@ def test_a_manifest_that_does_not_fit_is_not_believed_and_that_is_said(
     with caplog.at_level(logging.WARNING):
         planned = journal_files([str(archived)])
     assert str(archive / "db-2.log") in opened()
-    assert f"db-2.log{SUFFIX} is not believed" in caplog.text
+    assert f"db-2.log{SUFFIX} is not trusted" in caplog.text
     assert [list(rows(file, columns.RECORDS)) for file in planned] == before
     (found,) = mistrusted(MOUNTED, str(archive), MOUNTED.entries(str(archive)))
     assert found.path == str(archive / f"db-2.log{SUFFIX}")
@@ -196,7 +196,7 @@ def test_a_manifest_without_its_file_is_told_and_else_ignored(archived: Path) ->
     (archive / "db-2.log").unlink()
     assert [file.file for file in journal_files([str(archived)])][:2] == [1, 3]
     (found,) = mistrusted(MOUNTED, str(archive), MOUNTED.entries(str(archive)))
-    assert "its file is not there" in found.why
+    assert "its file does not exist" in found.why
 
 
 # ---- Journals that the store itself wrote, over several terms of office

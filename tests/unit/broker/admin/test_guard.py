@@ -246,7 +246,7 @@ async def test_a_link_is_not_followed(place: Place, tmp_path: Path) -> None:
 async def test_where_none_can_be_kept_users_go_on(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.file.parent.write_text("no directory")
     async with await place.start(Users()) as client:
-        assert "no admin token can be kept" in caplog.text
+        assert "the admin token cannot be stored" in caplog.text
         assert await code(client, "POST", "/change", Authorization="Bearer ") == 401
         assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 200
         assert place.guard is not None

@@ -67,7 +67,7 @@ CAUSES: dict[str, dict[str, Any]] = {
     "a sealed journal file is damaged": status(damaged_files=1),
     "the disk is at its reserve": status(full="the disk is at its reserve"),
     "the archive cannot be written": status(archive="the archive cannot be written"),
-    "a certificate expired or expires soon; a changed file is wrong": status(files=("users stay as they were",)),
+    "a certificate expired or expires soon; a changed file is wrong": status(files=("users are not changed",)),
 }
 
 

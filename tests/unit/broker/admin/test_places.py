@@ -111,7 +111,7 @@ def test_who_shows_a_login_gets_a_place_of_one_whose_login_is_looked_into() -> N
     operator, closed = places.take(OTHER, 0.0)
     assert operator is not None
     assert (operator.is_spare, closed) == (True, None)
-    assert places.know(operator) is guesses[0]
+    assert places.note_login(operator) is guesses[0]
     assert not operator.is_spare
     operator.enter(State.LOGIN, 0.0)
     again, closed = places.take(OTHER, 0.0)
@@ -120,10 +120,10 @@ def test_who_shows_a_login_gets_a_place_of_one_whose_login_is_looked_into() -> N
     third, closed = places.take("192.0.2.12", SILENT)
     assert third is not None
     assert (third.is_spare, closed) == (False, again), "only the other one has shown a login itself"
-    assert places.know(third) is None
+    assert places.note_login(third) is None
     last, _ = places.take("192.0.2.13", SILENT)
     assert last is not None
-    assert (last.is_spare, places.know(last), last.is_spare) == (True, None, True), "all are known and busy"
+    assert (last.is_spare, places.note_login(last), last.is_spare) == (True, None, True), "all are known and busy"
 
 
 def test_another_address_gets_one_of_the_spare_places_of_an_attacker() -> None:
@@ -155,7 +155,7 @@ def test_what_a_peer_is_to_do_has_a_time_and_the_brokers_own_work_has_none(
         return
     assert places.overdue(seconds_max) == []
     assert places.overdue(seconds_max + 0.1) == [(place, state)]
-    places.give(place)
+    places.release(place)
     assert places.overdue(1e9) == []
 
 

@@ -258,10 +258,10 @@ SILENT = {
 async def test_a_peer_that_does_not_go_on_is_hung_up_on(attacked: Attacked, peer: str) -> None:
     reader = await attacked.connect(*SILENT[peer])
     attacked.clock.now = 9.9
-    attacked.connections.look()
+    attacked.connections.close_overdue()
     assert len(attacked.connections.places) == 1
     attacked.clock.now = 30.1
-    attacked.connections.look()
+    attacked.connections.close_overdue()
     assert await is_cut_off(reader)
     assert len(attacked.connections.places) == 0
     assert await attacked.get("/health") == (200, None)
@@ -276,11 +276,11 @@ async def test_a_peer_that_drips_its_second_head_has_the_time_of_one(attacked: A
         async with asyncio.timeout(10):
             while place.state is not State.HEAD:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
-    attacked.connections.look()
+    attacked.connections.close_overdue()
     assert not attacked.writers[0].is_closing()
     assert place.since == 2.5, "the time of its first byte"
     attacked.clock.now = 12.6
-    attacked.connections.look()
+    attacked.connections.close_overdue()
     assert await is_cut_off(reader)
 
 

@@ -99,7 +99,7 @@ async def test_who_a_bridge_is_is_known_before_it_begins(tmp_path: Path) -> None
 
 async def test_they_are_found_by_the_next_term_with_what_waits(world: World, caplog: pytest.LogCaptureFixture) -> None:
     former = await world.begin()
-    world.flow.went(former)
+    world.flow.detach(former)
     await world.send("up/a", "one")
     world.flow.end()
     world.begin_engine()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.broker.bridges.link import PASSED, PASSED_MAX, Topic, is_at_end, passed, passing
+from tandemmq.broker.bridges.link import PASSED, PASSED_MAX, Topic, must_stop, passed_bridges, with_passed
 from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -52,22 +52,22 @@ A, B = ("a", "1"), ("b", "2")
 
 
 def test_each_bridge_stands_behind_the_former_ones() -> None:
-    assert passing(NONE, "one").user == ((PASSED, "one"),)
-    assert passing(Properties(user=(A, (PASSED, "one"), B)), "two").user == (A, B, (PASSED, "one two"))
+    assert with_passed(NONE, "one").user == ((PASSED, "one"),)
+    assert with_passed(Properties(user=(A, (PASSED, "one"), B)), "two").user == (A, B, (PASSED, "one two"))
 
 
 def test_a_message_ends_at_a_bridge_that_it_has_passed_or_after_too_many() -> None:
-    assert not is_at_end(None, "one")
-    assert not is_at_end("two oneandmore", "one")
-    assert is_at_end("two one", "one")
-    assert not is_at_end("x " * (PASSED_MAX - 1), "one")
-    assert is_at_end("x " * PASSED_MAX, "one")
+    assert not must_stop(None, "one")
+    assert not must_stop("two oneandmore", "one")
+    assert must_stop("two one", "one")
+    assert not must_stop("x " * (PASSED_MAX - 1), "one")
+    assert must_stop("x " * PASSED_MAX, "one")
 
 
 async def test_a_message_goes_out_with_the_bridge_and_not_again(world: World) -> None:
     remote = await world.begin()
     await world.send("up/a", "one", properties={PASSED: "elsewhere"})
-    text = passed(remote.properties[0])
+    text = passed_bridges(remote.properties[0])
     assert text.split()[0] == "elsewhere"
     await world.send("up/a", "again", properties={PASSED: text})
     assert (len(remote.properties), world.counts.circled) == (1, 1)
@@ -89,7 +89,7 @@ async def test_a_message_comes_in_with_the_bridge_and_not_again(world: World) ->
     elsewhere = Properties(user=((PASSED, "elsewhere"),))
     await world.receive("down/a", "one", 5, properties=elsewhere)
     assert world.client.properties[0][PASSED] == f"elsewhere {world.flow.begun.id}"
-    again = passing(elsewhere, world.flow.begun.id)
+    again = with_passed(elsewhere, world.flow.begun.id)
     await world.receive("down/a", "two", 6, properties=again, retain=True)
     assert (remote.told, world.client.bodies) == ([("PUBREC", 5), ("PUBREC", 6)], ["one"])
     world.flow.released(6)
@@ -103,7 +103,7 @@ async def test_what_comes_by_one_bridge_and_goes_by_another_has_passed_both(worl
     world.flow.end()
     remote = await world.begin_as("other", OUT)
     await world.send("up/a", "one", properties={PASSED: first})
-    assert passed(remote.properties[0]) == f"{first} {world.flow.begun.id}"
+    assert passed_bridges(remote.properties[0]) == f"{first} {world.flow.begun.id}"
 
 
 async def test_a_bridge_is_the_same_over_its_terms_and_no_other_one(world: World) -> None:
@@ -155,7 +155,7 @@ async def test_a_packet_id_is_no_new_message_unless_its_session_was_lost(world: 
 async def test_what_was_stored_for_a_former_connection_is_not_confirmed_to_another(world: World) -> None:
     former = await world.begin(Topic("down/#", 1, "from/", "", is_in=True, is_out=False))
     world.flow.published(publish("down/a", "one", 5, qos=1))
-    world.flow.went(former)
+    world.flow.detach(former)
     remote = await world.reconnect()
     assert former.told == remote.told == []
 
@@ -218,7 +218,7 @@ async def test_an_unconfirmed_message_goes_out_again_under_its_packet_id(world: 
 
 async def test_what_is_sent_while_there_is_no_connection_goes_later_unless_it_expires(world: World) -> None:
     former = await world.begin()
-    world.flow.went(former)
+    world.flow.detach(former)
     await world.send("up/a", "one", expiration=2_000)
     await world.send("up/a", "two", expiration=20_000)
     world.now = 2_000
@@ -260,7 +260,7 @@ async def test_of_qos_0_what_has_no_room_is_dropped_and_counted(world: World) ->
     await world.send("up/a", "one")
     remote.has_room = False
     await world.send("up/a", "two")
-    world.flow.went(remote)
+    world.flow.detach(remote)
     await world.send("up/a", "three")
     assert [each[2] for each in remote.told] == ["one"]
     assert (world.counts.sent, world.counts.dropped) == (1, 2)

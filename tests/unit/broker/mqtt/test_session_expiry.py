@@ -16,7 +16,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.slices import ITEMS
 from tandemmq.broker.engine.in_process import InProcessClient
 from tandemmq.broker.mqtt.session_expiry import AWAY_BYTES, GRACE_SECONDS
-from tandemmq.broker.protocols.mqtt.conversation import Left
+from tandemmq.broker.protocols.mqtt.conversation import ConnectionEnd
 from tandemmq.broker.protocols.mqtt.messages import bytes_of, properties_of
 from tandemmq.broker.protocols.mqtt.packets import Filter, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
@@ -68,14 +68,16 @@ async def _store(terms: Terms, client_id: str, *, expiry: int, left_at: int = 0,
 
 def _left(
     client_id: str, *, expiry: int, will: Will | None = None, is_stored: bool = True, will_bytes: int = 0
-) -> Left:
-    return Left(client_id, SOMEONE, will, queue_of(client_id) if is_stored else None, expiry, will_bytes=will_bytes)
+) -> ConnectionEnd:
+    return ConnectionEnd(
+        client_id, SOMEONE, will, queue_of(client_id) if is_stored else None, expiry, will_bytes=will_bytes
+    )
 
 
 async def test_a_session_whose_time_is_over_leaves_nothing_in_the_store(terms: Terms) -> None:
     await _store(terms, "one", expiry=0)
-    terms.clients.came("one", is_resumed=True)
-    terms.clients.left(_left("one", expiry=0))
+    terms.clients.client_connected("one", is_resumed=True)
+    terms.clients.client_left(_left("one", expiry=0))
     await terms.until(lambda: terms.store.owners() == [])
     assert terms.clients.counts["mqtt_sessions_expired_total"] == 1
 
@@ -139,7 +141,7 @@ async def test_a_will_needs_the_right_that_its_user_has_when_it_is_published(
     elif change == "right":
         groups["ann"] = frozenset()
     owner = Principal("ann", writers)  # as it was when the client connected
-    terms.clients.left(Left("one", owner, WILL, None, 0))
+    terms.clients.client_left(ConnectionEnd("one", owner, WILL, None, 0))
     is_refused = lambda: "the will of MQTT client one is not published" in caplog.text  # noqa: E731
     await terms.until(is_refused if change != "none" else lambda: watcher.seen)
     assert len(watcher.seen) == (change == "none")
@@ -150,7 +152,7 @@ async def test_a_client_that_comes_back_within_the_grace_has_no_will(terms: Term
     terms.again()
     watcher = Watcher(terms)
     await asyncio.sleep(GRACE_SECONDS / 2)
-    terms.clients.came("one", is_resumed=True)
+    terms.clients.client_connected("one", is_resumed=True)
     await _time_passes()
     assert watcher.seen == []
     terms.again()  # who does not come back has one
@@ -171,22 +173,22 @@ async def test_a_new_term_gives_every_client_time_to_come_back(terms: Terms) -> 
 
 async def test_a_session_whose_client_came_and_went_meanwhile_does_not_end(terms: Terms) -> None:
     await _store(terms, "one", expiry=60)
-    terms.clients.came("one", is_resumed=True)
-    terms.clients.left(_left("one", expiry=60))
+    terms.clients.client_connected("one", is_resumed=True)
+    terms.clients.client_left(_left("one", expiry=60))
     term = terms.clients._term
     assert term is not None
     endings = term.sessions
     endings._end_soon(endings._away["one"])  # its time is over
-    terms.clients.came("one", is_resumed=True)
-    terms.clients.left(_left("one", expiry=60))
+    terms.clients.client_connected("one", is_resumed=True)
+    terms.clients.client_left(_left("one", expiry=60))
     await asyncio.sleep(1)
     assert terms.stored(queue_of("one")) == 2
 
 
 async def test_a_will_without_delay_is_published_though_its_client_comes_back(terms: Terms, watcher: Watcher) -> None:
-    terms.clients.came("one", is_resumed=False)
-    terms.clients.left(_left("one", expiry=NEVER, will=WILL))
-    terms.clients.came("one", is_resumed=True)
+    terms.clients.client_connected("one", is_resumed=False)
+    terms.clients.client_left(_left("one", expiry=NEVER, will=WILL))
+    terms.clients.client_connected("one", is_resumed=True)
     await terms.until(lambda: watcher.seen)
     assert watcher.seen[0].body == b"gone"
     assert terms.stored(queue_of("one")) == 0  # what it wrote itself is newer
@@ -198,8 +200,8 @@ async def test_a_will_is_published_when_its_session_ends(terms: Terms, watcher: 
     will = Will("wills/one", b"gone", 1, False, Properties(will_delay=NEVER - 1))
     if is_stored:
         await _store(terms, "one", expiry=5)
-    terms.clients.came("one", is_resumed=is_stored)
-    terms.clients.left(_left("one", expiry=5, will=will, is_stored=is_stored))
+    terms.clients.client_connected("one", is_resumed=is_stored)
+    terms.clients.client_left(_left("one", expiry=5, will=will, is_stored=is_stored))
     await terms.until(lambda: watcher.seen and not terms.stored(queue_of("one")))
     assert [message.destination.name for message in watcher.seen] == ["wills.one"]
 
@@ -209,14 +211,14 @@ async def test_who_comes_and_goes_again_and_again_is_awaited_once(terms: Terms) 
     later = Will("wills/one", b"x" * 1_000, 1, False, Properties(will_delay=3_000))
     for number in range(4 * ITEMS):
         assert terms.clients.may_have_will(SOMEONE, bytes_of(later))
-        terms.clients.came("one", is_resumed=number > 0)
-        terms.clients.left(_left("one", expiry=1_000_000, will=later, will_bytes=bytes_of(later)))
+        terms.clients.client_connected("one", is_resumed=number > 0)
+        terms.clients.client_left(_left("one", expiry=1_000_000, will=later, will_bytes=bytes_of(later)))
     term = terms.clients._term
     assert term is not None
     endings = term.sessions
     assert len(endings._due) < 2 * ITEMS
     assert terms.engine.memory.used - before == AWAY_BYTES + bytes_of(later)
-    terms.clients.came("one", is_resumed=True)
+    terms.clients.client_connected("one", is_resumed=True)
     assert terms.engine.memory.used == before
 
 
@@ -230,17 +232,17 @@ async def test_nobodys_wills_have_more_memory_than_is_left(terms: Terms, watcher
     while terms.clients.may_have_will(eve, size):
         clients += 1
         name = f"eve {clients}"
-        terms.clients.came(name, is_resumed=False)
+        terms.clients.client_connected(name, is_resumed=False)
         queue = queue_of(name)
-        terms.clients.left(Left(name, eve, will, queue, 3_000, will_bytes=size))
+        terms.clients.client_left(ConnectionEnd(name, eve, will, queue, 3_000, will_bytes=size))
     assert (1 << 20) - size <= clients * size <= 1 << 20
     assert terms.clients.may_have_will(alice, size)
-    terms.clients.give_will_back(alice, size)
+    terms.clients.release_will(alice, size)
     for number in range(clients):  # a new session begins: the will of the former one is published
-        terms.clients.came(f"eve {number + 1}", is_resumed=False)
+        terms.clients.client_connected(f"eve {number + 1}", is_resumed=False)
     await terms.until(lambda: len(watcher.seen) == clients)
     await terms.until(lambda: terms.clients.may_have_will(eve, size))
-    terms.clients.give_will_back(eve, size)
+    terms.clients.release_will(eve, size)
     await terms.until(lambda: not memory.by_kind[Held.WAITING_SENDS])
 
 
@@ -248,8 +250,8 @@ async def test_a_will_that_may_not_be_published_is_given_back(terms: Terms) -> N
     before = terms.engine.memory.used
     forbidden = Will("ActiveMQ/Advisory/Connection", b"x" * 1_000, 1, False, NONE)
     assert terms.clients.may_have_will(SOMEONE, 1_000)
-    terms.clients.came("one", is_resumed=False)
-    terms.clients.left(_left("one", expiry=0, will=forbidden, is_stored=False, will_bytes=1_000))
+    terms.clients.client_connected("one", is_resumed=False)
+    terms.clients.client_left(_left("one", expiry=0, will=forbidden, is_stored=False, will_bytes=1_000))
     await terms.until(lambda: terms.engine.memory.used == before)
     assert terms.clients.counts["mqtt_wills_published_total"] == 0
 
@@ -270,12 +272,12 @@ async def test_a_take_over_that_is_told_late(
     terms: Terms, watcher: Watcher, delay: int, is_resumed: bool, is_published: bool
 ) -> None:
     will = Will("wills/one", b"", 1, False, Properties(will_delay=delay))
-    terms.clients.came("one", is_resumed=False)
-    terms.clients.came("one", is_resumed=is_resumed)
-    terms.clients.left(_left("one", expiry=NEVER, will=will))
+    terms.clients.client_connected("one", is_resumed=False)
+    terms.clients.client_connected("one", is_resumed=is_resumed)
+    terms.clients.client_left(_left("one", expiry=NEVER, will=will))
     last = Will("wills/last", b"", 1, False, NONE)
-    terms.clients.came("two", is_resumed=False)
-    terms.clients.left(_left("two", expiry=0, will=last, is_stored=False))
+    terms.clients.client_connected("two", is_resumed=False)
+    terms.clients.client_left(_left("two", expiry=0, will=last, is_stored=False))
     await terms.until(lambda: any(each.destination.name == "wills.last" for each in watcher.seen))
     await terms.until(lambda: terms.clients.counts["mqtt_wills_published_total"] == 1 + is_published)
     assert (len(watcher.seen), terms.clients.counts["mqtt_clients"]) == (1 + is_published, 1)
@@ -293,8 +295,8 @@ async def test_the_time_of_a_client_that_was_cut_off_goes_on_over_terms(terms: T
     will = Will("wills/one", b"gone", 1, False, Properties(will_delay=3_600))
     await _store(terms, "one", expiry=7_200, will=will)
     if is_told:
-        terms.clients.came("one", is_resumed=True)
-        terms.clients.left(_left("one", expiry=7_200, will=will))
+        terms.clients.client_connected("one", is_resumed=True)
+        terms.clients.client_left(_left("one", expiry=7_200, will=will))
     else:
         terms.again()
     await _time_passes()
@@ -314,11 +316,11 @@ async def test_the_time_of_a_client_that_was_cut_off_goes_on_over_terms(terms: T
 async def test_who_comes_back_soon_or_left_in_order_is_not_noted(terms: Terms) -> None:
     for client_id in ("back", "ordered", "cut"):
         await _store(terms, client_id, expiry=60)
-        terms.clients.came(client_id, is_resumed=True)
-    terms.clients.left(_left("back", expiry=60))
-    terms.clients.came("back", is_resumed=True)
-    terms.clients.left(Left("ordered", SOMEONE, None, queue_of("ordered"), 60, is_noted=True))
-    terms.clients.left(_left("cut", expiry=60))
+        terms.clients.client_connected(client_id, is_resumed=True)
+    terms.clients.client_left(_left("back", expiry=60))
+    terms.clients.client_connected("back", is_resumed=True)
+    terms.clients.client_left(ConnectionEnd("ordered", SOMEONE, None, queue_of("ordered"), 60, is_noted=True))
+    terms.clients.client_left(_left("cut", expiry=60))
     await _time_passes()
     await terms.until(lambda: terms.stored(queue_of("cut")) == 3)
     assert terms.stored(queue_of("back")) == terms.stored(queue_of("ordered")) == 2
@@ -327,8 +329,8 @@ async def test_who_comes_back_soon_or_left_in_order_is_not_noted(terms: Terms) -
 async def test_what_is_noted_is_older_than_what_its_client_writes(terms: Terms) -> None:
     """Its client comes while it is noted: there is no place for that any more."""
     await _store(terms, "one", expiry=60)
-    terms.clients.came("one", is_resumed=True)
-    terms.clients.left(_left("one", expiry=60))
+    terms.clients.client_connected("one", is_resumed=True)
+    terms.clients.client_left(_left("one", expiry=60))
     there = terms.client("one")
     await there.enter(Connect("one", state=queue_of("one")))
     await _time_passes()

@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from tandemmq.broker.mqtt.clients import MqttClients
+from tandemmq.broker.net.advertised_addresses import AdvertisedAddresses, MemberConnectors
 from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
 from tandemmq.broker.net.known_hosts import KnownHosts
 from tandemmq.broker.net.server import Connector, Server
-from tandemmq.broker.net.told_addresses import MemberConnectors, ToldAddresses
 from tandemmq.broker.net.transport import DEFAULT_LIMITS
 from tandemmq.broker.protocols.mqtt.session import MqttLimits
 from tandemmq.broker.protocols.openwire.handshake import Greeting
@@ -111,7 +111,7 @@ async def test_a_status_names_the_port_that_the_system_chose_unless_another_is_a
     server.bind()
     try:
         ports = [port for _, _, port in server.addresses]
-        assert [str(address) for _, address in server.told_addresses] == [
+        assert [str(address) for _, address in server.advertised_addresses] == [
             f"one:{ports[0]}",
             "mq:99",
             f"127.0.0.1:{ports[2]}",
@@ -170,15 +170,15 @@ def member(host: str, *connectors: str) -> MemberConnectors:
 
 
 def test_what_the_operator_said_stays() -> None:
-    told = ToldAddresses(["tcp://said:1"])
-    assert not told.take([A, B], {A: member("one"), B: member("two")})
-    assert told.plain == told.tls == ["tcp://said:1"]
+    advertised = AdvertisedAddresses(["tcp://said:1"])
+    assert not advertised.update([A, B], {A: member("one"), B: member("two")})
+    assert advertised.plain == advertised.tls == ["tcp://said:1"]
 
 
 def test_members_are_told_with_the_scheme_that_clients_use() -> None:
-    told = ToldAddresses([])
-    plain, tls = told.plain, told.tls
-    assert told.take(
+    advertised = AdvertisedAddresses([])
+    plain, tls = advertised.plain, advertised.tls
+    assert advertised.update(
         [A, B], {A: member("one"), B: member("two", "nio://two:1", "openwire+ssl://two:2", "nio+ssl://two:3")}
     )
     assert plain == ["tcp://one:61616", "tcp://two:1"]
@@ -186,34 +186,34 @@ def test_members_are_told_with_the_scheme_that_clients_use() -> None:
 
 
 def test_who_is_away_keeps_its_place_and_who_has_no_vote_has_none() -> None:
-    told = ToldAddresses([])
-    assert told.take([A, B, C], {A: member("one"), B: member("two"), C: member("three")})
-    assert not told.take([A, B, C], {A: member("one")})
-    assert told.plain == ["tcp://one:61616", "tcp://two:61616", "tcp://three:61616"]
-    assert told.take([A, B], {A: member("one"), B: member("two"), C: member("three")})
-    assert told.plain == ["tcp://one:61616", "tcp://two:61616"]
+    advertised = AdvertisedAddresses([])
+    assert advertised.update([A, B, C], {A: member("one"), B: member("two"), C: member("three")})
+    assert not advertised.update([A, B, C], {A: member("one")})
+    assert advertised.plain == ["tcp://one:61616", "tcp://two:61616", "tcp://three:61616"]
+    assert advertised.update([A, B], {A: member("one"), B: member("two"), C: member("three")})
+    assert advertised.plain == ["tcp://one:61616", "tcp://two:61616"]
 
 
 def test_a_member_that_moved_is_told_anew() -> None:
-    told = ToldAddresses([])
-    told.take([A, B], {A: member("one"), B: member("two")})
-    assert told.take([A, B], {B: member("elsewhere")})
-    assert told.plain == ["tcp://one:61616", "tcp://elsewhere:61616"]
+    advertised = AdvertisedAddresses([])
+    advertised.update([A, B], {A: member("one"), B: member("two")})
+    assert advertised.update([A, B], {B: member("elsewhere")})
+    assert advertised.plain == ["tcp://one:61616", "tcp://elsewhere:61616"]
 
 
 def test_one_alone_tells_nothing() -> None:
-    told = ToldAddresses([])
-    assert not told.take([A], {A: member("one")})
-    assert told.plain == []
+    advertised = AdvertisedAddresses([])
+    assert not advertised.update([A], {A: member("one")})
+    assert advertised.plain == []
 
 
 def test_loopback_is_told_on_loopback_only() -> None:
-    told = ToldAddresses([])
+    advertised = AdvertisedAddresses([])
     local = "openwire://127.0.0.1:61616"
-    told.take([A, B], {A: member("one", local), B: member("two")})
-    assert told.plain == ["tcp://two:61616"]
-    told.take([A, B], {A: member("127.0.0.1", local), B: member("127.0.0.1", "openwire://127.0.0.1:61617")})
-    assert told.plain == ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61617"]
+    advertised.update([A, B], {A: member("one", local), B: member("two")})
+    assert advertised.plain == ["tcp://two:61616"]
+    advertised.update([A, B], {A: member("127.0.0.1", local), B: member("127.0.0.1", "openwire://127.0.0.1:61617")})
+    assert advertised.plain == ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61617"]
 
 
 # ---- names by which a broker is known, of headers as clients send them

@@ -89,7 +89,7 @@ async def test_a_failed_handshake_is_told_and_takes_no_place(
         await babble(server)
     answer, writer = await ask(server, authority)
     assert answer.startswith(b"CONNECTED")
-    assert len(server._newcomers) == 1
+    assert len(server._unauthenticated) == 1
     writer.close()
     told = [record.getMessage() for record in caplog.records if record.name == "tandemmq.broker.net.tls_handshake"]
     assert len(told) == 1, "of the same reason"
@@ -345,7 +345,7 @@ async def test_what_openssl_would_allocate_much_for_is_refused(
         writer.close()
     await until(lambda: not server.connections)
     assert state_bytes(engine) == before
-    assert len(server._newcomers) == 0
+    assert len(server._unauthenticated) == 0
     told = [each.getMessage() for each in caplog.records if each.name == "tandemmq.broker.net.tls_handshake"]
     assert len(told) == 1
     assert told[0].endswith(reason)

@@ -22,7 +22,7 @@ from tandemmq.broker.protocols.openwire.types import ConnectionId
 from tests.support.client.idle_time import IdleTime
 from tests.support.protocols.openwire.peer import info
 
-LIMITS = TransportLimits(login_seconds_max=0.2, look_seconds=0.02)
+LIMITS = TransportLimits(login_seconds_max=0.2, check_seconds=0.02)
 WIRE = WireFormat(11)
 
 

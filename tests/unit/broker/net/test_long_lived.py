@@ -21,7 +21,7 @@ from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.mqtt.clients import MqttClients
 from tandemmq.broker.net.connectors import make_connector
 from tandemmq.broker.net.server import Server
-from tandemmq.broker.process.garbage import AGAIN_SECONDS, GROWTH_BYTES, LongLived
+from tandemmq.broker.process.garbage import GROWTH_BYTES, REFREEZE_SECONDS, LongLived
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE
 from tandemmq.broker.protocols.websocket.frames import TEXT
@@ -65,7 +65,7 @@ def test_what_is_held_becomes_permanent_as_it_grows(collector: None) -> None:
     more += [[] for _ in range(1000)]
     long_lived.look(2 * GROWTH_BYTES)
     assert gc.get_freeze_count() <= second, "so soon it is not done again for what fell and grew"
-    now += AGAIN_SECONDS
+    now += REFREEZE_SECONDS
     long_lived.look(2 * GROWTH_BYTES)
     assert gc.get_freeze_count() > second
     long_lived.end()

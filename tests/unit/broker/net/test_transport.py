@@ -174,7 +174,7 @@ async def test_all_are_told_of_brokers_a_few_in_a_turn(bench: Any, monkeypatch: 
         await bench.connected()
     told: list[Any] = []
     sessions = [connection.session for connection in bench.server.connections]
-    monkeypatch.setattr("tandemmq.broker.net.server.TOLD_A_TURN", 2)
+    monkeypatch.setattr("tandemmq.broker.net.server.ADVERTISED_A_TURN", 2)
     monkeypatch.setattr(type(sessions[0]), "tell_brokers", lambda session: told.append(session))
     bench.server.tell_brokers()
     assert len(told) == 2
@@ -257,7 +257,7 @@ class TestAClientThatNeverReads:
         ("limits", "why"),
         [
             (TransportLimits(unread_bytes_max=1_000_000), "with"),
-            (TransportLimits(unread_seconds_max=0.05, look_seconds=0.02), "after"),
+            (TransportLimits(unread_seconds_max=0.05, check_seconds=0.02), "after"),
         ],
     )
     async def test_it_is_hung_up_when_too_much_piles_up_or_it_takes_too_long(

@@ -236,7 +236,7 @@ def test_reports_are_taken_between_the_steps_of_connections() -> None:
     assert not any("xx" in steps for steps in turns), turns
 
 
-def test_those_who_had_their_slice_are_not_forgotten_for_newcomers() -> None:
+def test_those_who_had_their_slice_are_not_forgotten_for_unauthenticated() -> None:
     world = World()
     Worker(world, "long", 1000 * SLICE_SECONDS).begin()
     served = 0

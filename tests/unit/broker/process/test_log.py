@@ -108,7 +108,7 @@ def test_a_file_is_kept_within_its_bounds(make: Callable[..., Log], tmp_path: Pa
 def test_a_file_that_somebody_else_renamed_is_made_anew(
     make: Callable[..., Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(log_module, "CHECK_SECONDS", 0.0)
     path = tmp_path / "log"
     log = make(**to_file(path))
     OURS.warning("before")

@@ -25,7 +25,7 @@ from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, passwords, users
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.known_logins import FILE_NAME, KnownLogins
-from tandemmq.broker.security.login_lanes import TRIES_OF_ONE_MAX, Lane, Try, Turns
+from tandemmq.broker.security.login_lanes import TRIES_OF_ONE_MAX, Lane, LaneQueue, Try
 from tandemmq.broker.security.login_throttle import LoginThrottle
 from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
 from tandemmq.broker.security.passwords import Hash
@@ -55,7 +55,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return real(self, password)
 
     monkeypatch.setattr(Hash, "matches", matches)
-    monkeypatch.setattr(logins, "NOBODY", cheap("nobody's"))
+    monkeypatch.setattr(logins, "UNKNOWN_USER", cheap("nobody's"))
     return tried
 
 
@@ -311,7 +311,7 @@ async def test_a_user_waits_for_nobody_without_a_name_and_for_none_that_failed(
 
 def test_a_full_lane_gives_up_one_of_whoever_has_most_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_lanes, "WAITING_MAX", 3)
-    turns = Turns()
+    turns = LaneQueue()
     lost = [turns.put(Try(who, lambda: None, lambda future: None)) for who in "aabc"]
     assert [one and one.who for one in lost] == [None, None, None, "a"]
 
@@ -366,7 +366,7 @@ def test_all_of_a_name_have_a_chance_and_those_that_left_none(monkeypatch: pytes
     monkeypatch.setattr(secrets, "randbelow", lambda count: 1)
     there = dict.fromkeys(range(5), True)
     tries = [Try("a", lambda: None, lambda future: None, partial(there.__getitem__, n)) for n in range(5)]
-    turns = Turns()
+    turns = LaneQueue()
     assert [turns.put(one) for one in tries[:3]] == [None] * 3
     assert turns.put(tries[3]) is tries[1]
     there[3] = False
@@ -410,7 +410,7 @@ async def test_a_login_that_is_not_decided_is_refused_by_name(
 
 
 def test_names_take_turns() -> None:
-    turns = Turns()
+    turns = LaneQueue()
     for who in "aaabcb":
         assert turns.put(Try(who, lambda: None, lambda future: None)) is None
     order = [one.who for one in iter(turns.next, None)]
@@ -465,7 +465,7 @@ def test_what_another_broker_wrote_stays(tmp_path: Path) -> None:
     assert [next_master.knows(login, "h") for login in ("alice", "bob")] == [True, True]
 
 
-@pytest.mark.parametrize("kind", ["FIFO", "directory", "symbolic link", "not this broker's file"])
+@pytest.mark.parametrize("kind", ["FIFO", "directory", "symbolic link", "another program made this file"])
 def test_what_has_the_name_of_its_file_is_refused_by_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
@@ -475,7 +475,7 @@ def test_what_has_the_name_of_its_file_is_refused_by_name(
         "FIFO": lambda: os.mkfifo(path),
         "directory": path.mkdir,
         "symbolic link": lambda: path.symlink_to(other),
-        "not this broker's file": lambda: path.hardlink_to(other),
+        "another program made this file": lambda: path.hardlink_to(other),
     }
     make[kind]()
     known = KnownLogins(None)
@@ -490,7 +490,7 @@ def test_what_has_the_name_of_its_file_is_refused_by_name(
 
 
 def test_a_new_password_costs_what_it_should() -> None:
-    assert (passwords.make("x").ln, passwords.NOBODY.ln) == (14, 14)
+    assert (passwords.make("x").ln, passwords.UNKNOWN_USER.ln) == (14, 14)
 
 
 # ---- what changes
@@ -519,8 +519,8 @@ async def test_a_file_that_is_wrong_empty_or_gone_changes_nothing(
     made.on_changed = made.on_removed = ended.append
     file.write_text(text)
     look(made)
-    assert "users stay as they were" in caplog.text
-    assert "users stay as they were" in str(made.problem)
+    assert "users are not changed" in caplog.text
+    assert "users are not changed" in str(made.problem)
     assert isinstance(await connect(made, "alice", "right"), Principal)
     file.unlink()
     look(made)
@@ -540,7 +540,7 @@ async def test_a_file_that_could_not_be_read_is_read_when_it_can(
             look(made)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, former)
-    assert (caplog.text.count("users stay as they were"), made.problem is None) == (1, False)
+    assert (caplog.text.count("users are not changed"), made.problem is None) == (1, False)
     look(made)
     assert made.problem is None
     assert await connect(made, certificate="CN=bob") == Principal("bob")
@@ -580,7 +580,7 @@ async def test_what_was_right_before_the_file_changed_is_not_remembered(
 ) -> None:
     """Also a login that began before: its session, or connection, would rest on what holds no more."""
     gate = threading.Event()
-    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and self is not logins.NOBODY)
+    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and self is not logins.UNKNOWN_USER)
     early = asyncio.create_task(connect(made, "alice", "right"))
     await asyncio.sleep(0)
     file.write_text("bob:!:\n")

@@ -52,7 +52,7 @@ def test_what_is_no_hash_or_costs_too_much_is_refused(text: str) -> None:
 
 
 def test_a_long_password_is_none_before_it_is_hashed() -> None:
-    assert not passwords.NOBODY.matches("x" * (passwords.PASSWORD_BYTES_MAX + 1))
+    assert not passwords.UNKNOWN_USER.matches("x" * (passwords.PASSWORD_BYTES_MAX + 1))
     with pytest.raises(ValueError, match="1 to 1024 bytes"):
         passwords.make("x" * 1025)
 
@@ -75,8 +75,8 @@ def test_a_file_is_read() -> None:
     [
         ("alice", "line 1: expected NAME:HASH:GROUP,GROUP:CERTIFICATE"),
         (f"\nalice:{HASH}", "line 2: expected NAME:HASH"),
-        (f"alice:{HASH}:\nalice:!:", "line 2: expected each user once, but alice is there twice"),
-        ("a:!::CN=x\nb:!::CN=x", "line 2: expected a separate certificate for b, not that of a"),
+        (f"alice:{HASH}:\nalice:!:", "line 2: expected each user once, but alice occurs twice"),
+        ("a:!::CN=x\nb:!::CN=x", "line 2: expected a different certificate for b than for a"),
         ("alice:secret:", "line 1: expected a hash like"),
         ("alice:!:a b", "names of groups"),
         ("alice:!:*", "names of groups"),
@@ -167,7 +167,7 @@ def test_users_are_added_changed_listed_and_removed(tmp_path: Path) -> None:
         (("add", "eve", "--stdin", "--groups", "a b"), 2, "expected names of groups"),
         (("add", "eve", "--no-password"), 2, "needs --certificate"),
         (("add", "eve", "--no-password", "--certificate", "CN=b\nroot:!:admins"), 2, "one line"),
-        (("add", "eve", "--no-password", "--certificate", "CN=bob"), 1, "not that of bob"),
+        (("add", "eve", "--no-password", "--certificate", "CN=bob"), 1, "than for bob"),
     ],
 )
 def test_what_cannot_be_meant_changes_nothing(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.admin.api.api import STRANGERS_MAX
+from tandemmq.broker.admin.api.api import STREAMS_WITHOUT_LOGIN_MAX
 from tandemmq.cli.api import place
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.stomp_wire import LOST, Wire
@@ -142,14 +142,14 @@ def test_streams_without_a_login_leave_some_for_others(broker: BrokerProcess, op
     stranger = Operator(broker, "").headers
     statuses = []
     with contextlib.ExitStack() as streams:
-        for headers in [stranger] * (STRANGERS_MAX + 1) + [operator.headers]:
+        for headers in [stranger] * (STREAMS_WITHOUT_LOGIN_MAX + 1) + [operator.headers]:
             connection = http.client.HTTPConnection("127.0.0.1", broker.admin, timeout=30)
             streams.callback(connection.close)
             connection.request("GET", "/api/v1/events/stream", headers=headers)
             response = connection.getresponse()
             streams.callback(response.close)  # it is the one that has the socket
             statuses.append(response.status)
-    assert statuses == [200] * STRANGERS_MAX + [503, 200]
+    assert statuses == [200] * STREAMS_WITHOUT_LOGIN_MAX + [503, 200]
     wait_until(lambda: _streams(broker, stranger) == 200, "who hangs up leaves its place")
 
 

@@ -239,7 +239,7 @@ def test_a_trial_stops_when_its_message_dies_again(operator: Operator, clients: 
     task = operator.change("POST", of(dead, "retry"), {"all": True, "canary": True, "wait": 30})
     refusing.join()
     assert (task["state"], task["counts"]) == ("stopped", {"retried": 1, "failed_again": 1})
-    assert "1 of 1 that were tried died again" in task["notes"][0]
+    assert "1 of 1 trial messages became dead letters again" in task["notes"][0]
     assert operator.queue(dead)["messages"] == 5
 
 

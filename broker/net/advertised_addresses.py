@@ -1,5 +1,5 @@
-"""Addresses where OpenWire clients find all brokers: as the operator set them, else as the members of the set
-advertise."""
+"""Addresses of all brokers, which are advertised to OpenWire clients: set by the operator, otherwise advertised by the
+members of the set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOPBACK: Final = ("127.", "localhost", "::1")
 
 
 def is_everywhere(host: str) -> bool:
-    """Return whether the host stands for all interfaces, so that it is no address to advertise."""
+    """Return whether the host is a wildcard (all interfaces), which cannot be advertised."""
     try:
         return not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -23,13 +23,13 @@ def is_everywhere(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether the host leads a client on another machine to that machine itself."""
+    """Return whether the host is a loopback address, with which a client connects to its own machine."""
     return host.startswith(_LOOPBACK)
 
 
-def told_address(address: Address, advertised: str | None, hostname: str) -> Address:
-    """Return the address by which others reach the connector at ``address``: the one that the operator set, else the
-    address itself, with ``hostname`` in place of one of all interfaces."""
+def advertised_address(address: Address, advertised: str | None, hostname: str) -> Address:
+    """Return the advertised address of the connector at ``address``: ``advertised`` if the operator set it, otherwise
+    ``address``, with ``hostname`` in place of a wildcard."""
     if advertised is not None:
         return read_advertised(advertised)
     return Address(hostname, address.port) if is_everywhere(address.host) else address
@@ -42,23 +42,24 @@ class MemberConnectors(NamedTuple):
     connectors: tuple[str, ...]
 
 
-class ToldAddresses:
-    """``plain`` and ``tls`` are lists that connectors hold; they change in place. On the loop.
+class AdvertisedAddresses:
+    """Advertised addresses of all brokers. Connectors refer to the lists ``plain`` and ``tls``, which change in place.
+    On the loop.
 
-    ``said``: broker.failover_uris; where there are some, they stay.
+    ``configured``: broker.failover_uris. If it is not empty, the lists do not change.
     """
 
-    def __init__(self, said: Sequence[str]) -> None:
-        self.plain: list[str] = list(said)
-        self.tls: list[str] = list(said)
-        self._is_said = bool(said)
+    def __init__(self, configured: Sequence[str]) -> None:
+        self.plain: list[str] = list(configured)
+        self.tls: list[str] = list(configured)
+        self._is_configured = bool(configured)
         self._known: dict[str, MemberConnectors] = {}
 
-    def take(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
-        """Take the members that are there now, and the ids of all that count, by store id; return whether that changes
-        what is advertised to clients. A member that is away keeps its place: it comes back, and clients may try it
-        meanwhile."""
-        if self._is_said:
+    def update(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
+        """Update the lists. ``voters``: store ids of all members; ``members``: the connectors of the reachable ones, by
+        store id. Return whether the lists changed. The addresses of a member that is not reachable stay in the lists,
+        because it may return."""
+        if self._is_configured:
             return False
         known = {**self._known, **members}
         self._known = {store: known[store] for store in sorted(voters) if store in known}
