@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from tandemmq.broker.protocols.openwire.cache import ReadCache, WriteCache
 from tandemmq.broker.protocols.openwire.errors import WireError
-from tandemmq.broker.protocols.openwire.hot import ID_TAILS, KNOWN_IDS, STRING_HEAD, WRITERS, read_message_ack
+from tandemmq.broker.protocols.openwire.hot import ID_TAILS, KNOWN_IDS, READERS, STRING_HEAD, WRITERS
 from tandemmq.broker.protocols.openwire.loose import LooseReader, LooseWriter
 from tandemmq.broker.protocols.openwire.schema import MAGIC, Command, WireMessage
 from tandemmq.broker.protocols.openwire.tight import TightReader, TightWriter
@@ -42,7 +42,7 @@ from tandemmq.broker.protocols.openwire.types import (
 )
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
 from tandemmq.store.records.fields import RAW_VERSIONS
-from tandemmq.store.records.loose import MESSAGE_ACK, OPENWIRE_VERSION
+from tandemmq.store.records.loose import OPENWIRE_VERSION
 from tandemmq.store.records.message import BodyKind
 from tandemmq.store.records.remembered import remember
 
@@ -119,8 +119,8 @@ class WireFormat:
         size, number = _HEAD.unpack_from(frame)
         if size != len(frame) - _SIZE.size:
             raise WireError(f"a frame claims {size} bytes and has {len(frame) - _SIZE.size}")
-        if number == MESSAGE_ACK and self.is_stored_form and (ack := read_message_ack(frame)) is not None:
-            return ack
+        if self.is_stored_form and (hot := READERS.get(number)) is not None and (short := hot(frame)) is not None:
+            return short
         layout = self._layout(number)
         if not issubclass(DESCRIPTIONS[number].cls, Command):
             raise WireError(f"{layout.name} is no command")
