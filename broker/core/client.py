@@ -57,6 +57,8 @@ class Event(Enum):
     RECEIPT = "a disconnect has one receipt, after the end"
 
 
+# More than any prefetch.
+UNBOUNDED: Final = 1 << 62
 _OPEN: Final = (State.READY, State.ASKING, State.WORKING)
 # The client can be sent something: the connection is not over.
 _THERE: Final = (*_OPEN, State.DISCONNECTING, State.DISCONNECTED)
@@ -155,6 +157,8 @@ class Client:
     is_open: bool = field(default=True, init=False)
     is_there: bool = field(default=True, init=False)
     subscriptions: dict[str, Subscription] = field(default_factory=dict, init=False)
+    # Maximum number of messages that its next subscription to queues gets before the others follow.
+    first_deliveries: int = field(default=UNBOUNDED, init=False)
     transactions: dict[str, Transaction] = field(default_factory=dict, init=False)
     transactions_begun: int = field(default=0, init=False)
 

@@ -232,6 +232,7 @@ class Subscription:
     is_cumulative: bool = field(init=False)
     credit: int = field(init=False)
     extension: int = field(default=0, init=False)
+    withheld: int = field(default=0, init=False)  # credit that it gets later (``grant``)
     # It may receive more than its prefetch, once its client reports deliveries to the application.
     has_extension: bool = field(default=True, init=False)
     is_pull: bool = field(init=False)
@@ -364,6 +365,17 @@ class Subscription:
             self.extension += count
             self.credit += count
 
+    def withhold(self, count: int) -> None:
+        """Take back the credit for ``count`` deliveries."""
+        self.credit -= count
+        self.withheld += count
+
+    def grant(self, most: int) -> None:
+        """Return withheld credit for at most ``most`` deliveries."""
+        count = min(self.withheld, most)
+        self.credit += count
+        self.withheld -= count
+
     def set_prefetch(self, prefetch: int) -> None:
         """Change the prefetch (OpenWire, ConsumerControl)."""
         was_pull, self.is_pull = self.is_pull, prefetch == 0
@@ -372,7 +384,8 @@ class Subscription:
         elif was_pull:
             self.credit = prefetch - len(self.unacked)
         else:
-            self.credit += prefetch - self.prefetch
+            self.credit += prefetch - self.prefetch + self.withheld
+        self.withheld = 0
         self.prefetch = prefetch
 
     def restore(self, entries: list[tuple[int, Entry]]) -> None:

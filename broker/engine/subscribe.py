@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from typing import Final
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation, is_admin
@@ -17,7 +18,7 @@ from tandemmq.broker.core.delivery import Entry, QueueBase, Selector, Subscripti
 from tandemmq.broker.core.memory import ID_BYTES, NAMED_BYTES, SUBSCRIPTION_BYTES, WORD_BYTES, Kind
 from tandemmq.broker.core.queue.ordering import run_of
 from tandemmq.broker.core.selector import compile_selector, count_words
-from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscription
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.dispatch import Dispatcher
@@ -30,6 +31,12 @@ _position = attrgetter("position")
 
 # Subscriptions of a session with a state: to that state, and to messages that it sends to itself.
 OWN_SUBSCRIPTIONS = 2
+# A client that closes each consumer after a few messages would get a full prefetch for each of them, and return nearly
+# all of it. So its next consumer gets at first twice as many messages as the last one kept, but at least so many.
+FIRST_DELIVERIES_MIN: Final = 8
+# After each such time it gets FIRST_DELIVERIES_MIN more, until it has its prefetch. The number must not grow with time:
+# a busy client takes longer for its message the more it gets, and would get still more meanwhile.
+WITHHELD_SECONDS: Final = 0.02
 # Patterns that are compared with a name in the time of an item of a step.
 _MATCHED = 8
 
@@ -230,8 +237,21 @@ class Subscriber(Part):
         client.send_receipt(command.receipt)
         subscription.credit = credit
         subscription.prefetch_now = prefetch_now
+        if credit > client.first_deliveries and not subscription.is_auto:
+            subscription.withhold(credit - client.first_deliveries)
+            self._grant_later(subscription)
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
+
+    def _grant_later(self, subscription: Subscription) -> None:
+        self._call_later(WITHHELD_SECONDS, partial(self._grant, subscription))
+
+    def _grant(self, subscription: Subscription) -> None:
+        """Deliver more of what was withheld at the beginning of ``subscription``."""
+        if subscription.is_open and subscription.withheld:
+            subscription.grant(FIRST_DELIVERIES_MIN)
+            self._grant_later(subscription)
+            begin(self._dispatcher.dispatch_all(list(subscription.queues), Pace()), self._start)
 
     def _is_operator(self, client: Client) -> bool:
         """Return whether the client is the broker itself, the admin server or an admin: these browse also when memory
@@ -330,6 +350,9 @@ class Subscriber(Part):
             subscription = client.subscriptions.pop(command.id, None)
             if subscription is None:
                 raise refusal(f"No subscription matched {command.id!r}", kind=ErrorKind.STATE)
+            if subscription.queues:
+                kept = subscription.tag - len(subscription.unacked)
+                client.first_deliveries = max(FIRST_DELIVERIES_MIN, 2 * kept)
             yield from self.close(subscription, left, pace, command.seen)
         try:
             if command.durable_name is None:

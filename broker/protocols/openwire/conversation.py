@@ -56,6 +56,7 @@ TRANSACTIONS_MAX = 10_000
 
 # Each connection has it without opening it: advisory consumers use it (ActiveMQConnection).
 CONNECTION_SESSION: Final = -1
+_RECOVER: Final = int(TransactionType.RECOVER)
 
 
 @dataclass(slots=True, eq=False)
@@ -390,7 +391,7 @@ class Conversation:
 
     def _transact(self, command: schema.TransactionInfo, receipt: int | None) -> list[Command]:
         self._check_connection(None if command.connection_id is None else command.connection_id.value)
-        if command.type == TransactionType.RECOVER:
+        if command.type == _RECOVER:
             return [Recover(receipt)]
         asked = transactions.command_of(command, receipt)
         if asked is None:

@@ -1,7 +1,9 @@
 """The commands that come and go with every message, in the stored form, without the interpreter.
 
-    MessageAck    u4 size, u1 22, i4 command id, bool response required, object destination, object transaction,
-                  object consumer id, i1 type, object first id, object last id, i4 count, no cause
+    MessageAck       u4 size, u1 22, i4 command id, bool response required, object destination, object transaction,
+                     object consumer id, i1 type, object first id, object last id, i4 count, no cause
+    TransactionInfo  u4 size, u1 7, i4 command id, bool response required, object connection id, object transaction,
+                     i1 type
 
 A frame is read here as codec.py reads it, or not at all: None leaves it to the interpreter.
 """
@@ -19,8 +21,9 @@ from tandemmq.broker.protocols.openwire.schema import (
     MessageAck,
     ProducerAck,
     Response,
+    TransactionInfo,
 )
-from tandemmq.broker.protocols.openwire.types import ConsumerId, MessageId, ProducerId
+from tandemmq.broker.protocols.openwire.types import ConnectionId, ConsumerId, MessageId, ProducerId
 from tandemmq.store.records import loose
 from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.errors import RecordDamaged
@@ -49,6 +52,7 @@ _SINGLE_END: Final = _END.pack(1, False)
 # frame, and that producer
 _ack_heads: Final[dict[bytes, tuple[bytes, str]]] = {}
 STANDARD: Final = int(AckType.STANDARD)
+TRANSACTION_INFO: Final = 7
 
 
 def read_message_ack(data: bytes) -> MessageAck | None:
@@ -68,13 +72,34 @@ def read_message_ack(data: bytes) -> MessageAck | None:
             return None
         ack_type = data[stop]
         first, position = _message_id(data, stop + 1)
-        last, position = _message_id(data, position)
+        following = position + position - stop - 1
+        if data[stop + 1 : position] == data[position:following]:  # as in nearly all
+            last, position = first, following
+        else:
+            last, position = _message_id(data, position)
         count, has_cause = _END.unpack_from(data, position)
     except (IndexError, KeyError, struct.error, RecordDamaged):
         return None
     if has_cause or ack_type > 0x7F or position + _END.size != len(data):
         return None
     return MessageAck(command_id, response_required, destination, transaction, consumer, ack_type, first, last, count)
+
+
+def read_transaction_info(data: bytes) -> TransactionInfo | None:
+    """Return the TransactionInfo of a whole frame of that type; None if it holds anything unusual."""
+    try:
+        command_id, response_required = _HEAD.unpack_from(data)
+        stop = _HEAD_BYTES + 2 + STRING_HEAD + (data[_HEAD_BYTES + 3] << 8 | data[_HEAD_BYTES + 4])
+        connection = KNOWN_IDS[data[_HEAD_BYTES + 1 : stop]]
+        if data[_HEAD_BYTES] != 1 or type(connection) is not ConnectionId:
+            return None
+        transaction, position = loose.read_transaction_id(data, stop)
+        kind = data[position]
+    except (IndexError, KeyError, struct.error, RecordDamaged):
+        return None
+    if kind > 0x7F or position + 1 != len(data):
+        return None
+    return TransactionInfo(command_id, response_required, connection, transaction, kind)
 
 
 def read_single_ack(data: bytes) -> tuple[bytes, str, int | None] | None:
@@ -128,6 +153,13 @@ def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
         raise KeyError
     producer = KNOWN_IDS[data[start - 1 : stop]]
     return MessageId(None, producer, *loose.PAIR.unpack_from(data, stop)), stop + 16
+
+
+# data type -> its reader; each returns None for what is left to the interpreter
+READERS: Final[dict[int, Callable[[bytes], Command | None]]] = {
+    TRANSACTION_INFO: read_transaction_info,
+    loose.MESSAGE_ACK: read_message_ack,
+}
 
 
 # ---- writing

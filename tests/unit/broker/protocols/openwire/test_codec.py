@@ -36,6 +36,7 @@ from tandemmq.broker.protocols.openwire.schema import (
     RemoveInfo,
     Response,
     SessionInfo,
+    TransactionInfo,
     WireFormatInfo,
 )
 from tandemmq.broker.protocols.openwire.types import (
@@ -50,6 +51,7 @@ from tandemmq.broker.protocols.openwire.types import (
 )
 from tandemmq.store.records import loose
 from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.fuzz import openwire as fuzz
 from tests.support.protocols.openwire.samples import COMMANDS, structure
 from tests.support.protocols.openwire.vectors import vectors
@@ -323,13 +325,40 @@ def test_an_ack_read_the_short_way_is_what_the_interpreter_reads(
         changed.append(octet)
     data = bytes(changed)
     short = hot.read_message_ack(data)
+    assert_same(short, data)
+
+
+TRANSACTIONS = [
+    STORED.encode(TransactionInfo(5, True, ConnectionId("ID:c"), id, 2))
+    for id in (LocalTransactionId("ID:c", 3), XaTransactionId(1, b"global", b"branch"))
+]
+
+
+@given(st.sampled_from(TRANSACTIONS), st.integers(5, 60), st.integers(0, 255), st.booleans())
+def test_a_transaction_read_the_short_way_is_what_the_interpreter_reads(
+    frame: bytes, at: int, octet: int, whole: bool
+) -> None:
+    assert STORED.decode(frame) == interpreted(frame)
+    assert hot.read_transaction_info(frame) is not None, "the ids are known now"
+    changed = bytearray(frame)
+    if at < len(frame):
+        changed[at] = octet
+    elif whole:
+        changed[0:4] = struct.pack(">i", len(changed) - 3)
+        changed.append(octet)
+    data = bytes(changed)
+    assert_same(hot.read_transaction_info(data), data)
+
+
+def assert_same(short: Command | None, frame: bytes) -> None:
+    """``short`` is what the interpreter reads, unless it is left to the interpreter."""
     if short is not None:
-        assert short == interpreted(data)
-        assert all(type(a) is type(b) for a, b in zip(vars_of(short), vars_of(interpreted(data)), strict=True))
+        assert short == interpreted(frame)
+        assert all(type(a) is type(b) for a, b in zip(vars_of(short), vars_of(interpreted(frame)), strict=True))
 
 
 def vars_of(command: Command | None) -> list[Any]:
-    assert isinstance(command, MessageAck)
+    assert isinstance(command, MessageAck | TransactionInfo)
     return [getattr(command, field.name) for field in dataclass_fields(command)]
 
 
