@@ -27,7 +27,7 @@ from tandemmq.broker.protocols.openwire.wireformat import our_info
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.utf import encode_modified
 
-NOBODY: Final = "/topic/nobody"
+UNHEARD: Final = "/topic/unheard"
 CHUNK_BYTES: Final = 1 << 18
 
 Words = Callable[[int], bytes]
@@ -140,11 +140,11 @@ def _request(turn: int) -> bytes:
 
 
 def _partial(turn: int) -> bytes:
-    return f"SEND\ndestination:{NOBODY}\ncontent-length:100000\n\n".encode() + b"x" * 60_000
+    return f"SEND\ndestination:{UNHEARD}\ncontent-length:100000\n\n".encode() + b"x" * 60_000
 
 
 def _short(turn: int) -> bytes:
-    return command_frame("SEND", [("destination", NOBODY)]) * 20
+    return command_frame("SEND", [("destination", UNHEARD)]) * 20
 
 
 @cache
@@ -186,7 +186,7 @@ FLOODS: Final[Mapping[str, Flood]] = {
     "maps": Flood(
         "stomp", 1, lambda turn: _map("xml", 16_000), _connect, listens=_subscribe(transformation="jms-map-json")
     ),
-    "heads": Flood("stomp", 4, lambda turn: _head(NOBODY), _connect),
+    "heads": Flood("stomp", 4, lambda turn: _head(UNHEARD), _connect),
     "heads-heard": Flood("stomp", 1, lambda turn: _head("/topic/flood"), _connect, listens=_subscribe()),
     "admin-bytes": Flood("admin", 16, _request, chunk=1),
     "filters": Flood("mqtt", 4, lambda turn: _filters(), _mqtt),

@@ -23,7 +23,7 @@ async def test_what_happens_between_two_streams_is_told_by_the_second(
 ) -> None:
     """The browser names the last id that it got. That of a former process stands for nothing of this one."""
     monkeypatch.setattr(api_module, "STREAM_SECONDS_MAX", 0.05)
-    monkeypatch.setattr(api_module, "STREAM_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(api_module, "STREAM_CHECK_SECONDS", 0.01)
     ring, guard = EventRing("a", None), Guard(str(tmp_path / "token"), (), None)
     ring.record("before")
     stream = EventStream(ring, guard.sessions)
