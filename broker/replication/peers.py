@@ -175,7 +175,7 @@ class Links:
         for link in self.ours.values():
             link.send(message)
 
-    # ---- who this node is, and which nodes it admits; the network's thread
+    # ---- identity of this node, and admission of members; the network's thread
 
     def hello(self) -> Hello:
         """Return the HELLO of this node; see ``network.Listener``."""

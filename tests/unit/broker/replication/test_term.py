@@ -432,7 +432,7 @@ def test_a_change_that_is_given_up_may_be_followed_by_another(case: Case) -> Non
 
 
 def of(term: Any) -> SetAuthority:
-    return SetAuthority(cast(Any, SimpleNamespace(term=term)))
+    return SetAuthority(cast(Any, SimpleNamespace(state=SimpleNamespace(term=term))))
 
 
 def test_an_epoch_has_one_writer(case: Case) -> None:
