@@ -166,7 +166,7 @@ def test_a_backup_that_broke_off_has_no_manifest_and_is_not_restored(
     monkeypatch.setattr(module, "check_all", fail)
     with pytest.raises(OSError, match="gone"):
         back_up(str(data), str(tmp_path / "copy"))
-    with pytest.raises(BackupFailed, match="no whole backup"):
+    with pytest.raises(BackupFailed, match="no complete backup"):
         restore(str(tmp_path / "copy"), str(tmp_path / "again"))
 
 
