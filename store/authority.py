@@ -103,7 +103,7 @@ class Authority(Protocol):
 
     @property
     def leaves_end_markers(self) -> bool:
-        """Whether a rotation writes an end marker, TANDEMMQ-NEXT, after the end of the previous file. False in a set,
+        """True if a rotation writes an end marker, TANDEMMQ-NEXT, after the end of the previous file. False in a set,
         whose nodes truncate and copy bytes after an end."""
         ...
 

@@ -199,7 +199,7 @@ class Standby:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether the standby has recently read all settled batches of the journal."""
+        """True if the standby has recently read all settled batches of the journal."""
         return self.lag.has_caught_up
 
     @property

@@ -76,7 +76,7 @@ class Threads(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
     def monotonic(self) -> float:
-        """Return the seconds of a clock that nobody can set."""
+        """Return the seconds of a monotonic clock."""
         ...
 
     def native_id(self) -> int:

@@ -206,7 +206,7 @@ class KahaIndex:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether the index contains only the OpenWire version. ActiveMQ then replays the whole journal."""
+        """True if the index contains only the OpenWire version. ActiveMQ then replays the whole journal."""
         return self.last_update is None and next(self.destinations(), None) is None
 
     def destinations(self) -> Iterator[KahaDestination]:

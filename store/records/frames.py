@@ -90,7 +90,7 @@ class OpenedMessage(Message):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the body is compressed. Each access to ``body`` then decompresses it."""
+        """True if the body is compressed. Each access to ``body`` then decompresses it."""
         return self._is_compressed
 
     def inflated(self, bytes_max: int) -> bytes:
@@ -164,7 +164,7 @@ class OpenedMessage(Message):
 
     @property
     def is_quick(self) -> bool:
-        """Whether the event loop can decode body and properties in a few milliseconds. The time for decompression is
+        """True if the event loop can decode body and properties in a few milliseconds. The time for decompression is
         not included."""
         frame = self._frame
         if len(frame) <= _QUICK_BYTES:

@@ -211,7 +211,7 @@ class Message:
 
     @property
     def may_have_properties(self) -> bool:
-        """Whether there may be properties, determined without decoding. False: there are none."""
+        """True if there may be properties, determined without decoding. False: there are none."""
         return self._properties is not None
 
     def __repr__(self) -> str:

@@ -508,7 +508,7 @@ class Follower:
 
     @property
     def _is_full(self) -> bool:
-        """Whether reading must wait for the checkpoint in progress, because the tail has too many operations."""
+        """True if reading must wait for the checkpoint in progress, because the tail has too many operations."""
         return self._checkpoint.is_under_way and self.state.tail.operations >= TAILS_MAX * self._tail_records
 
     def abandon_checkpoint(self) -> Frozen | None:
@@ -518,7 +518,7 @@ class Follower:
 
     @property
     def could_remove_more(self) -> bool:
-        """Whether files that were given up cannot be removed before a checkpoint, because the position of the index on
+        """True if files that were given up cannot be removed before a checkpoint, because the position of the index on
         the disk is in them or before them."""
         covered, position, given_up = self._checkpoint.covered, self.state.position, self.state.given_up
         reached = 0 if covered is None else covered.file

@@ -29,7 +29,7 @@ class Lag(NamedTuple):
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether the standby has recently read all settled batches of the journal."""
+        """True if the standby has recently read all settled batches of the journal."""
         return self.seconds <= CAUGHT_UP_SECONDS
 
     def figures(self) -> dict[str, object]:

@@ -120,7 +120,7 @@ class Joint:
 
     @property
     def may_continue(self) -> bool:
-        """Whether a store that has got its prepare step may execute later operations."""
+        """True if a store that has got its prepare step may execute later operations."""
         return self.is_decided or not self.is_visible
 
     def prepare(self, store: str) -> PrepareTransaction:

@@ -96,7 +96,7 @@ class Layout:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there is a store of outcomes, or was one according to an index."""
+        """True if there is a store of outcomes, or was one according to an index."""
         return holds_journal(self.path(OUTCOMES_DIRECTORY), self.disk) or self._had_journal(OUTCOMES_DIRECTORY)
 
     def path(self, name: str) -> str:
@@ -176,7 +176,7 @@ class Layout:
 
     @property
     def has_space(self) -> bool:
-        """Whether another store is possible."""
+        """True if another store is possible."""
         return len(self._numbers) < STORES_MAX
 
 

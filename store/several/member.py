@@ -59,7 +59,7 @@ class Member:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an operation was submitted to this store and not reported yet."""
+        """True if an operation was submitted to this store and not reported yet."""
         store = self.store
         return bool(self.waiting or self.gate) or (store is not None and store.has_pending)
 

@@ -104,7 +104,7 @@ class SeveralStandbys:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all settled batches of all journals have recently been read."""
+        """True if all settled batches of all journals have recently been read."""
         return self.lag.has_caught_up
 
     @property

@@ -174,7 +174,7 @@ class SeveralStores:
 
     @property
     def is_full(self) -> bool:
-        """Whether a store refuses producers because of a lack of disk space. See ``full_reason``."""
+        """True if a store refuses producers because of a lack of disk space. See ``full_reason``."""
         return any(store.is_full for store in self.members().values())
 
     @property
@@ -445,7 +445,7 @@ class SeveralStores:
 
     @property
     def is_congested(self) -> bool:
-        """Whether producers must wait for ``Engine.drained``."""
+        """True if producers must wait for ``Engine.drained``."""
         if self._backlog.is_too_much or any(
             member.store is not None and member.store.is_congested for member in self._active
         ):
@@ -464,7 +464,7 @@ class SeveralStores:
 
     @property
     def has_pending(self) -> bool:
-        """Whether an operation was submitted and not reported yet."""
+        """True if an operation was submitted and not reported yet."""
         return self._under_way > 0 or any(member.is_busy for member in self._members.values())
 
     # ---- the end

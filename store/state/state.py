@@ -302,7 +302,7 @@ class State:
 
     @property
     def may_reclaim(self) -> bool:
-        """Whether there are entries to reclaim and the live tail has space for their removals. Otherwise a checkpoint
+        """True if there are entries to reclaim and the live tail has space for their removals. Otherwise a checkpoint
         must come first."""
         return bool(self.ended) and self.tail.reclaimed < RECLAIMED_MAX
 

@@ -71,7 +71,7 @@ class Tail:
 
     @property
     def has_changes(self) -> bool:
-        """Whether a checkpoint would have changes to write."""
+        """True if a checkpoint would have changes to write."""
         return self.operations > 0 or self.reclaimed > 0
 
 
