@@ -197,7 +197,7 @@ def test_a_broker_that_starts_while_a_backup_is_put_back_loses_nothing(
         return copy_bytes(*arguments)
 
     monkeypatch.setattr(module, "_copy_bytes", begin)
-    with pytest.raises(BackupFailed, match="a broker began there"):
+    with pytest.raises(BackupFailed, match="a broker has started there"):
         restore(str(tmp_path / "copy"), str(tmp_path / "again"))
     with Term(str(tmp_path / "again")) as term:
         assert term.bodies() == [b"body 1"] * 2
