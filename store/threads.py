@@ -1,7 +1,7 @@
-"""Threads, queues, waits and time for blocking work: passed in, like the disk.
+"""Interfaces of threads, queues, waits and clocks for blocking work. The caller passes the implementation.
 
-In production they are the standard library's. The simulator passes others, which run all threads of several brokers one
-at a time and in virtual time, so that a seed determines the order of all events.
+In production it is the standard library's. The simulator passes another one, which runs all threads of several brokers
+one at a time and in virtual time, so that a seed determines the order of all events.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Thread(Protocol):
 
 
 class Threads(Protocol):
-    """Makes threads, and the objects that they wait with. For any thread."""
+    """Factory of threads and of the objects with which they wait; also the clocks. Any thread may use it."""
 
     def thread(self, target: Callable[[], object], name: str) -> Thread:
-        """Return a thread that does not keep the process alive; not started yet."""
+        """Return a new thread that is not started. It does not keep the process alive (daemon)."""
         ...
 
     def executor(self, workers: int, name: str) -> Executor: ...
@@ -76,7 +76,7 @@ class Threads(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
     def monotonic(self) -> float:
-        """Return the seconds of a clock that cannot be set."""
+        """Return the seconds of a monotonic clock."""
         ...
 
     def native_id(self) -> int:
@@ -84,22 +84,22 @@ class Threads(Protocol):
         ...
 
     def cpu_seconds(self, native_id: int) -> float:
-        """Return the CPU seconds of that thread, 0 when it has ended; a thread that waits for a disk uses none."""
+        """Return the CPU time of the thread in seconds; 0 if it has ended. A thread that waits for a disk uses none."""
         ...
 
     def boottime(self) -> float:
-        """Return the seconds of a clock that runs on in suspend and cannot be set."""
+        """Return the seconds of a clock that also counts the time in suspend and cannot be set."""
         ...
 
     def wall(self) -> float:
-        """Return the seconds since 1970: for people, logs and messages; no decision depends on it."""
+        """Return the seconds since 1970, for logs and timestamps. No decision may depend on them."""
         ...
 
 
 class OsInbox(SimpleQueue[Any]):
-    """A ``SimpleQueue`` whose ``get`` respects its timeout. In CPython 3.11, ``get`` waits forever if the lock is free,
-    the queue is empty, and the timeout has passed at the second check. To prevent that, a call without waiting takes
-    the lock before."""
+    """A ``SimpleQueue`` whose ``get`` respects its timeout. In CPython 3.11, ``get`` waits forever if its lock is free,
+    the queue is empty, and the timeout has passed at its second check. To prevent that, ``get`` here first makes a call
+    that does not wait: this call takes the lock."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         if timeout is not None:
@@ -110,8 +110,8 @@ class OsInbox(SimpleQueue[Any]):
         return super().get(block, timeout)
 
 
-# CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: with the inverted number of a thread, these make the clock of its CPU
-# time. pthread_getcpuclockid(3) makes the same, but reads the memory of a thread that may have ended, which kills.
+# CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: with the inverted number of a thread, these give the id of the clock of its
+# CPU time. pthread_getcpuclockid(3) gives the same id, but crashes if the thread has ended.
 _CLOCK_OF_A_THREAD: Final = 4 | 2
 
 

@@ -1,13 +1,18 @@
-"""The kind of volume of a directory, as far as the safety of a pair depends on it: the table of known-bad mounts.
+"""Table of mounts that are known to be unsafe for a pair, and the check of the volume of a directory against it.
 
-A broker checks at start (`demand_safe`), `tandemmq doctor storage` prints every objection. For mounts that the table
-does not name, tested behaviour decides, and the doctor runs that test.
+A broker checks its volume at start (`demand_safe`); `tandemmq doctor storage` prints every objection. For mounts that
+the table does not name, the doctor tests the behaviour of the volume.
 
-A volume must provide three things. The LOCK: a POSIX record lock excludes the other host, and ends with its holder. The
-FENCE: a name that one host linked is seen by the next stat of the other; a master that does not see its successor's
-file continues to send receipts that do not count. DURABILITY: synced data survives a power cut. An objection against
-the first two may mean two masters, so it is refused at start unless it is overridden by its name; one against the
-third, which harms only this store, is only reported.
+A volume must provide three things:
+
+LOCK        A POSIX record lock excludes the other host, and ends when its holder dies.
+FENCE       When one host has linked a name, the next stat of the other host sees it. Otherwise a master could miss
+            its successor's file, and send receipts for messages that the successor does not have.
+DURABILITY  Synced data survives a power cut.
+
+A volume without LOCK or FENCE can allow two masters, so the broker refuses to start there, unless the operator
+overrides the objection by its name. A volume without DURABILITY harms only this store, so the objection is only
+reported.
 
 Pure, except for one read of /proc/self/mountinfo.
 """
@@ -25,7 +30,7 @@ MOUNTINFO_BYTES_MAX: Final = 4 << 20
 
 
 class Mount(NamedTuple):
-    """The mount that a path is on. ``device`` is "major:minor" (0 without a block device)."""
+    """Mount of a path. ``device`` is "major:minor"; major is 0 without a block device."""
 
     point: str
     kind: str
@@ -34,7 +39,8 @@ class Mount(NamedTuple):
     device: str = ""
 
     def option(self, key: str) -> str | None:
-        """Return the value of ``key=value``; the empty string for a bare ``key``; None when it is not there."""
+        """Return the value of the option ``key=value``; "" for an option ``key`` without value; None: no such
+        option."""
         for option in self.options:
             name, _, value = option.partition("=")
             if name == key:
@@ -43,7 +49,7 @@ class Mount(NamedTuple):
 
 
 class Concern(enum.Enum):
-    """Subject of an objection; see the module."""
+    """Requirement that a volume may not meet; the docstring of the module explains them."""
 
     LOCK = "lock"
     FENCE = "look"
@@ -54,7 +60,7 @@ class Concern(enum.Enum):
 class Objection:
     """Reason why a mount is unsafe, or needs a test. ``name`` identifies it in an override.
 
-    ``is_grave``: known to break; otherwise a hint that it may.
+    ``is_grave``: the mount is known not to meet the requirement; otherwise it may not meet it.
     """
 
     name: str
@@ -65,7 +71,7 @@ class Objection:
 
     @property
     def is_refused(self) -> bool:
-        """True if a broker refuses to start on it, unless it is overridden."""
+        """True if a broker refuses to start on such a mount, unless the operator overrides the objection."""
         return self.is_grave and self.concern is not Concern.DURABILITY
 
     def __str__(self) -> str:
@@ -73,14 +79,14 @@ class Objection:
 
 
 class UnsafeVolume(Exception):
-    """The volume, as it is mounted, can allow two masters."""
+    """The volume, with its mount options, can allow two masters."""
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 NFS: Final = frozenset({"nfs", "nfs4"})
 CIFS: Final = frozenset({"cifs", "smb3", "smbfs"})
-#: File systems with a server or other hosts: an answer takes a network round trip, and each host has a cache.
+#: File systems with a server or other hosts: calls take a network round trip, and each host has a cache.
 NETWORK: Final = (
     NFS | CIFS | frozenset({"9p", "ceph", "fuse.ceph", "fuse.glusterfs", "gfs2", "lustre", "ocfs2", "afs", "beegfs"})
 )
@@ -112,7 +118,8 @@ def _remembers_removed_names(mount: Mount) -> bool:
 
 
 def _has_far_server(mount: Mount) -> bool:
-    """Return whether a hypervisor or another host serves 9p; not a sandbox (gVisor) that serves its own processes."""
+    """Return whether a hypervisor or another host serves 9p. False for a sandbox (gVisor) that serves its own
+    processes."""
     return mount.option("trans") != "fd" or (mount.option("aname") or "").startswith("drvfs")
 
 
@@ -149,7 +156,7 @@ def _rule(
 
 _LOCK, _FENCE, _DURABILITY = Concern.LOCK, Concern.FENCE, Concern.DURABILITY
 _GRAVE, _HINT = True, False
-_USE_NFS4: Final = "use NFS version 4 (vers=4.1 or 4.2, hard, lookupcache=none), or a lock that is no file"
+_USE_NFS4: Final = "use NFS version 4 (vers=4.1 or 4.2, hard, lookupcache=none), or a lock that is not a file"
 
 # fmt: off
 _RULES: Final = (
@@ -157,8 +164,8 @@ _RULES: Final = (
           "NFS without lookupcache=none (or positive): a client remembers that a name is missing, so a master could "
           "not see its successor", "remount it with lookupcache=none"),
     _rule("nfs-removed-names", NFS, _remembers_removed_names, _FENCE, _HINT,
-          "NFS with lookupcache=positive: a master that slept may believe for up to acdirmax seconds that its file, "
-          "removed meanwhile, is still there", "remount it with lookupcache=none"),
+          "NFS with lookupcache=positive: after a suspend, a master may find for up to acdirmax seconds that its file "
+          "exists, although it was removed", "remount it with lookupcache=none"),
     _rule("nfs3", NFS, _is_nfs3, _LOCK, _GRAVE,
           "NFS version 3 keeps the lock of a dead host until that host is back, so the standby would wait for ever",
           _USE_NFS4),
@@ -166,33 +173,34 @@ _RULES: Final = (
           "NFS with nolock or local_lock: each host has locks of its own, so two hosts hold the same one",
           "remount it without nolock and local_lock"),
     _rule("nfs-nocto", NFS, _bare("nocto"), _FENCE, _GRAVE,
-          "NFS with nocto: an open does not ask the server what is new, so a successor may miss the journal's end",
+          "NFS with nocto: an open does not fetch changes from the server, so a successor may miss the journal's end",
           "remount it without nocto"),
     _rule("nfs-soft", NFS, _bare("soft", "softerr", "softreval"), _DURABILITY, _HINT,
-          "NFS with soft: a server that is slow for longer than timeo x retrans is an I/O error: the master steps down",
-          "mount it hard; a server that hangs is noticed all the same"),
+          "NFS with soft: if the server is slow for longer than timeo x retrans, I/O fails and the master steps down",
+          "mount it hard; the broker also detects a server that hangs"),
     _rule("cifs", CIFS, _any, _LOCK, _GRAVE,
-          "CIFS/SMB: locks are mandatory or local by turns, names and attributes are cached, not every server links",
+          "CIFS/SMB: locks may be mandatory or local, names and attributes are cached, some servers have no links",
           _USE_NFS4),
     _rule("ocfs2", {"ocfs2"}, _any, _LOCK, _GRAVE,
           "OCFS2 keeps fcntl locks on one host unless it runs with a userspace cluster stack (AMQ-4378: two masters)",
-          "use another volume, or a lock that is no file; with such a stack, prove it by --peer and override"),
+          "use another volume, or a lock that is not a file; with such a stack, test it with --peer and override"),
     _rule("gfs2-local-locks", {"gfs2"}, _bare("localflocks", "lockproto=lock_nolock"), _LOCK, _GRAVE,
           "GFS2 with localflocks or lock_nolock: each host has locks of its own", "mount it with lock_dlm"),
     _rule("lustre-local-locks", {"lustre"}, _bare("localflock", "noflock"), _LOCK, _GRAVE,
           "Lustre with localflock or noflock: locks hold on one host or not at all", "mount it with flock"),
     _rule("glusterfs", {"fuse.glusterfs"}, _any, _FENCE, _HINT,
           "GlusterFS may cache attributes and missing names (performance.md-cache-timeout, performance.nl-cache)",
-          "switch both off for this volume and prove it by --peer"),
+          "switch both off for this volume and test it with --peer"),
     _rule("ceph", {"ceph", "fuse.ceph"}, _any, _LOCK, _HINT,
           "CephFS keeps the locks of a dead host until its session is evicted (mds session_autoclose, 300 s)",
-          "shorten session_timeout and session_autoclose, or use a lock that is no file"),
+          "shorten session_timeout and session_autoclose, or use a lock that is not a file"),
     _rule("9p", {"9p"}, _has_far_server, _LOCK, _GRAVE,
           "9p: servers grant every lock, and clients may cache names", "use a disk of the guest, or NFS version 4"),
     _rule("9p-sandbox", {"9p"}, lambda mount: not _has_far_server(mount), _LOCK, _HINT,
-          "9p over a descriptor, as sandboxes have it: locks hold inside this sandbox", "a pair must be inside, too"),
+          "9p over a descriptor, in a sandbox: locks hold only inside this sandbox",
+          "run both brokers of a pair in this sandbox"),
     _rule("virtiofs", {"virtiofs"}, _any, _LOCK, _HINT,
-          "virtiofs: without virtiofsd's posix_lock each guest has locks of its own", "prove it by --peer"),
+          "virtiofs: without virtiofsd's posix_lock each guest has its own locks", "test it with --peer"),
     _rule("hypervisor-share", _HYPERVISOR, _any, _LOCK, _GRAVE,
           "a folder shared by a hypervisor: locks hold in one guest, and links are often missing",
           "use a disk of the guest, or NFS version 4"),
@@ -203,25 +211,25 @@ _RULES: Final = (
           "use a block device, or NFS version 4"),
     _rule("fuse", None, _is_unnamed_fuse, _FENCE, _HINT,
           "FUSE: the server decides how locks, caches and syncs work",
-          "trust the tests below, and prove it by --peer for a pair on two hosts"),
+          "the tests below show it; for a pair on two hosts, test it with --peer"),
     _rule("no-links", _NO_LINKS, _any, _FENCE, _GRAVE,
-          "FAT has no hard links, and link(2) is what fences a master off", "use ext4 or XFS"),
+          "FAT has no hard links, and a broker fences another one with link(2)", "use ext4 or XFS"),
     _rule("read-only", None, _bare("ro"), _FENCE, _GRAVE,
           "the volume is mounted read-only", "mount it rw"),
     _rule("overlay", {"overlay", "fuse.fuse-overlayfs", "aufs"}, _any, _DURABILITY, _HINT,
-          "a container's own layer: it goes with the container, and no other container sees it",
+          "the layer of a container: it is deleted with the container, and no other container sees it",
           "mount a volume at this directory"),
     _rule("overlay-volatile", {"overlay"}, _bare("volatile", "fsync=volatile"), _DURABILITY, _GRAVE,
           "overlayfs with volatile: a sync does nothing", "mount it without volatile"),
     _rule("tmpfs", {"tmpfs", "ramfs"}, _any, _DURABILITY, _GRAVE,
-          "the volume is in memory: everything is gone with the machine", "use a disk"),
+          "the volume is in memory: all data is lost when the machine stops", "use a disk"),
     _rule("no-barrier", None, _bare("nobarrier", "barrier=0"), _DURABILITY, _GRAVE,
-          "mounted without barriers: a sync does not empty the disk's own cache", "remount it with barrier"),
+          "mounted without barriers: a sync does not flush the cache of the disk", "remount it with barrier"),
     _rule("ecryptfs", {"ecryptfs"}, _any, _DURABILITY, _HINT,
-          "eCryptfs is a layer that writes sizes apart from contents, known for empty files after a power cut",
+          "eCryptfs writes sizes separately from contents: after a power cut, files may be empty",
           "encrypt the device (dm-crypt) instead"),
     _rule("zfs", {"zfs"}, _any, _DURABILITY, _HINT,
-          "ZFS: with sync=disabled a sync does nothing, and the mount does not show it", "look at `zfs get sync`"),
+          "ZFS: with sync=disabled a sync does nothing, and the mount does not show it", "run `zfs get sync`"),
 )
 # fmt: on
 _KINDS_NAMED: Final = frozenset(kind for rule in _RULES for kind in rule.kinds or ())
@@ -240,8 +248,8 @@ def objections(mount: Mount) -> list[Objection]:
 
 
 def mount_of(path: str, mountinfo: str) -> Mount | None:
-    """Return the mount that holds ``path`` (absolute, without links) by the text of ``/proc/self/mountinfo``
-    (proc(5))."""
+    """Return the mount of ``path``, which is absolute and without links. ``mountinfo``: text of
+    ``/proc/self/mountinfo`` (proc(5)). None: no mount has it."""
     found: Mount | None = None
     for line in mountinfo.splitlines():
         fields = line.split(" ")
@@ -251,7 +259,7 @@ def mount_of(path: str, mountinfo: str) -> Mount | None:
         point = _unescaped(fields[4])
         if path != point and not path.startswith(point.rstrip("/") + "/"):
             continue
-        if found is None or len(point) >= len(found.point):  # of two on one point the later one lies on top
+        if found is None or len(point) >= len(found.point):  # of two mounts at one point, the later one is visible
             options = frozenset(fields[5].split(",")) | frozenset(fields[dash + 3].split(","))
             found = Mount(point, fields[dash + 1], options, _unescaped(fields[dash + 2]), fields[2])
     return found
@@ -264,7 +272,7 @@ def _unescaped(text: str) -> str:
 
 
 def read_mountinfo() -> str | None:
-    """Return the mounts of this process; None if they are unknown (no Linux, or no /proc)."""
+    """Return the text of /proc/self/mountinfo; None if it does not exist (no Linux, or no /proc)."""
     try:
         fd = os.open(MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -279,7 +287,7 @@ def read_mountinfo() -> str | None:
 
 
 def mount_under(directory: str, mountinfo: str | None = None) -> Mount | None:
-    """Return the mount that holds ``directory``, links followed; by the present mounts unless others are given."""
+    """Return the mount of ``directory``, with links followed. ``mountinfo`` None: the present mounts."""
     text = read_mountinfo() if mountinfo is None else mountinfo
     return None if text is None else mount_of(os.path.realpath(directory), text)
 
@@ -291,14 +299,14 @@ def demand_safe(
     concerns: Collection[Concern] = frozenset(Concern),
     mountinfo: str | None = None,
 ) -> list[str]:
-    """Raise UnsafeVolume if a broker must not start on ``directory``; else return the warnings, one a sentence.
+    """Raise UnsafeVolume if a broker must not start on ``directory``; otherwise return the warnings, one sentence each.
 
-    ``ignored`` names objections that an operator accepts: they are warnings then, marked as unsafe. A name that the
-    table does not have raises UnsafeVolume too: the override is probably misspelled. ``concerns``: the relevant ones;
-    without LOCK if the lock is not a file in ``directory``.
+    ``ignored``: names of objections that the operator accepts; they become warnings that begin with "unsafe". Raises
+    UnsafeVolume also for a name that the table does not have, because the override is probably misspelled.
+    ``concerns``: the requirements to check; without LOCK if the lock is not a file in ``directory``.
     """
     if strange := sorted(set(ignored) - set(NAMES)):
-        raise UnsafeVolume(f"store.ignore_unsafe_volume names {strange[0]!r}; there is {', '.join(sorted(NAMES))}")
+        raise UnsafeVolume(f"store.ignore_unsafe_volume: {strange[0]!r} is none of {', '.join(sorted(NAMES))}")
     mount = mount_under(directory, mountinfo)
     if mount is None:
         return []

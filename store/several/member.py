@@ -36,8 +36,7 @@ class Backlog:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Member:
-    """Store of several, with its operations in flight. ``store`` is None while the store of a new destination is being
-    made.
+    """Member of a group of stores. ``store`` is None while the store of a new destination is being made.
 
     waiting     submitted operations that cannot be executed yet, in order: joint operations without a decision, and all
                 operations after them

@@ -1,10 +1,10 @@
-"""Records that ActiveMQ wrote into files that it will not read again.
+"""Records in files that ActiveMQ wrote and does not read in a replay.
 
-Its compaction copies acknowledgements into a separate file, whose first record names the file they come from.
-While that source file is there, a replay skips the copies. But after a restart such a file may be the last, and
-ActiveMQ appends to it: a replay skips that, too (kahadb.md 8.1, 4). This broker skips nothing; for a replay by
-ActiveMQ these records are written once more: live messages and branches in doubt as copies, and records that ended
-something, unchanged.
+ActiveMQ's compaction copies acknowledgements into a separate file. The first record of that file names the file from
+which they were copied. While this source file exists, a replay by ActiveMQ skips the separate file. But if it is the
+last file at a restart, ActiveMQ appends other records to it, and a later replay skips these, too (kahadb.md 8.1, 4).
+This broker skips no file. For a replay by ActiveMQ, a take-over writes those other records once more: live messages and
+transactions in doubt as copies, and outcomes and removals unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tandemmq.store.takeover.difference import Copy, Plan
 
 
 def skipped_files(files: JournalFiles, foreign: list[int]) -> list[int]:
-    """Return the files of ``foreign`` after whose first record ActiveMQ reads nothing."""
+    """Return the files of ``foreign`` of which ActiveMQ reads only the first record."""
     there = set(files.list())
     found = []
     for file in foreign:
@@ -48,13 +48,13 @@ def skipped_files(files: JournalFiles, foreign: list[int]) -> list[int]:
     return found
 
 
-def say_again(plan: Plan, follower: Follower, skipped: list[int]) -> None:
-    """Add to ``plan``, which makes the state exact for this broker, the records that make it exact for ActiveMQ."""
-    follower.checkpoint()  # so that the index knows where each message is
+def repeat_records(plan: Plan, follower: Follower, skipped: list[int]) -> None:
+    """Add to ``plan`` the records that ActiveMQ needs because it does not read the files ``skipped``."""
+    follower.checkpoint()  # so that the index has the place of each message
     state, files = follower.state, follower.files
     with closing(JournalReader(files)) as reader:
         for file in skipped:
-            for payload in _strays(files, file, follower.epoch_history.ends.get(file)):
+            for payload in _appended(files, file, follower.epoch_history.ends.get(file)):
                 outcome = _outcome(state, payload)
                 if outcome is not None:
                     plan.repeated.append(outcome)
@@ -71,18 +71,18 @@ def say_again(plan: Plan, follower: Follower, skipped: list[int]) -> None:
     _copy_messages(plan, state, set(skipped))
 
 
-def _strays(files: JournalFiles, file: int, end: int | None) -> Iterator[bytes]:
-    """Yield the records that are no copies: the first is the trace that ActiveMQ has started."""
-    is_stray = False
+def _appended(files: JournalFiles, file: int, end: int | None) -> Iterator[bytes]:
+    """Yield the records after the copies. The first of them is the trace that ActiveMQ has started."""
+    is_appended = False
     for batch in scan(files, file, 0, end, on_corrupt=lambda damage: None):
         for _, payload in batch.records:
-            is_stray = is_stray or not isinstance(decode(payload), Rewritten | RemoveMessage | Commit)
-            if is_stray:
+            is_appended = is_appended or not isinstance(decode(payload), Rewritten | RemoveMessage | Commit)
+            if is_appended:
                 yield payload
 
 
 def _outcome(state: State, payload: bytes) -> bytes | None:
-    """Return the record once more, if it ended something that does not exist again."""
+    """Return the record that repeats ``payload`` if that removed or ended something that does not exist now."""
     command = decode(payload)
     match command:
         case RemoveMessage(destination, message_id, _, key):
@@ -110,7 +110,7 @@ def _copy_messages(plan: Plan, state: State, skipped: set[int]) -> None:
         if owner.destination in gone or key in ended:
             continue
         for order_key, entry in state.entries(owner.id, 0):
-            # The place where it took effect counts too: the Commit of a message that was committed there is not read.
+            # A message is also skipped if its Commit, whose place is in the order key, is in a skipped file.
             is_skipped = file_of(entry.location) in skipped or order_key >> 64 in skipped
             if not is_skipped or entry.location in copied or (owner.destination, entry.message_id, key) in dead:
                 continue

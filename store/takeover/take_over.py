@@ -1,10 +1,11 @@
-"""Do one take-over: read, compare, list the records; then set ActiveMQ's index aside. The package has the overview.
+"""Steps of one take-over: read, compare, make the records; then set ActiveMQ's index aside. The package has the
+overview.
 
-Order of a promotion, and the state after a crash:
+Steps of a promotion, and the effect of a crash during a step:
 
-    1  prepare_takeover    reads only; its temporary index is private             nothing
-    2  header, records     the new epoch; the records between two marks           db.data is there: start again
-    3  finish              db.data, db.redo, db.free renamed; the minimal one     the journal is exact by then
+    1  prepare_takeover    reads only; its temporary index is private             nothing has changed
+    2  header, records     the new epoch; the records between two marks           db.data exists: step 1 is repeated
+    3  finish              renames db.data, db.redo, db.free; minimal index       the journal has all facts already
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ from tandemmq.store.takeover.marks import END
 from tandemmq.store.takeover.records import LAYOUT_VERSION_MIN, batches
 from tandemmq.store.takeover.report import Report
 from tandemmq.store.takeover.scheduler import ScheduledJobs, find_scheduled_jobs
-from tandemmq.store.takeover.strays import say_again, skipped_files
+from tandemmq.store.takeover.strays import repeat_records, skipped_files
 
 log = logging.getLogger(__name__)
 
-# Messages per file, and files, that are read to find the OpenWire version where no index names it.
+# Maximum number of messages for each file, and of files, that are read to detect the OpenWire version.
 SAMPLES_MAX = 8
 SAMPLE_FILES_MAX = 8
 
 
 class Takeover:
-    """Work of a promotion on ActiveMQ's index. Made by ``prepare_takeover``.
+    """A take-over during a promotion. Made by ``prepare_takeover``.
 
-    ``is_needed``: there is something to finish. ``foreign_openwire`` belongs into the header of the new epoch (0: no
-    version to note). ``report`` is complete after ``finish``.
+    ``foreign_openwire``: OpenWire version of ActiveMQ's bodies for the header of the new epoch (0: no file needs it).
+    ``report`` is complete after ``finish``.
     """
 
     def __init__(self, work: _Work, plan: Plan, subscriptions: Sequence[bytes], report: Report) -> None:
@@ -66,15 +67,17 @@ class Takeover:
         self.foreign_openwire = work.openwire_version if work.has_foreign_files else 0
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Yield the payloads that follow the header, batch by batch, read lazily from the journal. Each must be durable
-        and applied before ``finish``; none if the journal agrees with the index already."""
+        """Yield the payloads of the records after the header, batch by batch; bodies are read lazily from the journal.
+
+        All must be durable and applied before ``finish``. Yields nothing if the journal agrees with the index.
+        """
         work = self._work
         # prove: takeover-copies-are-compared ".end_of)" -> ".end_of)._reader"
         with closing(CheckedReader(work.files, work.follower.end_of)) as reader:
             yield from batches(self._plan, self._subscriptions, reader, work.version_at, work.on_corrupt)
 
     def finish(self) -> Report:
-        """Set ActiveMQ's index aside and write the minimal one; durable on return. Logs the report."""
+        """Set ActiveMQ's index aside and write the minimal one; durable on return. Log the report."""
         work = self._work
         aside = set_index_aside(work.directory, time.time_ns(), work.disk)  # prove: aside-first order minimal-left
         write_minimal(work.directory, max(work.openwire_version, OPENWIRE_VERSION), work.disk)  # prove: minimal-left
@@ -91,7 +94,7 @@ class Takeover:
                 log.info("%s", line)
             if work.openwire_version < LAYOUT_VERSION_MIN:
                 log.warning(
-                    "bodies of OpenWire %d and %d are in one store now: ActiveMQ needs `store handback` to read them",
+                    "the store has bodies of OpenWire %d and %d: ActiveMQ can read it only after `store handback`",
                     work.openwire_version,
                     OPENWIRE_VERSION,
                 )
@@ -100,8 +103,8 @@ class Takeover:
 
 @dataclass(slots=True)
 class _Work:
-    """State that the steps share. ``has_foreign_files``: files without header whose OpenWire version no header
-    names."""
+    """State that the steps share. ``has_foreign_files``: some files of ActiveMQ have an OpenWire version that no header
+    names. ``is_foreign``: there are files of ActiveMQ, or its index."""
 
     files: JournalFiles
     directory: str
@@ -114,25 +117,25 @@ class _Work:
 
     @property
     def on_corrupt(self) -> OnCorrupt | None:
-        return _step_over if self.ignores_missing else None
+        return _skip_damage if self.ignores_missing else None
 
     @property
     def epoch_history(self) -> EpochHistory:
         return self.follower.epoch_history
 
     def records(self, file: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset, payload) of the records that count in a file."""
+        """Yield (offset, payload) of each record of a file before its end."""
         for batch in scan(self.files, file, 0, self.epoch_history.ends.get(file), on_corrupt=self.on_corrupt):
             yield from batch.records
 
     def version_at(self, file: int) -> int:
         headers = self.epoch_history.headers
-        is_told = file in headers or any(number > file and headers[number].foreign_openwire for number in headers)
-        return self.epoch_history.version_at(file) if is_told else self.openwire_version
+        is_named = file in headers or any(number > file and headers[number].foreign_openwire for number in headers)
+        return self.epoch_history.version_at(file) if is_named else self.openwire_version
 
 
-def _step_over(damage: JournalCorrupt) -> None:
-    log.warning("a take-over steps over %s", damage)
+def _skip_damage(damage: JournalCorrupt) -> None:
+    log.warning("the take-over skips damage: %s", damage)
 
 
 def prepare_takeover(
@@ -147,10 +150,11 @@ def prepare_takeover(
     """Find whether ActiveMQ left an index, and which of its facts the journal lacks. Reads only; blocking.
 
     ``follower`` has read the journal to its end. ``scratch`` is a path for a temporary index, private to this broker;
-    it is removed. ``index_directory`` is ActiveMQ's, that of the journal by default. None: there is only a minimal
-    index, and nothing to do. Raises JournalLost when ActiveMQ's view needs a file that is missing, and JournalCorrupt
-    for damage; with ``ignores_missing`` both are stepped over, as the follower did and reported. OSError as the volume
-    gives it.
+    it is removed. ``index_directory`` is the directory of ActiveMQ's index; by default, that of the journal. Returns
+    None if nothing must be taken over.
+
+    Raises JournalLost if ActiveMQ's view needs a file that is missing, JournalCorrupt for damage, and the OSError of
+    the volume. With ``ignores_missing``, missing files and damage are skipped; the follower has reported them.
     """
     started = time.monotonic()
     work = _Work(files, index_directory or files.directory, disk, follower, ignores_missing)
@@ -159,16 +163,17 @@ def prepare_takeover(
     has_index = False
     try:
         damage = _check_journal(work, kaha, damage)
-        told = max((file for file, header in work.epoch_history.headers.items() if header.foreign_openwire), default=0)
-        if kaha is not None and _is_minimal(kaha) and not _may_be_unread(work, told):
+        # The newest header that names an OpenWire version does so for all files of ActiveMQ before it.
+        named = max((file for file, header in work.epoch_history.headers.items() if header.foreign_openwire), default=0)
+        if kaha is not None and _is_minimal(kaha) and not _may_be_unread(work, named):
             return None
         foreign = _foreign_files(work)
-        untold = [file for file in foreign if file > told]
-        if kaha is not None and _is_minimal(kaha) and not untold:
+        unnamed = [file for file in foreign if file > named]
+        if kaha is not None and _is_minimal(kaha) and not unnamed:
             return None
-        work.has_foreign_files = bool(untold)
+        work.has_foreign_files = bool(unnamed)
         work.is_foreign = bool(foreign) or kaha is not None or damage is not None
-        work.openwire_version = _openwire_version(work, untold or foreign, kaha)
+        work.openwire_version = _openwire_version(work, unnamed or foreign, kaha)
         if kaha is not None and kaha.last_update is not None and damage is None:
             try:
                 plan, subscriptions = _by_index(work, kaha, kaha.last_update, scratch)
@@ -179,13 +184,13 @@ def prepare_takeover(
         if kaha is not None:
             kaha.close()
     if damage is not None:
-        log.warning("the index is set aside, and the journal alone is used: %s", damage)
+        log.warning("ActiveMQ's index cannot be used; the take-over uses the journal alone: %s", damage)
     if not has_index and foreign:
-        settled = _taken_over_until(work)
-        plan = _by_journal(work, [file for file in foreign if file > settled], settled)
+        done = _taken_over_until(work)
+        plan = _by_journal(work, [file for file in foreign if file > done], done)
     skipped = skipped_files(files, foreign)
     if skipped:
-        say_again(plan, follower, skipped)
+        repeat_records(plan, follower, skipped)
     report = Report(
         work.directory,
         has_index,
@@ -200,7 +205,7 @@ def prepare_takeover(
 
 
 def _open(work: _Work) -> tuple[KahaIndex | None, str | None]:
-    """Return the index, or its damage; neither if there is no index."""
+    """Return (index, None), (None, its damage), or (None, None) if there is no index."""
     try:
         return read_index(work.directory, work.disk), None
     except KahaIndexDamaged as reason:
@@ -208,7 +213,8 @@ def _open(work: _Work) -> tuple[KahaIndex | None, str | None]:
 
 
 def _check_journal(work: _Work, kaha: KahaIndex | None, damage: str | None) -> str | None:
-    """Return the damage of an index whose journal is gone. Raises JournalLost unless that may be stepped over."""
+    """Return ``damage``, or a text if all files of the index's journal are missing. Raises JournalLost for that, unless
+    ``ignores_missing`` is set."""
     is_index = damage is not None or (kaha is not None and not _is_minimal(kaha))
     # prove: missing-foreign-journal "not is_index" -> "True"
     if not is_index or not is_gone(work.files, work.files.list()):
@@ -220,18 +226,18 @@ def _check_journal(work: _Work, kaha: KahaIndex | None, damage: str | None) -> s
     return damage or "nothing of its journal is left"
 
 
-def _may_be_unread(work: _Work, told: int) -> bool:
-    """Return whether ActiveMQ may have died before its first checkpoint: its index is then as empty as the minimal one,
-    and only files without header show that ActiveMQ was here."""
+def _may_be_unread(work: _Work, named: int) -> bool:
+    """Return whether ActiveMQ may have written files that were not taken over, although its index is minimal: it may
+    have died before its first checkpoint. ``named``: newest file whose header names an OpenWire version."""
     files = work.files.list()[:-1]  # the last one is the fence of this promotion
-    return any(file > told and file not in work.epoch_history.headers for file in files)
+    return any(file > named and file not in work.epoch_history.headers for file in files)
 
 
 def _is_minimal(kaha: KahaIndex) -> bool:
     try:
         return kaha.is_minimal
     except KahaIndexDamaged:
-        return False  # its reader will report the damage
+        return False  # the reader of the index will report the damage
 
 
 def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str) -> tuple[Plan, list[bytes]]:
@@ -251,7 +257,7 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
         if activemq_view.is_journal_complete:
             return Plan(), []
         lost = [
-            Damage(file, 0, WHOLE_FILE, f"ActiveMQ's index knows {live} messages in it", is_lost=True)
+            Damage(file, 0, WHOLE_FILE, f"ActiveMQ's index has {live} messages in it", is_lost=True)
             for file, live in missing_files(activemq_view.state, work.files.list())
         ]
         if lost and not work.ignores_missing:
@@ -267,7 +273,7 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
                 if is_stored
                 else decode(reader.read(owner.latest_record))
             )
-            subscriptions.append(encode(stored))  # in the OpenWire version that we write
+            subscriptions.append(encode(stored))  # in the OpenWire version of this broker
         return plan, subscriptions
     except JournalMissing as reason:
         raise JournalLost([Damage(reason.file, 0, WHOLE_FILE, str(reason), is_lost=True)]) from reason
@@ -276,10 +282,11 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
         reader.close()
 
 
-def _by_journal(work: _Work, foreign: Sequence[int], settled: int) -> Plan:
-    """Return the plan without an index: only the order of prioritized destinations needs records."""
+def _by_journal(work: _Work, foreign: Sequence[int], done: int) -> Plan:
+    """Return the plan without an index: only the order of prioritized destinations needs records. ``done``: first file
+    of the last complete take-over."""
     ranks = Ranks()
-    moved = _moved_by_halves(work, settled)
+    moved = _moved_by_incomplete(work, done)
     for file in foreign:
         for offset, payload in work.records(file):
             ranks.note(payload)
@@ -288,24 +295,24 @@ def _by_journal(work: _Work, foreign: Sequence[int], settled: int) -> Plan:
     return reordered(work.follower.state, ranks)
 
 
-def _moved_by_halves(work: _Work, settled: int) -> set[tuple[Destination, str]]:
-    """Return the messages that unfinished take-overs moved: their present place is not valid."""
+def _moved_by_incomplete(work: _Work, done: int) -> set[tuple[Destination, str]]:
+    """Return the messages that incomplete take-overs moved: their present order key is not valid."""
     moved: set[tuple[Destination, str]] = set()
-    of_this: set[tuple[Destination, str]] = set()
+    of_epoch: set[tuple[Destination, str]] = set()
     for file, header in sorted(work.epoch_history.headers.items()):
-        if file <= settled:
+        if file <= done:
             continue
         if header.reason == "promotion":
-            moved |= of_this
-            of_this = set()
+            moved |= of_epoch
+            of_epoch = set()
         for _, payload in work.records(file):
             if payload == END:
-                of_this = set()
+                of_epoch = set()
             elif payload[0] == UPDATE and isinstance(hint_of(payload), CopyHint):
                 command = decode(payload)
-                assert isinstance(command, UpdateMessage), "its number says so"
-                of_this.add((command.add.destination, command.add.message_id))
-    return moved | of_this
+                assert isinstance(command, UpdateMessage), "the first byte is its type"
+                of_epoch.add((command.add.destination, command.add.message_id))
+    return moved | of_epoch
 
 
 def _foreign_files(work: _Work) -> list[int]:
@@ -319,9 +326,9 @@ def _foreign_files(work: _Work) -> list[int]:
 
 
 def _taken_over_until(work: _Work) -> int:
-    """Return the first file of the last complete take-over: the files before it are settled. 0: there is none."""
+    """Return the first file of the last complete take-over, which included all files before it. 0: there is none."""
     headers = work.epoch_history.headers
-    # The first take-over names the version in its header; one that completes it need not name it again.
+    # The header of the first take-over names the version; a take-over that completes it may not name it again.
     begun = min((file for file, header in headers.items() if header.foreign_openwire), default=None)
     firsts = [file for file, header in headers.items() if header.reason == "promotion"]
     for first in sorted((file for file in firsts if begun is not None and file >= begun), reverse=True):
@@ -332,15 +339,16 @@ def _taken_over_until(work: _Work) -> int:
 
 
 def _openwire_version(work: _Work, foreign: Sequence[int], kaha: KahaIndex | None) -> int:
-    """Return the OpenWire version of the bodies: that of the index, or the one that fits samples if they disagree."""
+    """Return the OpenWire version of the bodies: that of the index if samples of the journal can be decoded with it,
+    otherwise the one with which they can."""
     samples = list(_samples(work, foreign))
-    told = OPENWIRE_VERSION if kaha is None else kaha.openwire_version
-    found = detect_version(samples, (told, *VERSIONS_TRIED))
+    named = OPENWIRE_VERSION if kaha is None else kaha.openwire_version
+    found = detect_version(samples, (named, *VERSIONS_TRIED))
     if found is None:
-        log.warning("messages of ActiveMQ are in no known OpenWire version; %d is assumed", told)
-        return told
-    if kaha is not None and found != told:
-        log.warning("the index names OpenWire %d for bodies; they are in %d", told, found)
+        log.warning("messages of ActiveMQ have no known OpenWire version; version %d is assumed", named)
+        return named
+    if kaha is not None and found != named:
+        log.warning("ActiveMQ's index names OpenWire version %d for bodies, but they have version %d", named, found)
     return found
 
 
@@ -352,7 +360,7 @@ def _samples(work: _Work, foreign: Sequence[int]) -> Iterator[bytes]:
             for _, payload in batch.records:
                 if payload[0] == ADD and count < SAMPLES_MAX:
                     command = decode(payload)
-                    assert isinstance(command, AddMessage), "its number says so"
+                    assert isinstance(command, AddMessage), "the first byte is its type"
                     count += 1
                     yield command.message
             if count == SAMPLES_MAX:
@@ -363,7 +371,7 @@ def _scheduled_jobs(directory: str) -> tuple[ScheduledJobs, ...]:
     try:
         return find_scheduled_jobs(directory)
     except (OSError, JournalMissing) as reason:
-        log.warning("the scheduler store of ActiveMQ cannot be read, and is left alone: %s", reason)
+        log.warning("ActiveMQ's scheduler store cannot be read; its jobs are not counted: %s", reason)
         return ()
 
 

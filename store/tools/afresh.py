@@ -1,7 +1,7 @@
-"""Begin a store afresh whose journal is gone: set aside the indexes that expect that journal. Nothing is deleted.
+"""New start of a store whose journal is lost: sets aside the indexes that expect the journal. Deletes nothing.
 
-While an index exists that expects a journal, a broker refuses to start without it (store.recovery.index_trust): a
-volume that is not mounted looks like an empty store. Only an operator knows that the journal is gone forever.
+While an index expects a journal, a broker refuses to start without the journal (store.recovery.index_trust): the volume
+may not be mounted. Only the operator knows that the journal is lost for ever.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from tandemmq.store.recovery.index_trust import is_blank, places_of_indexes
 
 
 class JournalThere(Exception):
-    """Raised if there is a journal: nothing was changed."""
+    """The directory has a journal. Nothing was changed."""
 
 
 def begin_afresh(directory: str, index_root: str) -> list[str]:
-    """Set aside each index below ``index_root`` that expects a journal, and ActiveMQ's; return their new paths. Durable
-    on return. The caller holds the lock of the store.
+    """Set aside each index below ``index_root`` that expects a journal, and ActiveMQ's index; return their new paths.
 
-    Raises JournalThere when a file in ``directory`` has anything in it, IndexInUse when a broker has an index open,
-    and the OSError of the volume.
+    Durable on return. The caller must hold the lock of the store. Raises JournalThere if a journal file in
+    ``directory`` is not empty, IndexInUse if a broker has an index open, and the OSError of the volume.
     """
     files = JournalFiles(directory)
     for file in files.list():
@@ -36,7 +35,7 @@ def begin_afresh(directory: str, index_root: str) -> list[str]:
     for path, _ in [*places_of_indexes(index_root)]:
         aside = set_aside(path, "its journal is gone, and the store begins afresh")
         if aside is None:
-            raise IndexInUse(f"the index in {path} is open elsewhere")
+            raise IndexInUse(f"another process has the index in {path} open")
         moved.append(aside)
     if moved:
         sync_directory(os, index_root)

@@ -1,14 +1,15 @@
-"""Backup and restore: the journals of a data directory are copied, while a broker writes there, and copied back.
+"""Backup of the journals of a data directory while a broker writes there, and restore of a backup.
 
 The journal alone is enough, because an index can be built from it. The copy is consistent (docs/backup.md):
 
-- A round lists the files, and copies those that are not copied yet, the newest last. A file that is not the newest is
-  not written any more, so it is copied once; it is copied again if it changed (a deposed master's last batch).
-- If a file is reclaimed during a round, a new round begins: its acknowledgements may be needed for a message in an
-  older file that is already copied, and without them the message would return. So the copy has exactly the files of one
-  listing, each of them complete; of the newest, the part that was there after the listing.
-- Of the newest file, all good batches are copied, up to the end that it had when it was read. After this offset the
-  broker is writing.
+- A round lists the files, and copies those that are not copied yet, the newest last. Files before the newest are not
+  written any more, so each is copied once. If a file has changed (by the last batch of a deposed master), it is copied
+  again.
+- If a file is removed during a round, a new round begins. The removed file may have had the acknowledgement of a
+  message in an older file that is already copied; without the acknowledgement the message would be delivered again. So
+  the copy has exactly the files of one listing, and each of them is complete.
+- Of the newest file, all good batches up to the end of file at the time of the copy are copied. After that offset the
+  broker continues to write.
 """
 
 from __future__ import annotations
@@ -40,29 +41,30 @@ from tandemmq.store.tools.inspect import read_headers
 
 MANIFEST: Final = "backup.json"
 VERSION: Final = 1
-#: Maximum number of rounds. After the first, a round copies only new files; if this many fail, files are removed faster
-#: than they can be copied.
+#: Maximum number of rounds. Later rounds copy only new files. If this number fails, files are removed faster than they
+#: can be copied.
 ROUNDS_MAX: Final = 200
 CHUNK_BYTES: Final = 1 << 20
 #: Suffix of restored files until all of them are complete, so that no broker starts with only some of them.
 PART_SUFFIX: Final = ".part"
-#: Errors for a file that another host deleted. NFS returns the second one, even if the file is open here.
+#: Errors for a file that another host deleted. NFS returns ESTALE, even if this process has the file open.
 GONE: Final = (errno.ENOENT, errno.ESTALE)
 
 #: Called with the number of bytes that were copied so far.
 Copied = Callable[[int], None]
-#: Returns at most a number of bytes at an offset.
+#: Reads at (offset, maximum number of bytes).
 Read = Callable[[int, int], bytes]
 _Mark = tuple[int, int, int, int]
 
 
 class BackupFailed(Exception):
-    """No backup was made, or none was restored; the text gives the reason."""
+    """A backup or restore failed. The text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Contents of a backup. ``ends``: for each store the newest file and the end of its good batches."""
+    """Contents of a backup. ``began`` and ``ended``: seconds since 1970. ``ends``: name of a store -> [newest file, end
+    offset of its good batches]."""
 
     files: int
     bytes: int
@@ -75,7 +77,8 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A file that was copied: its mark before it was read, its length, the end of its batches, its CRC-32."""
+    """A copied file: mark of the source before it was read (``_mark``), its length, end of the copied batches, CRC-32
+    of the copy."""
 
     mark: _Mark
     size: int
@@ -86,9 +89,9 @@ class _Copy:
 def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, scratch: str | None = None) -> Summary:
     """Copy the journals of ``directory`` into ``target``, which is empty or does not exist, and check the copy.
 
-    A broker may be writing in ``directory``; it is only read. On return the copy is durable, and has its manifest.
-    Raises BackupFailed, OSError and JournalError; then the copied files have no manifest, and may be deleted.
-    ``scratch`` is the place of the temporary index of the check.
+    A broker may write in ``directory`` meanwhile; this function only reads there. On return the copy is durable and has
+    its manifest. Raises BackupFailed, OSError and JournalError; then the copy has no manifest and may be deleted.
+    ``scratch``: directory for the temporary index of the check. ``on_copied`` is called with numbers of copied bytes.
     """
     began = time.time()
     if os.path.lexists(os.path.join(directory, PROMISE_FILE)):
@@ -103,11 +106,11 @@ def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, 
     while missing := [name for name in names if name not in copied]:
         for name in missing:
             copied[name] = _copy_store(path_of(directory, name), path_of(target, name), on_copied)
-        names = _names(directory)  # a store that began meanwhile
+        names = _names(directory)  # the broker may have made a new store meanwhile
     sync_directory(os, target)
     report = check_all(target, scratch=scratch)
     if report.problems:
-        raise BackupFailed(f"the copy is not sound: {report.problems[0]}; tandemmq store check {target} lists all")
+        raise BackupFailed(f"the copy is damaged: {report.problems[0]}; tandemmq store check {target} lists all damage")
     ends = {name: [max(files), files[max(files)].end] for name, files in copied.items()}
     summary = Summary(report.files, report.bytes, report.messages, report.owners, began, time.time(), ends)
     entries = [
@@ -122,9 +125,9 @@ def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, 
 def restore(source: str, directory: str) -> Summary:
     """Copy a backup into ``directory``, which is empty or does not exist. Durable on return.
 
-    The next broker there makes its index, and begins an epoch of its own. No lock is taken, because the kind of lock
-    is not known here: a broker that starts too early finds no journal, or one that it refuses. Raises BackupFailed
-    and OSError.
+    The next broker that starts there builds its index, and begins a new epoch. This function takes no lock, because it
+    does not know the kind of lock: a broker that starts too early finds no journal, or refuses the incomplete one.
+    Raises BackupFailed and OSError.
     """
     manifest = _read_manifest(source)
     entries = manifest["entries"]
@@ -151,8 +154,8 @@ def restore(source: str, directory: str) -> Summary:
 
 
 def _give_names(there: Mapping[str, JournalFiles], entries: Sequence[tuple[str, int]]) -> None:
-    """Give the restored files their names, the newest of each store first. Its header names the files before it: a
-    broker that finds only some of them refuses to start. Raises BackupFailed if a broker began meanwhile."""
+    """Rename the restored files to their final names, the newest of each store first. Its header names the files before
+    it, so a broker that finds only some of them refuses to start. Raises BackupFailed if a broker started meanwhile."""
     newest = {name: max(file for store, file in entries if store == name) for name in there}
     # prove: newest-is-restored-first "newest[entry[0]] - entry[1]" -> "entry[1]"
     ordered = sorted(entries, key=lambda entry: newest[entry[0]] - entry[1])
@@ -166,7 +169,7 @@ def _give_names(there: Mapping[str, JournalFiles], entries: Sequence[tuple[str, 
             os.unlink(path + PART_SUFFIX)
     except FileExistsError as error:
         raise BackupFailed(
-            f"a broker began there meanwhile. Stop it, and restore into another directory: {error}"
+            f"a broker has started there meanwhile. Stop it, and restore into another directory: {error}"
         ) from error
 
 
@@ -174,8 +177,8 @@ def _give_names(there: Mapping[str, JournalFiles], entries: Sequence[tuple[str, 
 
 
 def _names(directory: str) -> list[str]:
-    """Return the stores, that of outcomes first: a transaction that is only prepared in a store is decided there, and
-    is removed there when all stores have the decision."""
+    """Return the names of the stores, txStore first: it has the decision of a transaction that is only prepared in a
+    store, until all stores have the decision."""
     return sorted(stores_in(directory), key=lambda name: name != OUTCOMES_DIRECTORY)
 
 
@@ -189,8 +192,8 @@ def _demand_empty(directory: str) -> None:
 
 
 def _demand_space(directory: str, names: list[str], target: str, scratch: str) -> None:
-    """Check that there is space for the copy, and for the index of the check, which is as large as a broker's. Stores
-    are checked one at a time. Raises BackupFailed."""
+    """Check that there is space for the copy, and for the temporary index of the check, which is as large as a broker's
+    index. The stores are checked one after the other. Raises BackupFailed."""
     journals = index = 0
     for name in names:
         path = path_of(directory, name)
@@ -246,13 +249,13 @@ def _copy_store(directory: str, target: str, on_copied: Copied) -> dict[int, _Co
                     copied[file] = _copy_file(files, there, file, is_newest, on_copied)
             if any(_mark_now(files, file) != copied[file].mark for file in listed[:-1]):
                 continue
-            newest = listed[-1]  # it may have grown
+            newest = listed[-1]  # the broker may have written to it
             if _mark_now(files, newest)[:2] != copied[newest].mark[:2]:  # prove: backup-is-of-the-newest-file
                 continue
             if files.list()[-1] != newest:
-                continue  # the newest may name a following file by now, which would seem lost
+                continue  # the newest may have an end marker that names the next file, which would seem lost
         except JournalMissing:
-            continue  # reclaimed meanwhile
+            continue  # the broker has removed it
         except OSError as error:
             if error.errno not in GONE:
                 raise
@@ -262,18 +265,18 @@ def _copy_store(directory: str, target: str, on_copied: Copied) -> dict[int, _Co
             del copied[file]
         there.sync_directory()
         if not read_headers(there).headers:
-            raise BackupFailed(f"the journal in {directory} is ActiveMQ's, and no broker has taken it over yet")
+            raise BackupFailed(f"ActiveMQ wrote the journal in {directory}, and TandemMQ has not taken it over yet")
         return copied
-    raise BackupFailed(f"files of {directory} are reclaimed faster than they are copied ({ROUNDS_MAX} rounds)")
+    raise BackupFailed(f"files of {directory} are removed faster than they are copied ({ROUNDS_MAX} rounds)")
 
 
 def _mark(status: os.stat_result) -> _Mark:
-    """Return the identity of a file, and the values that change when it is written."""
+    """Return the identity of a file, its size, and its time of modification in ns."""
     return *identity_of(status), status.st_size, status.st_mtime_ns
 
 
 def _mark_now(files: JournalFiles, file: int) -> _Mark:
-    """Return the mark of the file that has the name now."""
+    """Return the mark of the file that has the name of ``file`` now."""
     return _mark(os.stat(files.path(file), follow_symlinks=False))
 
 
@@ -282,9 +285,9 @@ def _copy_file(files: JournalFiles, there: JournalFiles, file: int, is_newest: b
         status = source.status
         size = end = status.st_size
         if is_newest:
-            # Chunks of a file that is being written are of different moments: a later chunk may have a batch that
-            # follows one that an earlier chunk lacks. A batch that was good when it was scanned does not change. Scan
-            # the open file: another one may have its name by now.
+            # The broker may write while the chunks are read: a later chunk may have a batch although an earlier chunk
+            # lacks the batch before it. So copy only batches that were good in a scan: they do not change. Scan the
+            # open file, because another file may have its name now.
             # prove: backup-scans-what-it-copies "Borrowed(source)" -> "FileSource(files, file)"
             batches = Scan(lambda: Borrowed(source), file)
             for _ in batches:
@@ -295,8 +298,8 @@ def _copy_file(files: JournalFiles, there: JournalFiles, file: int, is_newest: b
 
 
 def _copy_bytes(read: Read, path: str, end: int, size: int, on_copied: Copied = lambda _: None) -> int:
-    """Copy ``end`` bytes, write an end record and zeros up to ``size``, and sync. Returns the CRC-32 of the whole
-    file."""
+    """Copy ``end`` bytes to ``path``, write an end record and zeros up to ``size``, and sync. Return the CRC-32 of the
+    new file."""
     crc = 0
     with opened(os, path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
         for offset in range(0, end, CHUNK_BYTES):
@@ -339,11 +342,11 @@ def _read_manifest(source: str) -> dict[str, Any]:
         for entry in manifest["entries"]:
             name = entry["store"]
             if name != ROOT and (os.path.basename(name) != name or not is_store_name(name)):
-                raise BackupFailed(f"{path}: {name!r} is no store")
+                raise BackupFailed(f"{path}: {name!r} is not the name of a store")
             if not all(isinstance(entry[key], int) for key in ("file", "size", "crc32")):
                 raise BackupFailed(f"{path} is no manifest of a backup")
         return dict(manifest)
     except FileNotFoundError as error:
-        raise BackupFailed(f"{source} is no whole backup: it has no {MANIFEST}") from error
+        raise BackupFailed(f"{source} is no complete backup: it has no {MANIFEST}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise BackupFailed(f"{path} is no manifest of a backup") from error

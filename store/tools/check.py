@@ -1,8 +1,8 @@
-"""Check that all parts of a store on the disk agree with each other. Reads only.
+"""Check that the journal and the indexes of a store agree. Reads only.
 
-Reads every journal file to its end, replays all of it, and compares the result with each broker's index, entry by
-entry; and checks each index by itself (index.check). Damage does not end the check: every damaged range is reported
-with the messages concerned. Product code: ``tandemmq store check`` and the end of every test that opened a store.
+The check replays the whole journal and compares the result with the index of each broker, entry by entry. It also
+checks each index by itself (index.check). Damage does not end the check: every damaged range is reported with its
+messages. Used by ``tandemmq store check`` and at the end of every test that opened a store.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ PROBLEMS_MAX = 1_000
 # Maximum of differences that are reported for each queue and subscription
 DIFFERENCES_MAX = 10
 
-# Called with the bytes done and the bytes in all, as far as known: live records are read a second time.
+# Called with (bytes that were read, bytes in all).
 Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class Report:
-    """``problems`` are sentences for an operator, empty when all is well; ``notes`` name what was left out, and why.
+    """Result of a check. ``problems``: sentences for the operator; empty if the store is good. ``notes``: facts that
+    are no problem, and parts that were not checked, with the reason.
 
-    ``damages`` has each damaged range and lost file for a machine (store.damage.report.as_json), with all ids.
+    ``damages``: each damaged range and lost file with all message ids, as JSON (store.damage.report.as_json). ``files``
+    to ``owners`` are the numbers of journal files, their bytes, records, live messages, and queues and durable
+    subscriptions.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -75,8 +78,8 @@ def check(
 ) -> Report:
     """Check the store in ``directory`` and all indexes below ``index_root`` (default: ``index/`` in it).
 
-    No broker may be writing meanwhile: an unfinished write would look torn. ``scratch`` is the place of the temporary
-    index (default: the system's place for temporary files).
+    No broker may write meanwhile, because an unfinished write looks like a torn one. ``scratch``: directory for the
+    temporary index (default: the system's directory for temporary files).
     """
     report = Report()
     files = JournalFiles(directory)
@@ -116,9 +119,9 @@ def scratch_index(scratch: str | None) -> Iterator[Index]:
 
 
 class _Steps:
-    """Progress: the journal, file by file; the steps after it take little time."""
+    """Progress of the check: bytes of the journal that were replayed. The later steps take little time."""
 
-    def __init__(self, sizes: dict[int, int], tell: Progress | None) -> None:
+    def __init__(self, sizes: dict[int, int], report: Progress | None) -> None:
         self._before: dict[int, int] = {}
         self._read = 0
         for file, size in sizes.items():
@@ -126,22 +129,22 @@ class _Steps:
             self._read += size
         self._done = 0
         self._all = self._read
-        self._tell = tell
+        self._report = report
 
     def at(self, position: Position) -> None:
         self._done = self._before.get(position.file, 0) + position.offset
-        if self._tell is not None:
-            self._tell(self._done, self._all)
+        if self._report is not None:
+            self._report(self._done, self._all)
 
     def end(self) -> None:
-        if self._tell is not None:
-            self._tell(self._all, self._all)
+        if self._report is not None:
+            self._report(self._all, self._all)
 
 
 def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps: _Steps) -> Follower | None:
     is_foreign = has_foreign_index(files.directory)
     if is_foreign:
-        report.notes.append("ActiveMQ's index is there: files that it collected cannot be distinguished from lost ones")
+        report.notes.append("ActiveMQ's index exists: files that ActiveMQ removed look the same as lost ones")
     follower = Trial(
         files,
         index,
@@ -161,8 +164,8 @@ def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps:
     for torn in follower.torn:
         ids = listed(torn.message_ids) or "no message"
         report.notes.append(
-            f"db-{torn.file}.log is torn at offset {torn.start}: {torn.reason}; its bytes show {ids}. The next start "
-            f"ignores them, and leaves them in place"
+            f"db-{torn.file}.log is torn at offset {torn.start}: {torn.reason}; the torn bytes show {ids}. The next "
+            f"start ignores these bytes and does not change them"
         )
     _check_fences(files, follower, report)
     report.bytes = sum({**ends, **follower.epoch_history.ends}.get(file, 0) for file in files.list())
@@ -173,30 +176,32 @@ def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps:
 
 
 def _check_fences(files: JournalFiles, follower: Follower, report: Report) -> None:
-    """Check fences: a file whose writer died before its header is removed after the files before it."""
+    """Check that each fence, a file whose writer died before its header was final, exists until all files before it are
+    removed."""
     existing = files.list()
     epoch_history = follower.epoch_history
     for file in existing:
         if epoch_history.ends.get(file) == 0:
             report.notes.append(
-                f"db-{file}.log has no header that counts: a promotion or rotation failed there. It is a "
-                f"fence, and stays until all files before it are gone"
+                f"db-{file}.log has no valid header: a promotion or rotation failed there. It is a fence, and stays "
+                f"until all files before it are removed"
             )
-    # A file that was given up, and exists, is removed soon, or is the fence of a broker that was deposed at once.
+    # A file that was given up and exists will be removed soon, or is the fence of a broker that was deposed at once.
     there = set(existing) - follower.state.given_up
     for file in epoch_history.missing_fences(there):
-        # The same holds if no earlier file existed when the fence was found without a header.
+        # A fence was also not needed if no earlier file existed when it was found without a header.
         found = max(number for number, header in epoch_history.headers.items() if file in header.ends)
         if not there.intersection(other for other in epoch_history.headers[found].files if other < file):
             continue
         report.problem(
-            f"db-{file}.log, which had no header, is gone, though files before it stay: a broker that still sleeps as "
-            f"master of one of those does not see that it was deposed"
+            f"db-{file}.log, a fence without header, is missing, though files before it exist: a suspended master of "
+            f"one of those files cannot find that it was deposed"
         )
 
 
 def _check_counts(state: State, report: Report) -> None:
-    """Check that the counts match the entries. The replay that made the entries checked their records."""
+    """Check that the counts of owners match their entries. The replay, which made the entries, has checked the
+    records."""
     for owner in state.owners.values():
         entries = state.as_checkpointed(owner.id) or state.entries(owner.id, 0)
         count = sum(1 for _ in entries)
@@ -209,7 +214,7 @@ def _check_counts(state: State, report: Report) -> None:
 
 
 def _reclaim(state: State, path: str, report: Report, checkpoint: Callable[[], object]) -> None:
-    """Remove the rest of owners that ended; until then dead bytes may be counted."""
+    """Remove the entries of owners that ended: until then the counts may include dead bytes."""
     ended = list(state.ended.values())
     while state.ended:
         state.reclaim(RECORDS_PER_CHECKPOINT)
@@ -217,8 +222,8 @@ def _reclaim(state: State, path: str, report: Report, checkpoint: Callable[[], o
     for owner in ended:
         if owner.count or owner.bytes:
             report.problem(
-                f"{path}: of {owner.destination}, which ended, {owner.count} messages of {owner.bytes} bytes are "
-                f"counted beside those that are left"
+                f"{path}: {owner.destination}, which ended, has no entries, but its count is {owner.count} messages of "
+                f"{owner.bytes} bytes"
             )
 
 
@@ -241,7 +246,7 @@ def _check_index(files: JournalFiles, path: str, replayed: Follower, report: Rep
 
 
 def _compare(files: JournalFiles, index: Index, path: str, replayed: Follower, report: Report) -> None:
-    """Bring the index up to the journal's end, in memory, and compare it with a replay of the whole journal."""
+    """Apply the journal to the index up to its end, in memory, and compare it with a replay of the whole journal."""
     try:
         follower = Trial(
             files,
@@ -280,7 +285,7 @@ def _compare_messages(path: str, state: State, replayed: State, report: Report) 
         counted, true_count = _count(state, mine.get(name)), _count(replayed, theirs.get(name))
         if counted != true_count:
             report.problem(f"{path}: {name}: {counted} messages are counted, {true_count} by the journal")
-        # Usually they are equal, and then nothing is held in memory, however many there are.
+        # Usually they are equal; this comparison needs no memory for the messages.
         if _are_alike(state, mine.get(name), replayed, theirs.get(name)):
             continue
         before = len(report.problems)
@@ -291,7 +296,7 @@ def _compare_messages(path: str, state: State, replayed: State, report: Report) 
         for message_id in list(has.keys() - should.keys())[:DIFFERENCES_MAX]:
             report.problem(f"{path}: {name} has {message_id}, which the journal does not hold")
         if [m for m in has if m in should] != [m for m in should if m in has]:
-            report.problem(f"{path}: {name}: another order than the journal's")
+            report.problem(f"{path}: {name}: the messages have another order than in the journal")
         if len(report.problems) == before:
             report.problem(f"{path}: {name}: a message's record is at another place in the journal")
     for key in sorted(state.subscriptions.keys() ^ replayed.subscriptions.keys()):
@@ -351,8 +356,8 @@ def _compare_transactions(path: str, state: State, replayed: State, report: Repo
 
 
 def _compare_files(files: JournalFiles, path: str, state: State, replayed: State, report: Report) -> None:
-    """Compare the holders of each file. More pins than a replay finds are valid: the journal may have lost their
-    reasons."""
+    """Compare the holders and pins of each file. An index may have more pins than a replay finds: the records that gave
+    the reasons for them may be in removed files."""
     existing = set(files.list())
     for file in sorted(existing):
         has, should = state.files.get(file, FileState()), replayed.files.get(file, FileState())
@@ -366,17 +371,17 @@ def _compare_files(files: JournalFiles, path: str, state: State, replayed: State
                     f"{path}: {name} has {count} messages of {size} bytes in db-{file}.log, "
                     f"{' of '.join(map(str, theirs.get(name, (0, 0))))} by the journal"
                 )
-        # A file that was given up exists until its unlink, and goes before all others.
+        # A file that was given up needs no pin: it is removed before all others.
         for pin in sorted(((should.pins - has.pins) & existing) - replayed.given_up):
             if file not in _staying_with(state, pin):
-                report.problem(f"{path}: db-{file}.log does not pin db-{pin}.log, though it removes records there")
+                report.problem(f"{path}: db-{file}.log does not pin db-{pin}.log, whose records it removes")
 
 
 def _staying_with(state: State, file: int) -> Set[int]:
     """Return the files that would stay if only ``file`` had needed records.
 
-    Not all of them pin it themselves. Each of a subscription's records pins the one before it, and the newest the
-    oldest as well; a replay that misses the oldest has it pin the oldest that is left.
+    Not all of them pin ``file`` directly. Each record of a subscription pins the record before it, and the newest also
+    pins the oldest; in a replay that lacks the oldest, the newest pins the oldest existing one.
     """
     others = state.files.keys() - {file}
     return state.files.keys() - reclaimable(state.files, {file}, lambda _: False, max(others, default=0) + 1, others)

@@ -25,8 +25,8 @@ def check_all(
     """Check every store in ``directory`` as ``store.tools.check.check`` does, and whether they agree with each other.
 
     No destination may be in two stores, and txStore must have no messages. For each transaction that several stores
-    prepared, a note gives the outcome at the next start. ``index_directory`` as in the settings: None, each index is
-    beside its journal.
+    prepared, a note gives the outcome at the next start. ``index_directory`` is that of the settings; None: each index
+    is beside its journal.
     """
     try:
         names = stores_in(directory)
@@ -54,7 +54,7 @@ def check_all(
 
 
 def _progress_after(progress: Progress | None, before: int) -> Progress | None:
-    """Return the progress of one store, after ``before`` bytes of finished stores."""
+    """Return a function that reports the progress of one store, after ``before`` bytes of finished stores."""
     if progress is None:
         return None
     return lambda done, all_bytes: progress(before + done, before + all_bytes)
@@ -73,7 +73,7 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
         if name == OUTCOMES_DIRECTORY:
             decided.update(transactions)
             for destination in held:
-                report.problem(f"{name}: it holds messages of {destination}, and is for outcomes alone")
+                report.problem(f"{name}: it has messages of {destination}, but must have only outcomes")
             continue
         for destination in held:
             other = homes.setdefault(destination, name)
@@ -92,7 +92,8 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
 
 
 def _contents_of(path: str, scratch: str | None) -> tuple[set[Destination], list[str]]:
-    """Return the destinations with contents in a store, and the transactions that are prepared in it."""
+    """Return the destinations that have messages or subscriptions in a store, and the keys of the transactions that are
+    prepared in it."""
     with scratch_index(scratch) as index:
         follower = Trial(JournalFiles(path), index)
         follower.advance(is_final=True)

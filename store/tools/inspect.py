@@ -1,7 +1,7 @@
-"""The records of a journal in words: place, meaning, and whether each counts. Reads only.
+"""Description of the records of a journal: place, meaning, and whether each is valid. Reads only.
 
-Unreadable parts are shown in their place: damage, a torn tail, batches that a deposed master wrote after an end. Every
-byte of a file belongs to a record, a batch, one of those, or space that was prepared and not used yet (Summary).
+Other parts are shown in their place: damage, a torn tail, batches that a deposed master wrote after the end. Every byte
+of a file belongs to a record, the header of a batch, one of those parts, or unused space (Summary).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tandemmq.store.records.openwire import decode_any, decode_message
 from tandemmq.store.recovery.header_reader import first_batch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# The last millisecond of the year 9999: a later mark cannot be shown as a time.
+# The last millisecond of the year 9999, which is the latest time that datetime supports.
 _LAST_MS: Final = 253_402_300_799_999
 
 DAMAGED: Final = "damaged"
 TORN: Final = "torn"
 BEHIND_THE_END: Final = "behind the end"
 
-# The kinds of records of each share of a summary.
+# Name of a share of the bytes in a summary -> the kinds of records in it.
 _SHARES: Final = {
     "messages": ("add", "update"),
     "copies": ("copy",),
@@ -51,10 +51,12 @@ KINDS: Final = tuple(SHARES)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record. ``offset`` is its place in ``file``, ``batch`` that of its batch, ``size`` its bytes with its header.
+    """A record. ``offset`` and ``batch``: offsets of the record and of its batch in ``file``. ``size``: its bytes with
+    its header.
 
-    ``counts`` is False after the end that a successor named: its writer was deposed. ``hint_bytes`` follow the
-    command, where ActiveMQ does not read. ``text`` is that of a header or trace; ``says`` is its meaning, or a remark.
+    ``counts`` is False after the end that a successor named: the writer was deposed. ``hint_bytes``: number of bytes
+    after the command, which ActiveMQ ignores. ``text``: text of a header or trace. ``says``: the meaning of the record,
+    or a remark, in words.
     """
 
     file: int
@@ -76,7 +78,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes ``start`` to ``stop`` of ``file`` that are no records that count; ``what`` is one of the three above."""
+    """Bytes from ``start`` to before ``stop`` of ``file`` that have no valid records. ``what`` is DAMAGED, TORN or
+    BEHIND_THE_END."""
 
     file: int
     start: int
@@ -102,10 +105,10 @@ def _header_of(files: JournalFiles, file: int) -> Header | None:
 
 
 def walk(files: JournalFiles, epoch_history: EpochHistory, file: int, *, is_live: bool = False) -> Iterator[Item]:
-    """Iterate over all items of one file, in order. ``is_live``: a broker is writing it; an unfinished write is its
-    end.
+    """Iterate over all items of one file, in order. ``is_live``: a broker writes the file now, so an unfinished write
+    is its end.
 
-    Raises JournalMissing when the file is not there.
+    Raises JournalMissing if the file does not exist.
     """
     damage: list[JournalCorrupt] = []
     end = epoch_history.ends.get(file)
@@ -120,10 +123,10 @@ def walk(files: JournalFiles, epoch_history: EpochHistory, file: int, *, is_live
                 size = files.size(file)
                 yield Gap(file, found.ending.offset, size, TORN, "a write that was not finished, and got no receipt")
             return
-    assert end is not None, "only behind an end something may stand that does not count"
+    assert end is not None, "without a known end, all records of the file were read"
     for batch in scan(files, file, end, is_live=True):
         if all(decode_next(payload) is not None for _, payload in batch.records):
-            yield from _records(batch, counts=True)  # a rotation leaves this mark after the end
+            yield from _records(batch, counts=True)  # a rotation writes this mark after the end
             continue
         yield Gap(file, batch.offset, batch.end, BEHIND_THE_END, f"a successor's header ends the file at {end}")
         yield from _records(batch, counts=False)
@@ -141,7 +144,8 @@ def _records(batch: Batch, *, counts: bool) -> Iterator[Seen]:
 
 
 def describe(file: int, offset: int, batch: int, payload: bytes, *, counts: bool = True) -> Seen:
-    """Return one record in words. A record that cannot be decoded is of the kind "unreadable", with the reason."""
+    """Return the description of one record. If it cannot be decoded, its kind is "unreadable", and ``says`` is the
+    reason."""
     size = len(payload) + RECORD_HEADER_SIZE
     try:
         command = commands.decode(payload)
@@ -265,7 +269,8 @@ def message_of(seen: Seen, epoch_history: EpochHistory) -> Message | None:
 
 
 class Trail:
-    """The records about one message id: stored, moved, removed, and the outcome of its transactions."""
+    """Filter for the records about one message id: those that store, move or remove the message, and the outcome of its
+    transactions."""
 
     def __init__(self, message_id: str) -> None:
         self._message_id = message_id
@@ -273,7 +278,7 @@ class Trail:
         self._destinations: set[str] = set()
 
     def concerns(self, seen: Seen) -> bool:
-        """Return whether this record belongs to the message; must be called for all records in order."""
+        """Return whether this record belongs to the message. Must be called for all records in order."""
         if seen.message_id == self._message_id:
             if seen.transaction is not None:
                 self._transactions.add(seen.transaction)
@@ -287,8 +292,9 @@ class Trail:
 
 @dataclass(slots=True)
 class Summary:
-    """Number of records and bytes of each kind. With ``batch_bytes``, ``dead_bytes`` and ``unused_bytes`` they add up
-    to ``bytes``, the sizes of the files. ``dead_bytes``: damage, torn tails, bytes after an end."""
+    """Number of records and their bytes for each kind. ``bytes``, the size of all files, is the sum of the bytes of all
+    kinds, ``batch_bytes``, ``dead_bytes`` and ``unused_bytes``. ``dead_bytes``: damage, torn tails, bytes after an
+    end."""
 
     records: dict[str, int] = field(default_factory=dict)
     record_bytes: dict[str, int] = field(default_factory=dict)
@@ -304,7 +310,7 @@ class Summary:
 
     @property
     def unused_bytes(self) -> int:
-        """Bytes that are prepared and not written yet, or that no reader uses."""
+        """Bytes that are allocated and not written yet, or that no reader uses."""
         return self.bytes - self.dead_bytes - self.batch_bytes - sum(self.record_bytes.values())
 
     def file(self, size: int) -> None:
@@ -318,7 +324,7 @@ class Summary:
             self.dead_bytes += item.stop - item.start
             return
         if not item.counts:
-            return  # within the gap after the end
+            return  # the Gap after the end has its bytes
         self.records[item.kind] = self.records.get(item.kind, 0) + 1
         self.record_bytes[item.kind] = self.record_bytes.get(item.kind, 0) + item.size
         if (item.file, item.batch) != self._last_batch:
@@ -326,7 +332,7 @@ class Summary:
             self.batches += 1
 
     def shares(self) -> dict[str, int]:
-        """Return the bytes by purpose; bookkeeping is what a broker writes for itself."""
+        """Return the bytes by purpose (``SHARES``). "bookkeeping" has the records that a broker writes for itself."""
         found: dict[str, int] = {}
         for kind, size in self.record_bytes.items():
             found[SHARES[kind]] = found.get(SHARES[kind], 0) + size

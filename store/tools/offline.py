@@ -1,8 +1,8 @@
-"""A store without an event loop, for a command that owns a data directory for a while.
+"""Store without an event loop, for a command that uses a data directory while no broker does.
 
-It begins an epoch of its own, as a broker's promotion does, and ends it as a planned stop does. The caller's thread
-replaces the loop: it handles results of the storage thread while it waits here. The caller must hold the lock from
-before the store is opened until after it is closed.
+It begins a new epoch, as the promotion of a broker does, and ends it as a planned stop does. The caller's thread
+replaces the loop: it handles the results of the storage thread while it waits here. The caller must hold the lock of
+the store until the store is closed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 
 class OfflineStore:
-    """A promoted store in ``directory``; one thread uses it, best in a ``with`` block, which closes it, or drops it
-    unchanged when an exception leaves the block.
+    """A promoted store in ``directory``, for one thread. As a context manager it closes the store at the end of the
+    block; if an exception leaves the block, it drops the store without a further write.
 
-    ``index_root`` defaults to ``index/`` in the directory, ``broker_name`` names the index below it and the holder in
-    the headers. ``has_proof`` is called before anything is reported durable: is the lock still ours? Opening raises
-    BelongsToSet, and the errors of ``Standby.promote``; any later call raises the error that ended the store, if there
-    was one.
+    ``index_root`` defaults to ``index/`` in the directory. ``broker_name`` names the index below it, and the holder in
+    the headers. Before each report of durable operations, ``has_proof`` is called: it must return whether this process
+    still holds the lock. Opening raises BelongsToSet, and the errors of ``Standby.promote``. Any later call raises the
+    error that ended the store, if there was one.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OfflineStore:
     # ---- the engine's part
 
     def durable(self, operations: list[Operation]) -> None:
-        """Do nothing: the caller that appended an operation has it, and the store fills it in."""
+        """Do nothing: the caller has the operations that it appended, and the store has set their results."""
 
     def drained(self) -> None:
         """Do nothing: ``append`` checks for congestion itself."""
@@ -86,21 +86,21 @@ class OfflineStore:
     # ---- the caller's part
 
     def append(self, operation: Operation) -> None:
-        """Hand over one operation; waits while the store is congested. It is durable when ``flush`` returns."""
+        """Append one operation. Wait while the store is congested. The operation is durable when ``flush`` returns."""
         self.store.append(operation)
         self._end_turn()
         while self.store.is_congested:
             self._wait()
 
     def flush(self) -> None:
-        """Wait until everything that was appended has come back, durable."""
+        """Wait until all appended operations are durable."""
         self._end_turn()
         while self.store.has_pending:
             self._wait()
 
     def messages(self, owner: int) -> Iterator[PagedMessage]:
-        """Iterate over the messages of ``owner``, in order, read page by page: messages removed meanwhile may be
-        missing."""
+        """Iterate over the messages of ``owner``, in order. They are read page by page, so messages that are removed
+        meanwhile may be missing."""
         after = 0
         while True:
             page = Page(owner, after, PAGE_MESSAGES, PAGE_BYTES)
@@ -115,18 +115,18 @@ class OfflineStore:
         """Return the result of a future of the storage thread (``Store.ask``, ``Store.compact``)."""
         future.add_done_callback(lambda _: self._arrived.put(lambda: None))
         self._end_turn()
-        while not future.done() or future.cancelled():  # cancelled: the thread has ended, and reports why
+        while not future.done() or future.cancelled():  # cancelled: the thread has ended; ``_wait`` raises its error
             self._wait()
         return future.result()
 
     def close(self) -> None:
-        """Write what is waiting, make a last checkpoint, close the files. Durable on return."""
+        """Write the waiting operations, make a last checkpoint, close the files. Durable on return."""
         self._end_turn()
         self.store.close()
-        unlink_if_there(os, self._next_path)  # made in advance, and not needed any more
+        unlink_if_there(os, self._next_path)  # the next journal file, made in advance and not needed any more
 
     def drop(self) -> None:
-        """Close the files without another write."""
+        """Close the files without a further write."""
         self.store.drop()
 
     def __enter__(self) -> OfflineStore:
@@ -147,7 +147,7 @@ class OfflineStore:
             function()
 
     def _wait(self) -> None:
-        """Handle the next result of the storage thread; there always is one: done, or the reason why it ended."""
+        """Wait for the next result of the storage thread and handle it. Raises the error that ended the store."""
         if self._lost is None:
             self._arrived.get()()
         if self._lost is not None:

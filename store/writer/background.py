@@ -1,7 +1,8 @@
-"""Threads beside the storage thread, for long work: a checkpoint, the next journal file, removals.
+"""Background threads for long work: a checkpoint, the next journal file, removals.
 
-The storage thread must not hang unnoticed in a wait for one of them, nor be taken for hung while they progress. So it
-waits here, and meanwhile their signs of life replace its own.
+While the storage thread waits for one of them, it shows no sign of life. It waits through this module, so that the
+signs of life of the background threads count meanwhile: a thread that hangs is detected, and one that works is not
+taken for hung.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ THREADS = 2
 
 
 class Background:
-    """Runs long tasks beside the storage thread. ``submit`` from any thread; one thread at a time may wait."""
+    """Executor of long tasks. Any thread may call ``submit``; only one thread at a time may wait."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
@@ -30,7 +31,8 @@ class Background:
         self._waited_for_since: float | None = None
 
     def submit(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> Future[T]:
-        """Do ``work`` after all work submitted before. RuntimeError after ``finish``."""
+        """Run ``work`` on a background thread; return its future. Work begins in the order of its submission. Raises
+        RuntimeError after ``finish``."""
 
         def do() -> T:
             with self._pulses.beating():
@@ -39,17 +41,18 @@ class Background:
         return self._executor.submit(do)
 
     def wait(self, work: Future[T]) -> None:
-        """Wait until ``work`` is done, or failed."""
+        """Wait until ``work`` is done or has failed. Does not raise its error."""
         self._waited_for_since = self._threads.monotonic()
         self._threads.wait([work])
         self._waited_for_since = None
 
     def finish(self, *, cancel: bool = False) -> None:
-        """Take no more work; wait until all is done, with ``cancel`` until the work under way is done."""
+        """Accept no further work, and wait until all submitted work is done. With ``cancel``, work that has not begun
+        is cancelled."""
         self._waited_for_since = self._threads.monotonic()
         self._executor.shutdown(cancel_futures=cancel)
 
     def seen_alive(self) -> float:
-        """Return the monotonic time at which they last worked for a waiting caller; -inf: no caller waits."""
+        """Return the monotonic time at which a background thread was last found at work; -inf: no caller waits."""
         since = self._waited_for_since
         return -math.inf if since is None else max(since, self._pulses.seen_busy())

@@ -1,7 +1,8 @@
-"""Batch of one write: operations, their payloads, and their effect on the state once the write is durable.
+"""Batch of one write: operations, their payloads, and their effect on the state after the write is durable.
 
-The locations of records are known only after the write; so a batch is formed first, and applied with the locations.
-Each kind of operation is formed and applied here, in the order of its records.
+The locations of records are known only after the write. So a batch is first formed from operations, then written, then
+applied to the state with the locations. This module forms and applies each kind of operation, in the order of its
+records.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ RECORD_HEADER_BYTES = 5
 
 @dataclass(frozen=True, slots=True)
 class NewQueue:
-    """Owner id that the loop gave a queue; the state must have it before the first message."""
+    """Owner id that the loop gave to a queue. The state must have it before the first message of the queue."""
 
     owner: int
     destination: Destination
@@ -50,7 +51,8 @@ Part = AddMessage | RemoveMessage
 
 
 def is_plain(operation: Operation | NewQueue) -> bool:
-    """Return whether it adds or removes a message without a look-up in the state: nearly all operations."""
+    """Return whether ``operation`` adds or removes one message and needs no search in the state. Nearly all operations
+    are plain."""
     kind = type(operation)
     return kind is RemoveMessage or (
         kind is AddMessage and not operation.is_audited and not operation.unmatched_acks  # type: ignore[union-attr]
@@ -58,8 +60,8 @@ def is_plain(operation: Operation | NewQueue) -> bool:
 
 
 def place(operation: Part | Atomic, location: int) -> int:
-    """Note that the records of ``operation``, which needs no look-up, begin at ``location``. Return the location of the
-    next record."""
+    """Set the locations and order keys of the messages of ``operation``, whose records begin at ``location``. It needs
+    no search in the state. Return the location after its records."""
     if isinstance(operation, Atomic):
         return _place_together(operation, location)
     size = len(operation.payload) + RECORD_HEADER_BYTES
@@ -71,7 +73,8 @@ def place(operation: Part | Atomic, location: int) -> int:
 
 
 def _place_together(atomic: Atomic, location: int) -> int:
-    """Do ``place``. The messages take effect at the commit, if there is one, in the order of the parts."""
+    """Do ``place`` for an atomic operation. With a commit, the order keys are in the Commit record, in the order of the
+    parts."""
     for part in atomic.operations:
         location = place(part, location)
     if atomic.commit is None or not atomic.operations:
@@ -87,7 +90,7 @@ def apply(state: State, operation: Part, file: int) -> None:
     if type(operation) is AddMessage:
         _add(state, operation, operation.order_key, operation.location, operation.size)
         return
-    assert type(operation) is RemoveMessage, "the others are not plain"
+    assert type(operation) is RemoveMessage, "other operations are not plain"
     state.remove(operation.owner, operation.order_key, operation.location, operation.size, operation.message_id, file)
 
 
@@ -100,21 +103,21 @@ def _add(state: State, add: AddMessage, order_key: int, location: int, size: int
         for owner in owners[1:]:
             state.add(owner, order_key, location, size, message.message_id, message.priority, is_shared=True, user=user)
     if add.charged:
-        _take(state, add)
+        _end_charge(state, add)
 
 
-def _take(state: State, add: AddMessage) -> None:
-    """Replace the loop's charge for ``add`` by the store's."""
+def _end_charge(state: State, add: AddMessage) -> None:
+    """End the charge that the event loop made for ``add``: the state has charged what is stored."""
     if add.charged and add.message.sender is not None:
         state.users.taken(add.message.sender, add.charged)  # prove: handed-over-counts-once
 
 
 class Batch:
-    """Write that is being formed. The storage thread owns it, as it owns ``state``.
+    """Operations of one write, and their payloads. Only the storage thread uses it.
 
-    ``must_sync``: whatever the strategy, as in KahaDB (kahadb.md 1.7): joint decisions of several stores, and
-    deletions, are durable when they are reported. ``own_ids``: ids that the broker makes, for messages whose id another
-    message already has.
+    ``must_sync``: the write must be synced with any sync strategy, as in KahaDB (kahadb.md 1.7), because it has a
+    Prepare, an outcome or the deletion of an owner. ``own_ids``: ids that the broker makes, for messages whose id
+    another message already has. ``duplicates``: number of messages that were not written because they are duplicates.
     """
 
     __slots__ = (
@@ -145,9 +148,9 @@ class Batch:
         self.duplicates = 0
 
     def take_plain(self, operations: Sequence[Operation | NewQueue], start: int, limit: int) -> int:
-        """Take single additions and removals from ``start`` on while the payloads have at most ``limit`` bytes. Return
-        the index of the first operation that was not taken."""
-        if self._ended:  # the applied outcome decides which ids are known then
+        """Append single additions and removals from index ``start`` on, while all payloads have at most ``limit``
+        bytes. Return the index of the first operation that was not appended."""
+        if self._ended:  # which ids are known is certain only after the outcome is applied
             return start
         payloads = self.payloads
         size = self.bytes
@@ -180,19 +183,22 @@ class Batch:
         return end
 
     def must_come_first(self, operation: Operation | NewQueue) -> bool:
-        """Return whether ``operation`` can be formed only after this batch was applied: it reads what the batch
-        changes."""
+        """Return whether this batch must be applied before ``operation`` is formed, because ``operation`` depends on
+        the state that the batch changes."""
         if isinstance(operation, EndTransaction):
             return operation.transaction.key in self._prepared
         if isinstance(operation, RemoveOwner):
             return bool(self._prepared)  # prove: named-before-its-queue-ends "bool(self._prepared)" -> "False"
-        # The applied outcome decides which ids are known, and which transactions are open.
+        # After an outcome, other ids are known and other transactions are open.
         # prove: outcome-before-what-asks "bool(self._ended) or "
         return bool(self._ended) or isinstance(operation, Page | CountDeliveries)
 
     def payloads_of(self, operation: Operation | NewQueue) -> Sequence[bytes]:
-        """Return the records that ``operation`` needs, none for a duplicate. Must be called once, in the order of
-        operations: from now on its additions are known, and a repetition is a duplicate."""
+        """Return the payloads of the records of ``operation``; none for a duplicate.
+
+        Must be called once for each operation, in order: it notes the ids of added messages, so a later message with
+        one of these ids is a duplicate.
+        """
         if type(operation) is AddMessage:
             if operation.is_audited and self._is_duplicate(operation):
                 return ()
@@ -232,8 +238,8 @@ class Batch:
 
     def _payloads_together(self, parts: Sequence[Part]) -> list[bytes]:
         more: list[bytes] = []
-        copies = Copies(self._came_before, self._is_held)
-        # Messages that they remove, and that the broker adds, by owner and id.
+        copies = Copies(self._is_known, self._is_held)
+        # (owner, id) of the messages that the parts remove, and of messages that the broker adds
         named = {(part.owner, part.message_id) for part in parts if isinstance(part, RemoveMessage)}
         for part in parts:
             if not isinstance(part, AddMessage):
@@ -242,7 +248,7 @@ class Batch:
                 self.duplicates += 1
             elif part.is_audited or self._keeps_its_id(part, named):
                 if part.is_audited:
-                    self._know_new(part)  # prove: id-of-a-part-is-known
+                    self._note_new(part)  # prove: id-of-a-part-is-known
                 more.append(part.payload)
                 more += part.unmatched_acks
             else:
@@ -250,10 +256,12 @@ class Batch:
         return more
 
     def _keeps_its_id(self, add: AddMessage, named: set[tuple[int, str]]) -> bool:
-        """Return whether a message that the broker adds (a moved message, a dead letter) meets no other message of its
-        id: stored, or in the same operation. A replay would take the Add for a duplicate of that one, and skip it. Ids
-        of brokers, except those made for this send, are compared too: ActiveMQ's copies in its composite queues keep
-        the id without a mark."""
+        """Return whether no other message with the id of ``add`` is stored for its owners, or in the same operation.
+
+        ``add`` is a message that the broker adds (a moved message, a dead letter). If there is another one, a replay
+        would take ``add`` for its duplicate and skip it. Ids that brokers made are compared, too, unless the id was
+        made for this message (``is_new``): in ActiveMQ's composite queues, copies of a message have the same id.
+        """
         message_id = add.message.message_id
         for owner in add.owners:
             if (owner, message_id) in named:  # prove: moved-onto-itself-has-its-own-id
@@ -263,13 +271,14 @@ class Batch:
             return True
         if self._is_held(add):  # prove: what-meets-another-has-its-own-id
             return False
-        self._know(add)  # prove: moved-id-is-known
+        self._note(add)  # prove: moved-id-is-known
         return True
 
     def _with_own_id(self, add: AddMessage) -> list[bytes]:
-        """Return the records of ``add``; its message gets another id, and keeps the former one as a property."""
+        """Return the records of ``add`` after its message got a new id; a property of the message has the former
+        id."""
         command = decode(add.payload)
-        assert isinstance(command, AddCommand), "it adds a message"
+        assert isinstance(command, AddCommand), "the payload of an AddMessage is an Add"
         add.message = with_own_id(add.message, next(self._own_ids))
         payloads = [encode_stored(add.message, command.transaction)]
         for ack in add.unmatched_acks:
@@ -279,20 +288,22 @@ class Batch:
         return payloads
 
     def _is_duplicate(self, add: AddMessage) -> bool:
-        add.is_duplicate = self._came_before(add)
+        add.is_duplicate = self._is_known(add)
         if add.is_duplicate:
             self.duplicates += 1
         else:
-            self._know_new(add)
+            self._note_new(add)
         return add.is_duplicate
 
-    def _came_before(self, add: AddMessage) -> bool:
+    def _is_known(self, add: AddMessage) -> bool:
+        """Return whether the audit has the id of ``add``, or a stored message has it."""
         state = self._state
         message_id = add.message.message_id
         return (state.audit is not None and state.audit.is_duplicate(message_id)) or self._is_held(add)
 
     def _is_held(self, add: AddMessage) -> bool:
-        """Return whether a message with this id is stored, or a prepared transaction adds or removes one."""
+        """Return whether an owner holds a message with the id of ``add``, or a prepared transaction adds or removes
+        one."""
         message_id, named = add.message.message_id, self._state.open.named
         # prove: prepared-id-is-known "(add.message.destination, message_id) in named" -> "False"
         if named and (add.message.destination, message_id) in named:
@@ -303,36 +314,37 @@ class Batch:
         return any(self._state.has_id(owner, message_id) for owner in holders)
 
     def _holders(self, add: AddMessage) -> Sequence[int]:
-        """Return the owners whose messages its record may meet: a replay offers a topic's to all durable
-        subscriptions."""
+        """Return the owners that may hold a message with the same id: a replay adds a message of a topic to all its
+        durable subscriptions."""
         if not add.message.destination.is_topic:
             return add.owners
-        # Owners that this batch makes are not among the holders yet.
+        # The state does not have the owners that this batch makes yet.
         holders = self._state.holders(add.message.destination)
         # prove: all-holders-are-asked "*holders" -> "*()"
         return holders if holders == add.owners else (*add.owners, *holders)
 
-    def _know_new(self, add: AddMessage) -> None:
-        """Note the id of a client's message that did not come before, and answer what the loop asks with it."""
-        self._know(add)
+    def _note_new(self, add: AddMessage) -> None:
+        """Note the id of a client's message that is no duplicate. If the loop requests it (``producer``), set
+        ``is_newest``."""
+        self._note(add)
         if add.producer is not None:
             message_id = add.message.message_id
             add.is_newest = all(self._state.is_newest(owner, message_id) for owner in self._holders(add))
 
-    def _know(self, add: AddMessage) -> None:
+    def _note(self, add: AddMessage) -> None:
         know_id, message_id = self._state.know_id, add.message.message_id
         for owner in add.owners:
             know_id(owner, message_id)
 
     def append(self, operation: Operation | NewQueue, payloads: Sequence[bytes], size: int) -> None:
-        """Add ``operation`` with its payloads of ``size`` bytes."""
+        """Append ``operation`` with its payloads, which have ``size`` bytes in all."""
         self.operations.append(operation)
         self._has_queues = self._has_queues or type(operation) is NewQueue
         self.payloads += payloads
         self.bytes += size
 
     def reported(self) -> list[Operation]:
-        """Return the operations that must be reported."""
+        """Return the operations that must be reported to the loop: all except NewQueue."""
         if not self._has_queues:
             return self.operations  # type: ignore[return-value]
         return [operation for operation in self.operations if type(operation) is not NewQueue]  # type: ignore[misc]
@@ -353,7 +365,7 @@ class Batch:
                 )
                 number += 1
             elif type(operation) is AddMessage and not operation.is_duplicate:
-                # As ``place`` does, and ``apply``.
+                # The same as ``place`` and ``apply`` do.
                 operation.location = location = locations[number]
                 operation.order_key = order_key = location << 32
                 operation.size = size = len(operation.payload) + RECORD_HEADER_BYTES
@@ -376,7 +388,7 @@ class Batch:
             records = 0 if operation.is_refused else self._apply_prepare(operation, locations, number)
             for part in operation.operations:
                 if isinstance(part, AddMessage):
-                    _take(state, part)
+                    _end_charge(state, part)
             return records
         if isinstance(operation, EndTransaction):
             if operation.records:
@@ -396,12 +408,12 @@ class Batch:
             state.know_connections([operation.pair], locations[number])
             return 1
         if type(operation) is AddMessage:  # a duplicate
-            _take(state, operation)
+            _end_charge(state, operation)
         return 0
 
     def _apply_atomic(self, atomic: Atomic, locations: Sequence[int], start: int, file: int) -> int:
         state = self._state
-        at = start  # of the records
+        at = start  # index of a record in ``payloads`` and ``locations``
         for part in atomic.operations:
             at += _records(part)
         records = at - start
@@ -410,11 +422,12 @@ class Batch:
             commit = locations[at]
             records += 1
         at = start
-        place = 0  # in the order of the commit, as a replay counts, with the Removes for subscriptions without a match
+        # Number of the record in the transaction. A replay also counts the Removes for subscriptions without a match.
+        place = 0
         for part in atomic.operations:
             if isinstance(part, AddMessage):
                 if part.is_duplicate:
-                    _take(state, part)
+                    _end_charge(state, part)
                     continue
                 part.location = locations[at]
                 part.order_key = part.location << 32 if commit is None else commit << 32 | place

@@ -1,5 +1,5 @@
-"""Write stored messages again, each at its place in the order: for compaction, and for delivery counts. Storage
-thread. A copy is decided when its batch is formed, on the state at that time (safety.md 5).
+"""Copies of stored messages that keep their place in the order: for compaction, and for delivery counts. Only for the
+storage thread. Which messages are copied is decided from the state when the batch is formed (safety.md 5).
 """
 
 # proofs: compaction
@@ -23,7 +23,8 @@ WriteCopies = Callable[[list[bytes]], list[int]]
 
 
 class Copies(NamedTuple):
-    """The records of copies; for each message the number of its record, and its holders, as (owner, order key)."""
+    """Records of copies. ``moves``: for each copied message (index of its record in ``payloads``, its holders as
+    (owner, order key))."""
 
     payloads: list[bytes]
     moves: list[tuple[int, list[tuple[int, int]]]]
@@ -32,9 +33,12 @@ class Copies(NamedTuple):
 def copies_of(
     state: State, pages: Pages, owner: int, chunk: Sequence[tuple[int, Entry]], counts: Mapping[int, int] | None = None
 ) -> Copies:
-    """Return an Update for each message of ``owner`` in ``chunk``, for a topic with a Remove for each durable
-    subscription that does not have it pending. ``counts`` has, by order key, the number of deliveries: then only
-    messages without other holders are copied. Raises JournalCorrupt if a message does not verify."""
+    """Return an Update for each message of ``owner`` in ``chunk``; for a topic also a Remove for each durable
+    subscription for which the message is not pending.
+
+    ``counts``: order key -> number of deliveries to write. With ``counts``, only messages without other holders are
+    copied. Raises JournalCorrupt if a message does not verify.
+    """
     made = Copies([], [])
     records = pages.read([(entry.location, entry.size) for _, entry in chunk])
     for (order_key, entry), record in zip(chunk, records, strict=True):
@@ -68,8 +72,8 @@ def copies_of(
 
 
 def write(state: State, copies: Copies, write_copies: WriteCopies) -> int:
-    """Write ``copies``, durable when ``write_copies`` returns their locations, and move the messages there. Return the
-    number of bytes."""
+    """Write ``copies``, and set the places of the messages in the state. Return the number of bytes of the payloads.
+    ``write_copies`` returns the locations when the copies are durable."""
     if not copies.payloads:
         return 0
     locations = write_copies(copies.payloads)
@@ -90,8 +94,11 @@ def count(
     has_room: Callable[[int], bool],
     write_copies: WriteCopies,
 ) -> None:
-    """Write again those of the messages that ``owner`` still holds, with their delivery counts. Messages that do not
-    verify stay unchanged: no client gets them. Nothing is written unless ``has_room`` for the bytes."""
+    """Write messages of ``owner`` again, with their delivery counts. ``counts``: order key -> number of deliveries.
+
+    Messages that ``owner`` does not hold any more are skipped. Messages that do not verify stay unchanged; they are
+    never delivered. Writes nothing if ``has_room`` returns False for the number of bytes.
+    """
     if owner not in state.owners:
         return
     withheld = state.withheld.get(owner, ())

@@ -10,7 +10,7 @@ from tandemmq.store.histogram import Histogram
 if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
-# Upper bounds of the buckets of histograms.
+# Upper bounds of the buckets of histograms
 SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 CHECKPOINT_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BATCH_RECORDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -18,12 +18,12 @@ BATCH_RECORDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 @dataclass(slots=True, eq=False)
 class Figures:
-    """Work of the thread so far; only the thread writes it, any thread reads it.
+    """Counts and durations of a storage thread since its start. Only that thread writes them; any thread may read them.
 
-    ``last_fence_check`` is CLOCK_BOOTTIME from before the last fence check that found no successor.
-    ``confirmed`` counts operations that were reported: clients got their answers.
-    ``damaged`` counts messages that were not delivered, because their batch does not verify any more.
-    ``queue`` measures the batches written from it; ``measured`` has both.
+    ``last_seen_alive``: monotonic time. ``last_fence_check``: CLOCK_BOOTTIME in seconds, read before the last fence
+    check that found no successor. ``confirmed``: operations that were reported as durable. ``damaged``: messages that
+    were not delivered because their batch does not verify. ``queue``: commit queue, which measures its own batches;
+    ``measured`` adds both.
     """
 
     last_seen_alive: float
@@ -45,7 +45,7 @@ class Figures:
     queue: CommitQueue | None = None
 
     def measured(self) -> dict[str, Histogram]:
-        """Return the histograms by the names of the metrics."""
+        """Return the histograms: name of the metric -> histogram."""
         syncs, records = self.sync_seconds, self.batch_records
         if self.queue is not None:
             queued_syncs, queued_records = self.queue.measured()

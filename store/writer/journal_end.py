@@ -1,4 +1,4 @@
-"""The end of the journal, where this epoch writes: batches, syncs, fence checks, rotation. Only for the storage
+"""The end of the journal, to which this epoch writes: batches, syncs, fence checks, rotation. Only for the storage
 thread."""
 
 # proofs: journal-end
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
 
-# Maximum of batches in a row before the storage thread updates the state: the queue is closed meanwhile.
+# Maximum number of batches in one call of ``serve``. Then the storage thread updates the state; until the next call the
+# queue is not served.
 SERVED_MAX = 256
 
 
 class NoProof(Exception):
-    """Raised if the locker can no longer prove that this broker is the master: no proof, no receipt."""
+    """The locker cannot prove any more that this broker is the master, so the broker must not send receipts."""
 
 
 class JournalEnd:
-    """Appends to the journal. Every failure of the disk is final: after it the writer raises at each call.
+    """Writer of batches at the end of the journal. Every failure of the disk is final: after it, every call raises.
 
     ``has_proof`` returns whether the locker's last proof of ownership is recent enough. ``background`` makes the next
-    file. The writer notifies ``authority`` of each write; while a batch waits for it, ``alive`` is called at intervals,
-    and an error of ``alive`` ends the wait.
+    file. ``authority`` gets notice of each write, and confirms it. While a batch waits for that, ``alive`` is called at
+    intervals; if it raises an error, the wait ends with that error.
     """
 
     def __init__(
@@ -76,14 +77,16 @@ class JournalEnd:
         self._threads = threads
         self._is_next_ready = False
         self._last_sync = clock()
-        # Time, by the clock, at which the next batch of operations begins with a mark: the first one of each file does.
+        # Monotonic time from which on the next batch of operations begins with a clock mark. The first batch of each
+        # file begins with one; inf: no marks.
         self._mark_due = self._first_mark = -math.inf if settings.clock_mark_interval < math.inf else math.inf
 
     def write(self, payloads: list[bytes], size: int, *, must_sync: bool = False, is_upkeep: bool = False) -> list[int]:
-        """Write a batch of ``size`` bytes; return the locations of its records. On return the fence was checked, the
-        authority has confirmed the batch, and it is as durable as the sync strategy says.
+        """Write a batch whose payloads have ``size`` bytes; return the locations of its records.
 
-        Unless ``is_upkeep``, a record with the time is written before them when ``clock_mark_interval`` is over.
+        On return the fence was checked, the authority has confirmed the batch, and with ``must_sync`` or the strategy
+        "always" it is synced. If ``clock_mark_interval`` has passed, a record with the time is written first, but not
+        with ``is_upkeep``. Raises Deposed, NoProof, and the OSError of the volume.
         """
         writer = self.writer
         if writer.is_full(size + 5 * len(payloads)):
@@ -102,7 +105,7 @@ class JournalEnd:
             or strategy == "always"  # prove: every-batch-is-synced
             or (strategy == "periodic" and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval)
         )
-        if is_to_be_synced and writer.is_one_step:  # then no authority needs notice of writes and syncs
+        if is_to_be_synced and writer.is_one_step:  # one call writes, syncs and checks the fence
             locations, checked_at = writer.commit(payloads)
             self._figures.sync_seconds.note(writer.sync_seconds)
             self._note_sync()
@@ -125,7 +128,7 @@ class JournalEnd:
 
     @property
     def may_serve(self) -> bool:
-        """True if ``serve`` may be called: each batch is synced, there is room, and no mark is due."""
+        """True if ``serve`` may be called: each batch is synced, the file has room, and no clock mark is due."""
         writer = self.writer
         return (
             writer.is_one_step
@@ -135,8 +138,10 @@ class JournalEnd:
         )
 
     def serve(self, queue: CommitQueue, seconds: float) -> int:
-        """Write the loop's submissions to ``queue``, for at most ``seconds``. Return the number of batches: each is as
-        durable as those of ``write``, and the loop already knows of it."""
+        """Write the batches that the loop submits to ``queue``, for at most ``seconds``; return their number.
+
+        Each batch is written, synced and fence-checked as in ``write``; the queue has already reported it to the loop.
+        """
         writer = self.writer
         seconds = max(0.0, min(seconds, self._mark_due - self._clock()))
         served = writer.serve(queue, self._settings.journal_max_write_batch_size, SERVED_MAX, seconds)
@@ -151,7 +156,7 @@ class JournalEnd:
         return served.batches
 
     def sync(self) -> None:
-        """Make all that was written durable."""
+        """Sync the file: all written batches are durable on return."""
         writer = self.writer
         began = self._clock()
         writer.sync()  # prove: sync-before-it-is-told order own-sync-is-told
@@ -165,7 +170,8 @@ class JournalEnd:
         self._figures.syncs += count
 
     def check_fence(self) -> None:
-        """Raise Deposed if another broker is master, NoProof if the locker cannot prove that this one still is."""
+        """Raise Deposed if another broker is master, and NoProof if the locker cannot prove that this broker is the
+        master. With the strategy "periodic", sync if the interval has passed."""
         checked_at = self._threads.boottime()  # prove: fence-check-time-from-before order fence-check-asks-the-files
         self.writer.check_fence()  # prove: fence-check-asks-the-files
         self._note_fence_check(checked_at)
@@ -177,13 +183,14 @@ class JournalEnd:
             self.sync()  # prove: idle-master-syncs
 
     def _note_fence_check(self, began: float) -> None:
-        """Note that the files showed no other master."""
+        """Note a fence check that began at ``began`` and found no other master. Raises NoProof without a proof of
+        ownership."""
         if not self._has_proof():  # prove: no-proof-no-receipt
             raise NoProof("the locker's last proof of ownership is too old")
         self._figures.last_fence_check = began  # prove: fence-check-time-noted
 
     def settle(self) -> None:
-        """Make all that was written durable, fence-checked and final, whatever the strategy."""
+        """Make all written batches durable, fence-checked and final, with any sync strategy."""
         if self.is_unsynced:
             self.sync()  # prove: settling-syncs order settling-checks-fence
             self.check_fence()  # prove: settling-checks-fence
@@ -191,21 +198,21 @@ class JournalEnd:
         self._authority.settle(file, end, must_be_final=True, alive=self._alive)  # prove: settled-is-final
 
     def close(self) -> None:
-        """Close the file as it is; notify the authority that nothing is written any more."""
+        """Close the file without a further write, and notify the authority of the end."""
         self.writer.close()
         self._authority.end()
 
     def rotate(self) -> None:
-        """Begin the next file as a promotion does, after the old file's last sync and fence check. On return its header
+        """Begin the next file with a header, after the last sync and fence check of the old file. On return the header
         is durable."""
         writer, authority = self.writer, self._authority
         if self.preparing is not None:
-            self._background.wait(self.preparing)  # if it failed, the rotation tries again, and its failure is final
+            self._background.wait(self.preparing)  # if that failed, the rotation tries again; its failure is final
             self.preparing = None
         self._is_next_ready = False
         if self.is_unsynced:
             self.sync()
-        # The steps before may take long: a broker that lost the lock meanwhile must not make a file.
+        # The steps above may take long. A broker that lost the lock meanwhile must not make a file.
         self.check_fence()  # prove: rotation-needs-proof
         file, end = writer.position
         header = Header(
@@ -221,14 +228,15 @@ class JournalEnd:
         authority.sealed(file, end)  # prove: followers-learn-the-end
         # prove: end-marker-where-it-may-be " if authority.leaves_end_markers else None"
         writer.rotate(encode_header(header), encode_next(file + 1) if authority.leaves_end_markers else None)
-        # Synced separately: a torn header before a complete batch would look like damage in the middle.
+        # The header is synced before the next batch, because a torn header before a good batch would look like damage.
         self.sync()  # prove: rotation-header-sync
         self._state.know_file(writer.file)
         self._state.position = Position(writer.file, writer.offset, 0, writer.checksum)
         self._mark_due = self._first_mark
 
     def prepare_next(self) -> None:
-        """Make the next file in advance. A full disk is no failure yet: producers are refused then."""
+        """Make the next file in advance, in the background, when half of this one is used. If that fails because the
+        disk is full, producers are refused; the store continues."""
         preparing = self.preparing
         if preparing is not None and preparing.done() and not self._is_next_ready:
             error = preparing.exception()

@@ -1,12 +1,14 @@
-"""Detect on the event loop, without a look-up, that a message with a client's id is new. Pure.
+"""Detection of new messages on the event loop, without a search in the state. Pure.
 
-A client numbers the messages of a producer in increasing order. So a number above all known numbers of its producer is
-new. Two places know a producer: the storage thread has the audit, the tails, the index and prepared transactions; the
-loop has the operations that it handed over, of which some are not processed yet. So the first message of a producer for
-an owner goes through the inbox, and the storage thread checks whether it knows a higher number
-(``AddMessage.is_newest``). If not, ``highest`` is the upper bound from then on: earlier messages are not above it, and
-every later operation is noted here before it is handed over. A number above ``highest`` is new; all others, and ids
-without a number, are looked up. docs/decisions/0029.
+A client numbers the messages of a producer in increasing order. So a message is new if its number is higher than all
+known numbers of its producer. Known numbers are in two places: the storage thread has the audit, the tails, the index
+and prepared transactions; the loop has operations that it handed over and that are not processed yet.
+
+The first message of a producer for an owner goes through the inbox, and the storage thread checks whether it has a
+higher number (``AddMessage.is_newest``). If it has none, ``highest`` is the upper bound from then on: no earlier
+message has a higher number, and every later operation is noted here before it is handed over. A message with a higher
+number than ``highest`` is new. For all other messages, and for ids without a number, the storage thread searches the
+id. docs/decisions/0029.
 """
 
 # proofs: new-messages
@@ -17,12 +19,13 @@ from tandemmq.store.operations import AddMessage, Atomic, KnownProducer, Operati
 from tandemmq.store.records.message_ids import numbered
 from tandemmq.store.writer.batch import NewQueue
 
-# Maximum number of pairs of producer and owner. Beyond it all are forgotten and checked again.
+# Maximum number of pairs of producer and owner. If there are more, all are removed, and are checked again.
 KNOWN_MAX = 10_000
 
 
 class NewMessages:
-    """Sees all operations that are handed over, in order: by ``is_new``, ``is_new_part`` or ``note``."""
+    """Highest message numbers of producers. Each operation must be passed to ``is_new``, ``is_new_part`` or ``note``,
+    in order, before it is handed over. Only the event loop uses it."""
 
     __slots__ = ("_count", "_producers")
 
@@ -31,8 +34,8 @@ class NewMessages:
         self._count = 0
 
     def is_new(self, add: AddMessage) -> bool:
-        """Return whether the audited ``add`` cannot have come before. If False, the storage thread may check more: call
-        ``answered`` when ``add`` comes back."""
+        """Return whether the audited ``add`` is certainly no duplicate. If False, the storage thread must check it;
+        call ``answered`` when it has reported ``add``."""
         name, sequence = numbered(add.message.message_id)
         if sequence < 0:
             return False
@@ -48,19 +51,21 @@ class NewMessages:
         return False
 
     def _begin(self, name: str, sequence: int) -> KnownProducer:
-        self._have_room()
+        self._limit_count()
         producer = self._producers[name] = KnownProducer(sequence)
         return producer
 
-    def _have_room(self) -> None:
-        """Forget all producers when there are too many. A later answer for one of them has no effect."""
+    def _limit_count(self) -> None:
+        """Remove all producers if there are too many, and count one more. A later answer for a removed producer has no
+        effect."""
         if self._count >= KNOWN_MAX:
             self._producers = {}
             self._count = 0
         self._count += 1
 
     def is_new_part(self, add: AddMessage) -> bool:
-        """Return whether a message of an atomic operation, audited or not, cannot have come before. As ``is_new``."""
+        """Return whether a message of an atomic operation, audited or not, is certainly no duplicate. See
+        ``is_new``."""
         if add.is_audited:
             return self.is_new(add)
         self._note_add(add)
@@ -81,7 +86,7 @@ class NewMessages:
             producer.highest = sequence  # prove: handed-over-together-is-noted
 
     def answered(self, operation: Operation) -> None:
-        """Use the answers in ``operation``, which is durable now."""
+        """Note the results of the storage thread's checks in ``operation``, which is durable now."""
         if type(operation) is AddMessage:
             self._use_answer(operation)
         elif type(operation) is Atomic:
@@ -91,5 +96,5 @@ class NewMessages:
 
     def _use_answer(self, add: AddMessage) -> None:
         if add.is_newest and add.producer is not None:  # prove: only-the-newest-is-sure "add.is_newest and "
-            self._have_room()
+            self._limit_count()
             add.producer.owners.add(add.owners[0])

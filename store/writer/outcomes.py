@@ -1,4 +1,4 @@
-"""The end of a prepared transaction: messages that become visible, go, or come back. On the storage thread."""
+"""Outcome of a prepared transaction: messages become visible, are removed, or are returned. On the storage thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from tandemmq.store.writer.pages import Pages
 
 
 def outcome_payloads(state: State, end: EndTransaction) -> Sequence[bytes]:
-    """Return the records of an outcome. A message that was copied to a file after that of its prepared Remove is
-    removed again: the earlier file may go before the copy's, and then the Commit would take nothing."""
+    """Return the payloads of the records of an outcome.
+
+    If a message was copied to a file after that of its prepared Remove, the outcome has another Remove: the file of the
+    prepared Remove may be deleted before the file of the copy, and then the Commit would remove nothing.
+    """
     payloads = [end.payload]
     for each in state.transactions[end.transaction.key].operations if end.is_commit else ():
         entry = state.entry(each.owner, each.order_key) if each.owner in state.owners else None
@@ -26,15 +29,15 @@ def outcome_payloads(state: State, end: EndTransaction) -> Sequence[bytes]:
 
 
 def end_transaction(state: State, pages: Pages, end: EndTransaction, location: int) -> None:
-    """Apply an outcome that is durable at ``location``, and write its effects into ``end``."""
+    """Apply an outcome that is durable at ``location``, and set its effects in ``end``."""
     transaction = state.end_transaction(end.transaction.key, location)
-    assert transaction is not None, "it was in doubt when the batch was formed"
+    assert transaction is not None, "the transaction was in doubt when the batch was formed"
     ending = _Ending(state, pages, end)
     for number, operation in enumerate(transaction.operations):
         if operation.kind == ADD:
             destination = operation.destination
             owners = state.holders(destination)
-            assert owners or destination.is_topic or not end.is_commit, "the store began the queue anew (Store.append)"
+            assert owners or destination.is_topic or not end.is_commit, "Store.append has made the queue again"
             if not is_made_by_broker(operation.message_id):
                 # prove: rolled-back-may-come-again "state.forget_id" -> "state.note_id"
                 (state.note_id if end.is_commit else state.forget_id)(owners, operation.message_id)
@@ -46,7 +49,8 @@ def end_transaction(state: State, pages: Pages, end: EndTransaction, location: i
 
 @dataclass(slots=True, eq=False)
 class _Ending:
-    """Effects of the outcome, one operation after the other. ``added``: the order keys of messages it made visible."""
+    """Applies the operations of an outcome one by one. ``added``: (owner, message id) -> order key of a message that
+    became visible."""
 
     state: State
     pages: Pages
@@ -73,7 +77,7 @@ class _Ending:
         owner, order_key = operation.owner, operation.order_key
         entry = self.state.entry(owner, order_key) if owner in self.state.owners else None
         if entry is None:  # prove: passed-over-is-not-kept "entry is None" -> "not order_key"
-            self._pass_over(operation, file)
+            self._remove_added(operation, file)
         elif self.end.is_commit:
             self.state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
             self.state.pin_for_removal(operation.location, entry.location)
@@ -82,10 +86,10 @@ class _Ending:
             message = self.pages.message_at(entry.location, entry.size)
             self.end.returned.append((owner, PagedMessage(order_key, entry.location, entry.size, message)))
 
-    def _pass_over(self, operation: PendingOperation, file: int) -> None:
-        """Handle a removal of a message that the transaction itself added (a durable subscription without a match), or
-        of nothing. A replay by an old index may have taken it for the removal of a message that a former subscription
-        of that name seemed to hold."""
+    def _remove_added(self, operation: PendingOperation, file: int) -> None:
+        """Apply a removal of a message that the transaction itself added, for a durable subscription without a match.
+        If there is no such message, do nothing: a replay from an old index may have found the message in a former
+        subscription of that name."""
         owner = self.state.subscriptions.get((operation.destination, operation.subscription_key or ""))
         order_key = None if owner is None else self.added.pop((owner, operation.message_id), None)
         if owner is None or order_key is None:
@@ -94,6 +98,6 @@ class _Ending:
             (holder, each) for holder, each in self.end.added if (holder, each.order_key) != (owner, order_key)
         ]
         entry = self.state.entry(owner, order_key)
-        assert entry is not None, "it was added just now"
+        assert entry is not None, "``add`` has just added it"
         self.state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
         self.state.pin_for_removal(operation.location, entry.location)

@@ -1,8 +1,8 @@
-"""Stored messages read back from the journal, for queues that page and for copies. Only for the storage thread.
+"""Reading of stored messages from the journal, for pages of queues and for copies. Only for the storage thread.
 
-Delivered messages were compared with their checksums after the read, also in files that this process writes
-(journal/checked.py). A message that does not verify is repaired from another copy before any later one is delivered,
-or it is never delivered, and is reported.
+Each message is compared with its checksum after the read, also in files that this process writes (journal/checked.py).
+A message that does not verify is repaired from a copy on another node before a later message is delivered. If that
+fails, it is never delivered, and is logged.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from tandemmq.store.writer.figures import Figures
 log = logging.getLogger(__name__)
 
 DAMAGED_IDS_SHOWN = 20
-# Between repair attempts of one file; during an attempt no client is served.
+# Minimum time between repair attempts of one file. During an attempt no client is served.
 MEND_INTERVAL_SECONDS = 10.0
 
 T = TypeVar("T")
 
 
 class Pages:
-    """Reads stored messages. ``mends`` waits for the repair of a damaged file; returns whether it succeeded."""
+    """Reader of stored messages. ``repair`` waits for the repair of a damaged file, and returns whether it
+    succeeded."""
 
     def __init__(
         self,
@@ -45,25 +46,26 @@ class Pages:
         state: State,
         epoch_history: EpochHistory,
         figures: Figures,
-        mends: Callable[[int], bool] = lambda file: False,
+        repair: Callable[[int], bool] = lambda file: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reader = CheckedReader(files, lambda file: epoch_history.ends.get(file))
         self._state = state
         self._epoch_history = epoch_history
         self._figures = figures
-        self._mends = mends
+        self._repair = repair
         self._clock = clock
-        self._asked_at: dict[int, float] = {}  # time of the last repair attempt of a file
+        self._tried_at: dict[int, float] = {}  # file -> monotonic time of its last repair attempt
 
     def fill(self, page: Page) -> None:
-        """Read the next messages of the page's owner, except those that a prepared transaction removes."""
+        """Read the next messages of the page's owner into ``page``, without those that a prepared transaction
+        removes."""
         after = page.after
         while not page.messages:
             found = self._next(page, after)
             if not found:
                 break
-            after = found[-1][0]  # if nothing of this is readable, the page begins after it
+            after = found[-1][0]  # if none of these is readable, the page begins after them
             page.messages += self._readable(found)
 
     def _next(self, page: Page, after: int) -> list[tuple[int, Entry]]:
@@ -98,7 +100,7 @@ class Pages:
         try:
             return self._messages(found)
         except (JournalCorrupt, JournalMissing, RecordDamaged):
-            if len(found) > 1:  # single reads show which one is damaged
+            if len(found) > 1:  # read them one by one to find the damaged one
                 return [message for each in found for message in self._readable((each,))]
             self.report_damage(found[0][1])
             return []
@@ -121,7 +123,7 @@ class Pages:
         return message
 
     def report_damage(self, entry: Entry) -> None:
-        """Log that a message does not verify, and is not delivered."""
+        """Count and log a message that does not verify and is not delivered."""
         self._figures.damaged += 1
         if self._figures.damaged <= DAMAGED_IDS_SHOWN:
             file, offset = entry.location >> 32, entry.location & 0xFFFFFFFF
@@ -138,31 +140,32 @@ class Pages:
         return self._epoch_history.version_at(file)
 
     def read(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return payloads of records, given as (location, size) in any order; neighbours are read together."""
-        ascending = sorted(set(wanted))  # copies are not adjacent to their neighbours in the order
+        """Return the payloads of the records ``wanted``, (location, size) in any order. Adjacent records are read
+        together."""
+        ascending = sorted(set(wanted))  # the records of copies are not in the order of the messages
         found = dict(zip(ascending, self._read_many(ascending), strict=True))
         return [found[place] for place in wanted]
 
     def read_record(self, location: int) -> bytes:
         """Return the payload of a record whose size is not known."""
-        return self._mended(lambda: self._reader.read(location))
+        return self._read_repaired(lambda: self._reader.read(location))
 
     def _read_many(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
-        return self._mended(lambda: self._reader.read_many(wanted))
+        return self._read_repaired(lambda: self._reader.read_many(wanted))
 
-    def _mended(self, read: Callable[[], T]) -> T:
-        """Return the result of ``read``, after the repair of files in which it meets damage; raise if that fails. All
-        clients wait for it, so repairs of a file are tried only at intervals."""
+    def _read_repaired(self, read: Callable[[], T]) -> T:
+        """Return the result of ``read``. If it finds damage, repair the file and call it again; raise the damage if the
+        repair fails. All clients wait meanwhile, so the repair of a file is tried only at intervals."""
         while True:
             try:
                 return read()
             except (JournalCorrupt, JournalMissing) as damage:
                 now, file = self._clock(), damage.file
-                # prove: file-is-mended-once "self._asked_at.get(file, -math.inf)" -> "-math.inf"
-                if now - self._asked_at.get(file, -math.inf) < MEND_INTERVAL_SECONDS:
+                # prove: file-is-mended-once "self._tried_at.get(file, -math.inf)" -> "-math.inf"
+                if now - self._tried_at.get(file, -math.inf) < MEND_INTERVAL_SECONDS:
                     raise
-                self._asked_at[file] = now
-                if not self._mends(file):
+                self._tried_at[file] = now
+                if not self._repair(file):
                     raise
                 self._reader.forget([file])  # prove: mended-file-is-read-anew
 

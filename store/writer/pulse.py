@@ -1,4 +1,5 @@
-"""Detect whether silent threads still work: a thread that computes is busy, one that waits for a disk is not."""
+"""Detection of work in threads that show no other sign of life, by their CPU time: a thread that computes uses CPU
+time, a thread that waits for a disk does not."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from tandemmq.store.threads import Threads
 
 
 class Pulse:
-    """Pulse of the thread ``native_id`` from now on. Callers must call regularly: activity is noticed only then."""
+    """Activity of the thread ``native_id``. It is measured only during a call of ``seen_busy``, so the caller must call
+    that regularly."""
 
     __slots__ = ("_cpu_seconds", "_native_id", "_seen_busy", "_threads")
 
@@ -21,7 +23,7 @@ class Pulse:
         self._seen_busy = threads.monotonic()
 
     def seen_busy(self) -> float:
-        """Return the monotonic time at which the thread was last found to have computed."""
+        """Return the monotonic time of the last call that found that the thread had used CPU time."""
         cpu_seconds = self._threads.cpu_seconds(self._native_id)
         if cpu_seconds > self._cpu_seconds:
             self._cpu_seconds = cpu_seconds
@@ -30,7 +32,7 @@ class Pulse:
 
 
 class Pulses:
-    """Pulses of several threads that work for a waiting caller. For any thread."""
+    """Activity of several threads that work for a waiting caller. Any thread may use it."""
 
     __slots__ = ("_seen_busy", "_threads", "_working")
 
@@ -41,7 +43,7 @@ class Pulses:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Count the calling thread as working for the waiting caller, until it leaves."""
+        """Measure the activity of the calling thread within the block."""
         native_id = self._threads.native_id()
         self._working[native_id] = Pulse(self._threads, native_id)
         try:
@@ -51,5 +53,5 @@ class Pulses:
             self._seen_busy = self._threads.monotonic()
 
     def seen_busy(self) -> float:
-        """Return the time at which one of them was last found to have computed; -inf if none ever was."""
+        """Return the monotonic time at which one of the threads was last found at work; -inf if none ever was."""
         return max((pulse.seen_busy() for pulse in list(self._working.values())), default=self._seen_busy)

@@ -2,10 +2,11 @@
 the queue, without the interpreter's lock, and the queue wakes the loop when the turns are durable. Later the storage
 thread applies their effects to the state, several turns at a time.
 
-Only additions and removals that need no look-up in the state use this path (``is_plain``, or known to be new:
-store.writer.new_messages), alone or in an atomic operation, which is completely in one batch. All others go through the
-inbox of the storage thread. The order is kept in both directions: an item in the inbox closes the queue until it is
-processed (StorageThread.put), and each report of the thread has the number of batches of the queue that come before it.
+Only additions and removals that need no search in the state use the queue (``is_plain``, or known to be new:
+store.writer.new_messages), alone or in an atomic operation, whose records are all in one batch. All other operations go
+through the inbox of the storage thread. The order stays correct in both directions: an item in the inbox closes the
+queue until the item is processed (StorageThread.put), and each report of the storage thread has the number of batches
+of the queue that come before it.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ if TYPE_CHECKING:
 
 Turn = Sequence[Operation | NewQueue]
 
-# Maximum number of parts of an atomic operation in the queue. Placing more would take the loop too long.
+# Maximum number of parts of an atomic operation in the queue. The loop would need too long for more.
 TOGETHER_MAX = 200
 
 
 class Submissions:
-    """The submitted turns. The loop calls ``submit`` and ``completed``, the storage thread ``written`` and ``report``.
-    Every operation that is handed over is passed to ``submit`` first."""
+    """The submitted turns. The loop calls ``submit`` and ``completed``; the storage thread calls ``written`` and
+    ``report``. The loop must pass every turn to ``submit``, before it puts it into the inbox if that returns False."""
 
     __slots__ = ("_awaited", "_completed", "_new_messages", "_reports", "_unapplied", "_written", "queue")
 
     def __init__(self, queue: CommitQueue, new_messages: NewMessages) -> None:
         self.queue = queue
         self._new_messages = new_messages
-        self._awaited: deque[Turn] = deque()  # by the loop
-        self._completed = 0  # batches, as the loop knows
-        self._unapplied: deque[Turn] = deque()  # by the storage thread
-        self._written = 0  # batches, as the storage thread knows
+        self._awaited: deque[Turn] = deque()  # turns that ``completed`` has not returned
+        self._completed = 0  # number of batches that ``completed`` has returned
+        self._unapplied: deque[Turn] = deque()  # turns that ``written`` has not returned
+        self._written = 0  # number of batches that ``written`` has returned
         self._reports: deque[tuple[int, list[Operation]]] = deque()
 
     def submit(self, turn: Turn) -> bool:
-        """Submit ``turn``; return whether it was submitted. Then its messages have their places; they are durable when
-        ``completed`` returns them."""
+        """Submit ``turn`` to the queue if possible; return whether it was submitted. If True, its messages have their
+        locations and order keys; they are durable when ``completed`` returns them."""
         payloads: list[bytes] = []
         is_taken = True
         for operation in turn:  # to the end: every message must be noted
@@ -70,12 +71,12 @@ class Submissions:
             at = place(operation, at)  # type: ignore[arg-type]
         self._awaited.append(turn)
         self._unapplied.append(turn)
-        self.queue.submit()  # from here on the other thread may have it
+        self.queue.submit()  # from here on the storage thread may write it
         return True
 
     def _takes_together(self, atomic: Atomic, payloads: list[bytes]) -> bool:
-        """Append the records of ``atomic`` to ``payloads``; return whether it needs no look-up. Copies of one message
-        need one: two of them may be for the same queue."""
+        """Append the records of ``atomic`` to ``payloads``; return whether it needs no search in the state. Copies of
+        one message need a search, because two of them may be for the same queue."""
         is_taken = True
         ids: set[str] = set()
         for part in atomic.operations:  # to the end: every message must be noted
@@ -93,8 +94,9 @@ class Submissions:
         return is_taken
 
     def completed(self) -> tuple[list[Operation], float]:
-        """Return the operations that became durable since the last call, in order, submitted or reported; and the start
-        of the last fence check that covers the submitted ones, 0.0 if there are none."""
+        """Return (operations, time). The operations, submitted or reported, became durable since the last call, in
+        order. The time is CLOCK_BOOTTIME in seconds, from before the last fence check after the submitted ones; 0.0: no
+        submitted ones."""
         batches, checked_at = self.queue.completed()
         operations: list[Operation] = []
         reports = self._reports
@@ -112,11 +114,11 @@ class Submissions:
         return operations
 
     def report(self, operations: list[Operation]) -> None:
-        """Report finished operations of the inbox; the caller wakes the loop."""
+        """Report finished operations from the inbox. The caller wakes the loop."""
         self._reports.append((self._written, operations))
 
     def written(self, batches: int) -> list[Operation]:
-        """Return the operations of the next ``batches`` batches."""
+        """Return the operations of the next ``batches`` batches, which are written and not applied to the state yet."""
         self._written += batches
         operations: list[Operation] = []
         for _ in range(batches):

@@ -1,4 +1,4 @@
-"""Facts about the files of a state, copied in short pieces, so that the store can keep running."""
+"""Copy of the facts about the files of a state, made in short pieces so that the store can keep running."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.state.state import State
 from tandemmq.store.tools.why.facts import Facts, FileFacts, OwnerFacts, TransactionFacts
 
-# Files that one piece reads of the state: the storage thread serves clients between pieces.
+# Number of files in one piece. The storage thread serves clients between pieces.
 FILES_A_PIECE = 200
 
 T = TypeVar("T")
@@ -77,5 +77,5 @@ def _copy_transactions(state: State) -> list[TransactionFacts]:
 def _reclaimable(state: State, epoch_history: EpochHistory, is_written: bool) -> tuple[int, tuple[int, ...]]:
     tail = state.position.file if state.position is not None else 0
     if not is_written:
-        tail += 1  # the next master begins a file of its own
+        tail += 1  # the next master begins a new file
     return tail, state.reclaimable(epoch_history.first_of_epoch, tail)

@@ -1,8 +1,11 @@
-"""Explain why each journal file is kept: its holders, since when, and the cheapest way to free it.
+"""Explanation why each journal file is kept: its holders, the age of their messages, and the cheapest way to free it.
 
-A file stays while it holds a live message, a subscription's record or a part of an open transaction; while its
-acknowledgements and deletions refer to records in a file that stays; while it fences off an epoch and any file before
-it stays; and while it is written to (State.reclaimable, docs/formats/journal.md). This module gives the figures.
+A file stays in each of these cases (State.reclaimable, docs/formats/journal.md):
+
+- It has a live message, a record of a subscription, or a part of an open transaction.
+- Its acknowledgements and deletions refer to records in a file that stays.
+- It is the fence of an epoch, and a file before it stays.
+- The master writes to it.
 
 The state is read in short pieces, so this also works with a running store. The caller's thread reads the disk. Nothing
 is written.
@@ -35,16 +38,16 @@ from tandemmq.store.tools.why.report import FileWhy, Holder, Oldest, OpenTransac
 from tandemmq.store.tools.why.verdict import verdict
 from tandemmq.store.tools.why.words import action_for
 
-# Oldest messages that one piece looks up: the storage thread serves clients between pieces.
+# Number of owners in one piece whose oldest message is searched. The storage thread serves clients between pieces.
 MESSAGES_A_PIECE = 20
-# Maximum numbers of holders of a file that are named, and of holders whose oldest message is looked up. The first pair
-# applies if all files are explained, the second one for a single file.
+# (maximum number of holders of a file that are named, maximum number of holders whose oldest message is read). The
+# first pair applies if all files are explained, the second one for a single file.
 HOLDERS_MAX = 20, 5
 HOLDERS_OF_ONE_FILE_MAX = 1_000, 1_000
 
 
 class NoSuchFile(Exception):
-    """The journal has no file of that number."""
+    """The journal has no file with that number."""
 
     def __init__(self, file: int, directory: str) -> None:
         super().__init__(f"there is no db-{file}.log in {directory}")
@@ -52,7 +55,8 @@ class NoSuchFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Paths of a store, and the maximum length of a journal file. ``is_written``: a master writes to the store now."""
+    """Paths of a store, and the maximum length of a journal file in bytes. ``is_written``: a master writes to the store
+    now."""
 
     files: JournalFiles
     file_length: int
@@ -71,10 +75,10 @@ def explain(
     only: int | None = None,
     notes: Sequence[str] = (),
 ) -> Why:
-    """Return why each file, or ``only`` one, is kept. Blocking; reads from the disk.
+    """Return why each file is kept; with ``only``, why that file is kept. Blocking; reads from the disk.
 
-    ``consumers``: present number of consumers of each queue ("queue://A") and durable subscription ("client:name");
-    None: not known. ``now`` is in ms since 1970. Raises NoSuchFile for an ``only`` that is not there.
+    ``consumers``: name of each queue ("queue://A") and durable subscription ("client:name") -> its number of consumers;
+    None: not known. ``now`` is in ms since 1970. Raises NoSuchFile if the file ``only`` does not exist.
     """
     sizes = {file: size for file in place.files.list() if (size := _size(place.files, file)) is not None}
     facts = copy_facts(ask, epoch_history, sizes, is_written=place.is_written)
@@ -114,18 +118,18 @@ def _size(files: JournalFiles, file: int) -> int | None:
     try:
         return files.size(file)
     except FileNotFoundError:
-        return None  # reclaimed meanwhile
+        return None  # removed meanwhile
 
 
 def _acknowledgements(files: JournalFiles, epoch_history: EpochHistory, file: int) -> dict[str, int]:
-    """Return the number of acknowledgements in a file, by destination."""
+    """Return the number of acknowledgements in a file: destination -> number."""
     found: dict[str, int] = {}
     try:
         for item in walk(files, epoch_history, file, is_live=True):
             if isinstance(item, Seen) and item.kind == "remove" and item.counts and item.destination is not None:
                 found[item.destination] = found.get(item.destination, 0) + 1
     except JournalMissing:
-        pass  # reclaimed meanwhile
+        pass  # removed meanwhile
     return found
 
 
@@ -134,8 +138,8 @@ def _acknowledgements(files: JournalFiles, epoch_history: EpochHistory, file: in
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """Reads facts about messages and transactions from the disk. ``named``: maximum number of holders; ``dated``: of
-    these, the maximum number with the date of the oldest message."""
+    """Reader of facts about messages and transactions. ``named``: maximum number of holders of a file that are
+    returned; ``dated``: maximum number of these whose oldest message is read from the disk."""
 
     facts: Facts
     reader: JournalReader
@@ -151,7 +155,7 @@ class _Description:
                 why.transactions.append(_open_transaction(self.reader, transaction, why.file))
 
     def _holders(self, file: int) -> list[Holder]:
-        """Return the holders, the largest first."""
+        """Return the holders of a file, those with the most bytes first."""
         holders = self.facts.files[file].holders
         ranked = sorted(holders.items(), key=lambda holder: (-holder[1][1], holder[0]))[: self.named]
         first: dict[int, Entry] = {}
@@ -194,10 +198,10 @@ def _oldest(reader: JournalReader, entry: Entry) -> Oldest:
 
 
 def _timestamp_at(reader: JournalReader, location: int, size: int) -> int | None:
-    """Return the timestamp of the message whose record is there, ms since 1970; None: it has none."""
+    """Return the timestamp of the message in the record at ``location``, ms since 1970; None: it has none."""
     add = added(decode(reader.read(location, size)))
     if add is None:
-        raise RecordDamaged("another record than a message stands there")
+        raise RecordDamaged("the record at that place is no message")
     return decode_any(add.message).timestamp or None
 
 
@@ -208,5 +212,5 @@ def _open_transaction(reader: JournalReader, transaction: TransactionFacts, file
         try:
             shown.since = _timestamp_at(reader, *transaction.newest_add)
         except (JournalError, RecordDamaged):
-            pass  # optional; the check reports damage
+            pass  # optional; ``tandemmq store check`` reports damage
     return shown

@@ -1,4 +1,4 @@
-"""Facts that decide why journal files stay, as plain values: copied from a state, or counted in a journal. Pure."""
+"""Facts that decide whether journal files stay, as plain values: copied from a state, or counted in a journal. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tandemmq.store.state.file_states import reclaimable
 
 @dataclass(slots=True)
 class FileFacts:
-    """Facts about a journal file. ``holders``: owner -> (number of live messages, their bytes). ``live_bytes`` counts a
-    message of several subscriptions once. ``is_known`` False: the file is being removed, and the state has forgotten
-    it."""
+    """Facts about a journal file. ``holders``: owner id -> (number of live messages, their bytes). ``live_bytes``
+    counts a message of several subscriptions once. ``pins``: files with records that records of this file ended: while
+    they exist, this file stays. ``is_known`` False: the file is being removed, and the state no longer has it."""
 
     size: int
     live: int
@@ -34,12 +34,12 @@ class OwnerFacts:
 
 @dataclass(slots=True)
 class TransactionFacts:
-    """An open transaction."""
+    """An open transaction. ``prepared_in``: file of its Prepare record; 0: it is not prepared."""
 
     key: str
     is_prepared: bool
     prepared_in: int
-    operations: dict[int, int]  # file -> how many
+    operations: dict[int, int]  # file -> number of its operations there
     newest_add: tuple[int, int] | None  # (location, size)
 
     @property
@@ -50,8 +50,8 @@ class TransactionFacts:
 
 @dataclass(slots=True)
 class Facts:
-    """``files`` are those on the disk; ``reclaimable`` those that the next checkpoint removes; ``tail`` is the one that
-    is being written (of a store without a writer: the one that would come next)."""
+    """Facts about all files. ``files``: files on the disk. ``reclaimable``: files that the next checkpoint removes.
+    ``tail``: the file that the master writes; without a master, the file that the next one will begin."""
 
     files: dict[int, FileFacts]
     owners: dict[int, OwnerFacts]
@@ -60,7 +60,7 @@ class Facts:
     reclaimable: set[int]
 
     def held_by_own(self) -> set[int]:
-        """Return the files that contain something live."""
+        """Return the files that have live messages, records of subscriptions or parts of open transactions."""
         return {file for file, known in self.files.items() if known.live} | held_by_records(
             self.owners.values(), self.transactions
         )
@@ -86,7 +86,7 @@ def facts_of(
 
 
 def held_by_records(owners: Collection[OwnerFacts], transactions: Collection[TransactionFacts]) -> set[int]:
-    """Return the files that hold a subscription's record or a part of an open transaction."""
+    """Return the files that have a record of a subscription or a part of an open transaction."""
     held: set[int] = set()
     for owner in owners:
         held |= owner.records

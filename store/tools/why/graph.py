@@ -1,4 +1,4 @@
-"""Graph of journal files that wait for others: the rule of State.reclaimable, followed back to its roots. Pure."""
+"""Graph of the journal files that stay because other files stay, by the rule of State.reclaimable. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from tandemmq.store.tools.why.facts import Facts
 
 
 class Graph:
-    """``waits_for``: the files that must go before this one; ``fences``: those of them for which it waits only because
-    it fenced off an epoch; ``roots``: the files whose live contents keep this one, itself included."""
+    """Graph of the files that stay. Each field maps a file to other files:
+
+    waits_for  files that must be removed before this one
+    fences     those files before it, if it is the fence of an epoch
+    roots      files whose own live contents keep this one; it can be one of them
+    """
 
     def __init__(self, facts: Facts, epoch_history: EpochHistory) -> None:
         self._facts = facts
@@ -36,14 +40,15 @@ class Graph:
             kept.append(file)
 
     def pinned_by(self, file: int) -> list[int]:
-        """Return the files that shadow dead records in ``file``: they stay as long as it does."""
+        """Return the files that stay as long as ``file`` does, because they remove records in it."""
         return sorted(other for other in self._waited_by.get(file, ()) if file in self._facts.files[other].pins)
 
     def freed_with(self, emptied: set[int]) -> set[int]:
-        """Return the files that go when ``emptied`` have no contents any more, besides those that go anyway."""
+        """Return the files that can be removed when the files ``emptied`` have no live contents any more, without
+        those that can be removed now."""
         gone: set[int] = set()
         seen: set[int] = set()
-        waiting = sorted(emptied)  # ascending: a file comes after those it waits for
+        waiting = sorted(emptied)  # ascending: a file comes after the files for which it waits
         while waiting:
             file = heapq.heappop(waiting)
             if file in seen or file >= self._facts.tail or file not in self.waits_for:

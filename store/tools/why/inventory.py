@@ -1,4 +1,5 @@
-"""Explain everything in a data directory by name and purpose, so that every byte is explained. Reads only."""
+"""Inventory of a data directory: the purpose of each file and directory, so that every byte is explained. Reads
+only."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A file, or a directory with its contents. ``kind`` is a word for a program, ``says`` a sentence for a person.
+    """A file, or a directory with its contents. ``kind``: a word for programs. ``says``: the purpose in words.
 
-    ``bytes`` is the length, not the allotted space; ``files`` is the number of files.
+    ``bytes`` is the length, not the allocated space. ``files`` is the number of files.
     """
 
     name: str
@@ -28,19 +29,19 @@ class Thing:
     says: str
 
 
-# Names beside the journal files; the first pattern that fits the whole name counts.
+# (pattern, kind, purpose) of names beside the journal files. The first pattern that matches the whole name applies.
 _FILES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"lock", "lock", "the lock file, and who holds it"),
-    (r"known-logins(\.new)?", "logins", "who logged in from where, as digests; it may be removed"),
+    (r"known-logins(\.new)?", "logins", "users and the addresses of their logins, as digests; it may be removed"),
     (r"replication\.promise", "promise", "the place of this store in its set, and the master it must follow; keep it"),
-    (re.escape(NEXT_PREFIX) + r".+", "next", "made ahead, to become the next journal file of that broker"),
-    (re.escape(LISTING_PREFIX) + r".+", "listing", "left by a promotion that failed; that broker's next removes it"),
+    (re.escape(NEXT_PREFIX) + r".+", "next", "the next journal file of that broker, made in advance"),
+    (re.escape(LISTING_PREFIX) + r".+", "listing", "left by a failed promotion; that broker's next one removes it"),
     (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index, for its next start: it rebuilds it from the journal"),
     (r"(db\.(data|redo|free)|scheduleDB\..+)[.-].+", "aside", "set aside when the directory was taken over; not read"),
     (r"tx-.+\.tmp", "activemq", "ActiveMQ's spilled index pages, left by a crash; not read"),
     (r"db-log\.template", "activemq", "ActiveMQ's pattern for new journal files; not read"),
     (r"db-\d+\.log.+", "aside", "a journal file that was set aside; not read"),
-    (r"\.nfs.+", "nfs", "deleted, and still open somewhere: the NFS client removes it"),
+    (r"\.nfs.+", "nfs", "deleted, but a process has it open: the NFS client removes it"),
     (r"tandemmq.*\.toml", "settings", "settings"),
 )
 _DIRECTORIES: Final[tuple[tuple[str, str, str], ...]] = (
@@ -51,24 +52,25 @@ _DIRECTORIES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"scheduler", "activemq", "ActiveMQ's scheduled messages; not read"),
     (r".+[.-]aside.*|.+\.aside-.+", "aside", "set aside; not read"),
     (r"\.doctor-.+", "doctor", "left by a `doctor storage` that was killed; not read, and safe to remove"),
-    (r"lost\+found", "volume", "the file system's own"),
+    (r"lost\+found", "volume", "belongs to the file system"),
 )
 
 NAMED_CHARACTERS_MAX: Final = 64
 
 
 def file_named(text: str) -> int | None:
-    """Return the id in a user's name for a journal file: db-87.log, db-87 or 87. None for anything else."""
+    """Return the number in a name that an operator gave for a journal file: db-87.log, db-87 or 87. None: no such
+    name."""
     if len(text) > NAMED_CHARACTERS_MAX:
-        return None  # int() refuses thousands of digits
+        return None  # int() raises for thousands of digits
     return next((id for name in (text, f"{text}.log", f"db-{text}.log") if (id := file_id(name)) is not None), None)
 
 
 def inventory(directory: str, index_root: str | None = None, archive: str | None = None) -> list[Thing]:
-    """Return the contents of ``directory``, the journal files as one thing; then indexes and archive that are
-    elsewhere.
+    """Return the contents of ``directory``, with all journal files as one thing; then the indexes and the archive, if
+    they are in other directories.
 
-    Files that vanish meanwhile are not counted. Raises the OSError of the volume for the directory itself.
+    Files that are removed meanwhile are not counted. Raises the OSError of the volume for the directory itself.
     """
     things: list[Thing] = []
     journal_bytes = journal_files = 0
@@ -93,7 +95,7 @@ def inventory(directory: str, index_root: str | None = None, archive: str | None
 
 
 def unexplained(things: list[Thing]) -> list[Thing]:
-    """Return the things that belong to no store."""
+    """Return the things of which the purpose is not known."""
     return [thing for thing in things if thing.kind == UNKNOWN]
 
 
@@ -103,7 +105,7 @@ def _directory(path: str, name: str) -> Iterator[Thing]:
         yield from _indexes(path, name)
         return
     if kind == UNKNOWN and _has_journal(path):
-        kind, says = "store", f"a store of its own: `tandemmq store why {path}`"
+        kind, says = "store", f"another store: `tandemmq store why {path}`"
     yield Thing(f"{name}/", kind, *_tree(path), says)
 
 
@@ -115,12 +117,12 @@ def _indexes(path: str, name: str) -> Iterator[Thing]:
             if ".aside-" in entry.name:
                 kind, says = "aside", "an index that was set aside: of another journal, damaged or rebuilt; not read"
             elif entry.name.startswith("."):
-                kind, says = "index", "an index in the making"
+                kind, says = "index", "an index that is being built"
             elif not is_directory and entry.name.endswith(".events"):
                 owner = entry.name.removesuffix(".events")
                 kind, says = "events", f"what happened to {owner}, for `tandemmq failover explain`"
             elif not is_directory and entry.name.endswith((".admin-token", ".admin-token.new")):
-                kind, says = "token", "lets its reader command the broker: hand over, compact"
+                kind, says = "token", "its reader may give commands to the broker: hand over, compact"
             else:
                 kind, says = "index", f"the index of {entry.name}"
             yield Thing(f"{name}/{entry.name}{'/' if is_directory else ''}", kind, size, files, says)

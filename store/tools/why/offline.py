@@ -1,7 +1,7 @@
-"""Read the state of a directory and change nothing: neither journal nor index is written or locked.
+"""State of a data directory, read without a change: neither the journal nor an index is written or locked.
 
-The state begins with a copy of the freshest index that belongs to this journal, in a scratch directory, else with an
-empty one, and reads the journal from there on, as a standby does.
+The newest index that belongs to this journal is copied into a temporary directory; without one, an empty index is used.
+The journal is read from the position of the index on, as a standby does.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tandemmq.store.recovery.trial import RECORDS_PER_CHECKPOINT, Trial
 def read_state(directory: str, index_root: str | None = None, *, is_live: bool) -> Iterator[Follower]:
     """Yield a follower that has read the journal to its end; its state may be read within the block.
 
-    ``is_live``: a master is writing; its last batch is then left out, because it may not count in the end. Damage
-    is stepped over and reported in the follower's ``damages``; in a live journal reading ends there (``has_caught_up``
-    False). Raises the OSError of the volume.
+    ``is_live``: a master writes to the journal. Then its last batch is not read, because a successor may end the file
+    before it. Damage is skipped and is in the follower's ``damages``; in a live journal, reading ends at damage
+    (``has_caught_up`` is False). Raises the OSError of the volume.
     """
     files = JournalFiles(directory)
     with tempfile.TemporaryDirectory(prefix="tandemmq-why-") as scratch:
@@ -53,7 +53,7 @@ def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
     try:
         follower = Trial(files, index, ignores_missing=True, first_owner=numbering_of(index.meta))
         follower.advance(is_final=is_final)
-        while follower.state.ended:  # their rest may count dead bytes
+        while follower.state.ended:  # their entries may count dead bytes as live
             follower.state.reclaim(RECORDS_PER_CHECKPOINT)
             follower.checkpoint()
     except BaseException:
@@ -63,7 +63,7 @@ def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
 
 
 def indexes_in(root: str) -> list[str]:
-    """Return the directories of the indexes that may be used, the freshest first."""
+    """Return the directories of the indexes that may be used, the newest first."""
     found: list[tuple[float, str]] = []
     for path in named_indexes(root):
         try:

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 from tandemmq.store.tools.why.inventory import Thing
 
-# States of a file: it is being written; the next checkpoint removes it; something keeps it; it is being removed.
-TAIL = "tail"
-RECLAIMABLE = "reclaimable"
-HELD = "held"
-GOING = "going"
+# States of a file
+TAIL = "tail"  # the master writes to it
+RECLAIMABLE = "reclaimable"  # the next checkpoint removes it
+HELD = "held"  # its contents or another file keep it
+GOING = "going"  # it is being removed
 
 
 @dataclass(slots=True)
 class Oldest:
-    """The first message of a holder in the file. ``timestamp`` is its sender's, ms since 1970; None: it has none, or
-    cannot be read (``problem`` says why)."""
+    """The first message of a holder in the file. ``timestamp``: set by its sender, ms since 1970. None: it has none, or
+    the message cannot be read (``problem`` is the reason)."""
 
     message_id: str
     offset: int
@@ -26,7 +26,8 @@ class Oldest:
 
 @dataclass(slots=True)
 class Holder:
-    """A queue, or a durable subscription, with live messages in the file. ``consumers`` None: not known offline."""
+    """A queue, or a durable subscription, that has live messages in the file. ``consumers``: None if not known, because
+    no broker runs."""
 
     destination: str
     client_id: str | None
@@ -39,7 +40,7 @@ class Holder:
 
 @dataclass(slots=True)
 class SubscriptionRecord:
-    """A durable subscription whose own record is in the file."""
+    """A durable subscription that has a record of its description in the file."""
 
     destination: str
     client_id: str
@@ -48,8 +49,9 @@ class SubscriptionRecord:
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """An open transaction with operations in the file: ``operations`` of ``operations_total``. ``since``: timestamp of
-    the newest message that it adds, ms since 1970; it was prepared then or later. None: it adds no message."""
+    """An open transaction: ``operations`` of its ``operations_total`` operations are in the file. ``since``: timestamp
+    of the newest message that it adds, ms since 1970, so it was prepared then or later. None: it adds no message, or
+    the message has no timestamp or cannot be read."""
 
     key: str
     is_prepared: bool
@@ -60,10 +62,11 @@ class OpenTransaction:
 
 @dataclass(slots=True)
 class FileWhy:
-    """A journal file. ``pins``: existing files with records to which its acknowledgements and deletions refer;
-    ``pinned_by``: the inverse. ``roots``: files that must be emptied to free this one. This copies ``moves`` bytes and
-    frees ``frees`` bytes; ``may_compact``: a requested compaction does it. ``action`` describes it in words.
-    ``acknowledgements``: those in the file, by destination; counted only for a single requested file."""
+    """A journal file, and why it is kept. ``pins``: existing files with records to which its acknowledgements and
+    deletions refer; ``pinned_by``: the inverse. ``roots``: files that must be emptied to free this one. A compaction of
+    these copies ``moves`` bytes and frees ``frees`` bytes; ``may_compact``: ``tandemmq store compact`` does it.
+    ``action``: holders and remedy in words. ``acknowledgements``: destination -> number of acknowledgements in the
+    file, counted only for a single requested file."""
 
     file: int
     name: str
@@ -78,7 +81,7 @@ class FileWhy:
     transactions: list[OpenTransaction] = field(default_factory=list)
     pins: list[int] = field(default_factory=list)
     pinned_by: list[int] = field(default_factory=list)
-    fences_before: list[int] = field(default_factory=list)  # remove these first: this is a fence
+    fences_before: list[int] = field(default_factory=list)  # this file is a fence: these must be removed before it
     roots: list[int] = field(default_factory=list)
     moves: int = 0
     frees: int = 0
@@ -89,8 +92,9 @@ class FileWhy:
 
 @dataclass(slots=True)
 class Why:
-    """The whole report. ``bound_bytes``: compaction keeps ``journal_bytes`` below this: FACTOR x ``live_bytes`` plus
-    two files. ``reclaimable``: removed by the next checkpoint. ``things``: all contents of the directory, in bytes."""
+    """Report on all files. ``bound_bytes``: compaction keeps ``journal_bytes`` below this bound, FACTOR x
+    ``live_bytes`` plus two files. ``reclaimable``: files that the next checkpoint removes. ``things``: all contents of
+    the directory."""
 
     directory: str
     files: list[FileWhy]

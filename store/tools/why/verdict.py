@@ -1,4 +1,4 @@
-"""The verdict on one file: whether it is held, by what, and how it can be freed. Pure."""
+"""Verdict on one file: whether it is kept, by which other files, and what a compaction would free. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tandemmq.store.tools.why.report import GOING, HELD, RECLAIMABLE, TAIL, File
 
 
 def verdict(facts: Facts, graph: Graph, epoch_history: EpochHistory, file: int) -> FileWhy:
-    """Return the verdict without details from the disk: messages and transactions are only counted."""
+    """Return the verdict without the details that must be read from the disk: ``holders``, ``transactions`` and
+    ``action`` are empty."""
     known = facts.files[file]
     why = FileWhy(
         file,

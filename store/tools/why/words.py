@@ -1,4 +1,4 @@
-"""Describe in a sentence what keeps a journal file, and how to free it. Pure."""
+"""Sentences about the contents that keep a journal file, and the ways to free it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tandemmq.store.tools.why.report import GOING, RECLAIMABLE, TAIL, FileWhy, H
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _AGES: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-# Items named in a sentence; the rest is counted.
+# Maximum number of items that a sentence names; of the rest it gives the number.
 NAMED_MAX: Final = 3
 
 
@@ -23,7 +23,7 @@ def bytes_of(size: int) -> str:
 
 
 def age_of(timestamp: int, now: int) -> str:
-    """Return an age in words: 9 days in ms -> "9 days"; a clock behind the sender's gives "0 seconds"."""
+    """Return the age of a timestamp in words: 9 days in ms -> "9 days"; a timestamp in the future -> "0 seconds"."""
     seconds = max(0, now - timestamp) // 1000
     for length, word in _AGES:
         if seconds >= length:
@@ -38,50 +38,51 @@ def counted(number: int, word: str) -> str:
 
 def action_for(why: FileWhy, now: int) -> str:
     """Return the holders of the file, and the cheapest way to free it, with the bytes that it frees."""
-    lines, deeds = _own(why, now)
+    lines, actions = _own(why, now)
     if why.state == TAIL:
         return "; ".join(["it is written to", *lines])
     if why.state == GOING:
-        return "given up already, it is being removed"
+        return "it is being removed"
     if why.state == RECLAIMABLE:
         return f"nothing needs it: the next checkpoint frees {bytes_of(why.bytes)}"
     waits = _waits(why)
     compaction = _compaction(why)
     if not lines:
-        return f"{waits}: {compaction or 'it goes when those are empty'}" if waits else "nothing known here keeps it"
+        remedy = compaction or "it is removed when those files are empty"
+        return f"{waits}: {remedy}" if waits else "no known contents keep it"
     if waits:
         lines.append(waits)
-    deed = " and ".join(deeds)
+    action = " and ".join(actions)
     if compaction:
-        deed = f"{deed}, or {compaction}" if deed else compaction
+        action = f"{action}, or {compaction}" if action else compaction
     elif why.frees:
-        deed = f"{deed or 'when that has gone'}: that frees {bytes_of(why.frees)}"
-    return f"{'; '.join(lines)}: {deed}"
+        action = f"{action or 'when that has ended'}: that frees {bytes_of(why.frees)}"
+    return f"{'; '.join(lines)}: {action}"
 
 
 def _own(why: FileWhy, now: int) -> tuple[list[str], list[str]]:
     """Return the contents of the file itself, and the possible actions."""
     lines = [holder_in_words(holder, now) for holder in why.holders[:NAMED_MAX]]
-    deeds = []
+    actions = []
     if why.holders:
         rest = why.holders_total - len(lines)
         if rest:
             lines.append(f"messages of {counted(rest, 'more destination')}")
-        deeds.append(f"consume or purge {'it' if why.live_messages == 1 else 'them'}")
+        actions.append(f"consume or purge {'it' if why.live_messages == 1 else 'them'}")
     lines += [
         f"the record of durable subscription {record.client_id}:{record.subscription_name}"
         for record in why.subscriptions[:NAMED_MAX]
     ]
     if len(why.subscriptions) > NAMED_MAX:
-        lines.append(f"those of {len(why.subscriptions) - NAMED_MAX:,} more")
+        lines.append(f"the records of {len(why.subscriptions) - NAMED_MAX:,} more")
     if why.subscriptions and not why.holders:
-        deeds.append("unsubscribe what is not used any more")
+        actions.append("end the subscriptions that are not used any more")
     lines += [transaction_in_words(transaction, now) for transaction in why.transactions[:NAMED_MAX]]
     if len(why.transactions) > NAMED_MAX:
         lines.append(f"{len(why.transactions) - NAMED_MAX:,} more transactions")
     if any(transaction.is_prepared for transaction in why.transactions):
-        deeds.append("commit or roll back what is prepared")
-    return lines, deeds
+        actions.append("commit or roll back the prepared transactions")
+    return lines, actions
 
 
 def holder_in_words(holder: Holder, now: int) -> str:
@@ -110,10 +111,10 @@ def transaction_in_words(transaction: OpenTransaction, now: int) -> str:
 def _waits(why: FileWhy) -> str:
     parts = []
     if why.pins:
-        parts.append(f"its acknowledgements and deletions hold down what died in {names(why.pins)}")
+        parts.append(f"its acknowledgements and deletions refer to records in {names(why.pins)}")
     if why.fences_before:
         parts.append(
-            f"it is the fence of a promotion, so it goes after all older files, "
+            f"it is the fence of a promotion, so it is removed after all older files, "
             f"{counted(len(why.fences_before), 'file')} from {names(why.fences_before[:1])} on"
         )
     return "; ".join(parts)
@@ -126,7 +127,7 @@ def names(files: list[int]) -> str:
 
 
 def _compaction(why: FileWhy) -> str:
-    """Return the compaction in words; empty when it would not pay."""
+    """Return the compaction in words; empty if it would copy more bytes than it frees."""
     if not why.may_compact or why.moves >= why.frees:
         return ""
     return f"`tandemmq store compact` moves {bytes_of(why.moves)} and frees {bytes_of(why.frees)}"

@@ -149,7 +149,7 @@ def test_the_checker_knows_a_fence_and_misses_one_that_went_too_early(tmp_path: 
     assert report.is_clean
     assert any("db-2.log has no header" in note for note in report.notes)
     os.unlink(f"{directory}/db-2.log")
-    assert any("db-2.log, which had no header, is gone" in problem for problem in check(directory).problems)
+    assert any("db-2.log, a fence without header, is missing" in problem for problem in check(directory).problems)
 
 
 @pytest.mark.parametrize("has_index", [True, False], ids=["with its index", "from the journal alone"])

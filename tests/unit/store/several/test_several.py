@@ -410,7 +410,7 @@ def test_a_store_whose_journal_is_gone_is_missed(tmp_path: Path, name: str, inde
     for path in (directory / name).glob("db-*.log"):
         path.unlink()
     entries = [FilteredStore(queue="B.>"), FilteredStore()]
-    with pytest.raises(JournalLost, match=rf"start afresh: `tandemmq store afresh {directory}/{name}`"):
+    with pytest.raises(JournalLost, match=rf"begin a new journal: `tandemmq store afresh {directory}/{name}`"):
         SeveralTerm(str(directory), entries, index_directory=elsewhere)
 
 

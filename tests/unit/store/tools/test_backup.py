@@ -166,7 +166,7 @@ def test_a_backup_that_broke_off_has_no_manifest_and_is_not_restored(
     monkeypatch.setattr(module, "check_all", fail)
     with pytest.raises(OSError, match="gone"):
         back_up(str(data), str(tmp_path / "copy"))
-    with pytest.raises(BackupFailed, match="no whole backup"):
+    with pytest.raises(BackupFailed, match="no complete backup"):
         restore(str(tmp_path / "copy"), str(tmp_path / "again"))
 
 
@@ -197,7 +197,7 @@ def test_a_broker_that_starts_while_a_backup_is_put_back_loses_nothing(
         return copy_bytes(*arguments)
 
     monkeypatch.setattr(module, "_copy_bytes", begin)
-    with pytest.raises(BackupFailed, match="a broker began there"):
+    with pytest.raises(BackupFailed, match="a broker has started there"):
         restore(str(tmp_path / "copy"), str(tmp_path / "again"))
     with Term(str(tmp_path / "again")) as term:
         assert term.bodies() == [b"body 1"] * 2

@@ -145,7 +145,7 @@ def test_what_acknowledgements_hold_down_leads_to_the_file_that_must_go_first(di
     assert (found.roots, found.live_messages) == ([held_down], 0)
     assert holding in file_of(why, held_down).pinned_by
     assert found.frees >= found.bytes + file_of(why, held_down).bytes, "with the root all that waits for it goes"
-    assert f"hold down what died in db-{held_down}.log" in found.action
+    assert f"refer to records in db-{held_down}.log" in found.action
     assert why_online(term, holding).files[0].acknowledgements["queue://ORDERS.EU"] == 1
     term.close()
 
@@ -187,7 +187,7 @@ def test_a_prepared_transaction_is_named_with_its_age(directory: str) -> None:
     assert (transaction.key, transaction.is_prepared) == (XID.key, True)
     assert (transaction.operations, transaction.operations_total, transaction.since) == (2, 2, 1)
     assert f"2 operations of prepared transaction {XID.key}, 9 days old" in found.action
-    assert "commit or roll back what is prepared" in found.action
+    assert "commit or roll back the prepared transactions" in found.action
     term.close()
 
 
@@ -203,7 +203,7 @@ def test_the_first_file_of_an_epoch_waits_for_all_before_it(directory: str) -> N
     found = file_of(why_online(term), first)
 
     assert (found.fences_before, found.roots) == ([kept.location >> 32], [kept.location >> 32])
-    assert "it is the fence of a promotion, so it goes after all older files" in found.action
+    assert "it is the fence of a promotion, so it is removed after all older files" in found.action
     term.close()
 
 

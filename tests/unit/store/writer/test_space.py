@@ -14,13 +14,13 @@ from tandemmq.store.operations import AddMessage
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.tools.check import check
 from tandemmq.store.writer.space import (
-    ASK_BYTES,
-    ASK_SECONDS,
-    CHECKPOINT_ASK_SECONDS,
+    CHECKPOINT_READ_SECONDS,
     CHECKPOINT_SPACE_BYTES,
     FAILURE_SECONDS_MAX,
     IN_FLIGHT_BYTES_MIN,
     PREPARE_AGAIN_SECONDS,
+    READ_BYTES,
+    READ_SECONDS,
     Space,
     StoreFull,
 )
@@ -105,11 +105,11 @@ def test_the_volume_is_asked_by_time_or_by_bytes_and_not_with_every_batch() -> N
     for _ in range(1_000):
         space.note_written(1_000)
     assert volumes.asked == 0
-    space.note_written(ASK_BYTES)
+    space.note_written(READ_BYTES)
     assert volumes.asked == 1
     space.note_written(1)
     assert volumes.asked == 1
-    clock.now += 1.5 * ASK_SECONDS
+    clock.now += 1.5 * READ_SECONDS
     space.note_written(0)
     assert volumes.asked == 2
 
@@ -227,7 +227,7 @@ def test_a_checkpoint_is_not_begun_by_what_was_known_before() -> None:
     space, clock = space_of(volumes)
     assert space.has_checkpoint_space(lambda: 1 << 40)
     volumes.free["a"] = 0
-    clock.now += 2 * CHECKPOINT_ASK_SECONDS
+    clock.now += 2 * CHECKPOINT_READ_SECONDS
     assert not space.has_checkpoint_space(lambda: MIB)
     assert space.is_short
 
