@@ -62,6 +62,7 @@ static uint32_t adler32(const unsigned char *data, size_t length)
         }
         for (int lane = 0; lane < LANES; lane++) {
             a += sums[lane];
+            /* prove: native-checksum-counts-places "LANES - lane" -> "LANES" */
             all += (uint64_t)LANES * earlier[lane] + (uint64_t)(LANES - lane) * sums[lane];
         }
         a %= ADLER_BASE;
