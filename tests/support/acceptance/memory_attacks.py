@@ -1,4 +1,4 @@
-"""What one client does to the memory of a broker that many share. Run as a program, as attacks.py."""
+"""Attacks of one client on the memory of a broker that others use. Run as a program, like attacks.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from tests.support.acceptance import mqtt_attacks
 from tests.support.acceptance.attacks import CONNECT, SECONDS_MAX, Target, connected
 
-# As long as an attack waits for an answer that may never come.
+# Time that an attack waits for an answer that may never come.
 ENOUGH_SECONDS = 6.0
 LARGE = b"x" * 200_000
 
@@ -22,7 +22,7 @@ def message(destination: bytes, body: bytes, headers: bytes = b"") -> bytes:
 
 
 async def sends(target: Target, frame: bytes, count: int) -> None:
-    """Until it is not listened to any more."""
+    """Send until the broker stops reading."""
     _, writer = await connected(target)
     with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(ENOUGH_SECONDS):
@@ -33,7 +33,7 @@ async def sends(target: Target, frame: bytes, count: int) -> None:
 
 
 async def subscribed(target: Target, destination: bytes, headers: bytes = b"") -> None:
-    """Reads what comes, and acknowledges nothing."""
+    """Read messages without acknowledging them."""
     reader, writer = await connected(target)
     writer.write(b"SUBSCRIBE\nid:0\nack:client\ndestination:%b\n%breceipt:s\n\n\0" % (destination, headers))
     await reader.readuntil(b"\0")
@@ -75,7 +75,7 @@ async def copies_for_offline_durables(target: Target) -> None:
 
 
 async def what_is_not_read(target: Target) -> None:
-    """Subscribers with small windows of TCP that read nothing."""
+    """Subscribers with small TCP windows that read nothing."""
     loop = asyncio.get_running_loop()
     sockets = []
     for _ in range(100):

@@ -1,8 +1,8 @@
-"""What a broker and its MQTT clients say to each other, noted on the way, and who broke the rules of QoS 2 (MQTT 5.0,
+"""A log of the packets between a broker and its MQTT clients, and a check of who broke the rules of QoS 2 (MQTT 5.0,
 4.3.3) if a payload comes twice.
 
-A tap stands between the clients and one broker. It notes each chunk when it passes, so what a broker wrote is known
-whatever its client made of it.
+A tap is a proxy between the clients and one broker. It records each chunk that passes, so the log shows what a broker
+wrote, independent of the client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 16
 
 @dataclass
 class Conversation:
-    """One connection. ``chunks``: when, whether to the client, and what."""
+    """One connection. ``chunks``: time, whether to the client, and the bytes."""
 
     broker: str
     number: int
@@ -49,7 +49,7 @@ class Said:
 
 
 class Tap:
-    """Listens on ``port`` while it is open, and passes all on to the broker's ``target`` port. On the loop."""
+    """Listen on ``port`` while open, and forward all data to the broker's port ``target``. Runs in the event loop."""
 
     def __init__(self, broker: str, target: int) -> None:
         self.broker = broker
@@ -98,7 +98,7 @@ async def _pass(
 
 
 def said_by(client_id: str, log: Iterable[Conversation]) -> list[Said]:
-    """All packets of the connections of one client, in the order in which they passed."""
+    """Return all packets of one client's connections, in the order in which they passed."""
     found: list[Said] = []
     for conversation in log:
         parser = PacketParser(PACKET_BYTES_MAX)
@@ -122,8 +122,8 @@ def said_by(client_id: str, log: Iterable[Conversation]) -> list[Said]:
 
 
 def faults_of_brokers(said: Iterable[Said]) -> dict[str, str]:
-    """Payloads of QoS 2 that brokers sent to one client against the rules, and how: with another packet id, without
-    DUP, twice on one connection, or behind PUBREL."""
+    """Return the QoS 2 payloads that brokers sent to one client against the rules, and the violation: another packet
+    id, no DUP, twice on one connection, or after PUBREL."""
     first: dict[str, Said] = {}
     last: dict[str, tuple[str, int]] = {}
     released: dict[int, Said] = {}
@@ -140,7 +140,7 @@ def faults_of_brokers(said: Iterable[Said]) -> dict[str, str]:
             if before is None:
                 first[payload] = each
             else:
-                assert isinstance(before.packet, ServerPacket), "only those are noted"
+                assert isinstance(before.packet, ServerPacket), "only publications are kept here"
                 release = released.get(packet.packet_id)
                 if before.packet.packet_id != packet.packet_id:
                     faults[payload] = f"another packet id: {before}; {each}"
@@ -153,7 +153,7 @@ def faults_of_brokers(said: Iterable[Said]) -> dict[str, str]:
 
 
 def published_twice(said: Iterable[Said]) -> dict[str, str]:
-    """Payloads of QoS 2 that a client published against the rules: with another packet id, or behind PUBREL."""
+    """Return the QoS 2 payloads that a client published against the rules: with another packet id, or after PUBREL."""
     first: dict[str, Said] = {}
     released: dict[int, Said] = {}
     faults: dict[str, str] = {}
@@ -164,7 +164,7 @@ def published_twice(said: Iterable[Said]) -> dict[str, str]:
         elif isinstance(packet, Publish) and packet.qos == 2:
             payload = packet.payload.decode()
             before = first.setdefault(payload, each)
-            assert isinstance(before.packet, Publish), "only those are noted"
+            assert isinstance(before.packet, Publish), "only publications are kept here"
             release = released.get(packet.packet_id)
             if before.packet.packet_id != packet.packet_id:
                 faults[payload] = f"another packet id: {before}; {each}"
