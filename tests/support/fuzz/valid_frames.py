@@ -239,7 +239,7 @@ class ValidFrames(RuleBasedStateMachine):
         finally:
             if isinstance(failed, Exception):
                 # Printed at once: a failure may not be reproducible, and then hypothesis would not show it.
-                print("\n".join(["What was said last:", *SAID[-SAID_MAX:]]))
+                print("\n".join(["Last commands:", *SAID[-SAID_MAX:]]))
                 print("".join(traceback.format_exception(failed)), flush=True)
             self.broker.stop()
             shutil.rmtree(self.directory)

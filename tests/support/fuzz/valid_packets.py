@@ -227,7 +227,7 @@ class PacketClient:
                 if self.owed[kind, packet_id]:
                     self._ids_in_use.discard(packet_id)
             case PacketType.DISCONNECT:
-                DONE[f"hung up: {packet.codes[0]:#x}"] += 1
+                DONE[f"closed: {packet.codes[0]:#x}"] += 1
         if self.owed[kind, packet_id] > 1:
             self.owed[kind, packet_id] -= 1
         else:
@@ -330,8 +330,8 @@ def _play(port: int, dice: random.Random, clients: list[PacketClient]) -> None:
         for _ in range(dice.choice((1, 1, 5))):
             client.act()
         client.read(0)
-        assert not client.is_hung_up, "it is hung up on"
+        assert not client.is_hung_up, "its connection is closed"
     for client in clients:
         if not client.is_over:
             client.settle()
-            assert not client.is_hung_up, "it is hung up on"
+            assert not client.is_hung_up, "its connection is closed"
