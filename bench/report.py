@@ -81,7 +81,8 @@ MAIN = ("origin/HEAD", "origin/main", "main")
 
 
 def default_baseline() -> str | None:
-    """Return the commit where this branch left the main branch; on the main branch the previous commit; None if there is none."""
+    """Return the commit where this branch left the main branch; on the main branch the previous commit. None: there is
+    none."""
     head = _git("rev-parse", "--verify", "--quiet", "HEAD")
     for branch in MAIN:
         base = _git("merge-base", "HEAD", branch)

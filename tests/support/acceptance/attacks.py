@@ -60,7 +60,7 @@ async def connected(target: Target) -> tuple[asyncio.StreamReader, asyncio.Strea
     return reader, writer
 
 
-async def says(target: Target, *pieces: bytes) -> None:
+async def send_all(target: Target, *pieces: bytes) -> None:
     """Send all pieces, and wait until the broker has processed or refused them."""
     reader, writer = await connected(target)
     for piece in (*pieces, b"SEND\ndestination:/queue/last\nreceipt:last\n\n\0"):
@@ -77,15 +77,15 @@ async def nothing(target: Target) -> None:
 
 
 async def small_sends(target: Target) -> None:
-    await says(target, b"SEND\ndestination:/topic/none\n\n\0" * SENDS)
+    await send_all(target, b"SEND\ndestination:/topic/none\n\n\0" * SENDS)
 
 
 async def subscribes_and_unsubscribes(target: Target) -> None:
-    await says(target, b"SUBSCRIBE\nid:x\ndestination:/topic/x\n\n\0UNSUBSCRIBE\nid:x\n\n\0" * SUBSCRIPTIONS)
+    await send_all(target, b"SUBSCRIBE\nid:x\ndestination:/topic/x\n\n\0UNSUBSCRIBE\nid:x\n\n\0" * SUBSCRIPTIONS)
 
 
 async def blank_lines(target: Target) -> None:
-    await says(target, b"\n" * 20_000_000)
+    await send_all(target, b"\n" * 20_000_000)
 
 
 async def fan_out(target: Target) -> None:
@@ -97,7 +97,7 @@ async def fan_out(target: Target) -> None:
         writer.write(b"".join(frames))
         await writer.drain()
         readers.append(asyncio.create_task(drain(reader)))
-    await says(target, b"SEND\ndestination:/topic/fan\n\nhello\0" * FANNED)
+    await send_all(target, b"SEND\ndestination:/topic/fan\n\nhello\0" * FANNED)
     for task, (_, writer) in zip(readers, subscribers, strict=True):
         task.cancel()
         writer.close()
@@ -129,7 +129,7 @@ async def a_durable_subscription_ends(target: Target) -> None:
 
 
 async def sends(target: Target, destination: bytes) -> None:
-    await says(target, b"SEND\ndestination:%b\npersistent:true\n\nx\0" % destination * KEPT)
+    await send_all(target, b"SEND\ndestination:%b\npersistent:true\n\nx\0" % destination * KEPT)
 
 
 async def a_queue_is_filled(target: Target) -> None:
@@ -149,10 +149,12 @@ def remove(target: Target, destination: Destination) -> None:
 
 
 async def very_many_destinations(target: Target) -> None:
-    await says(target, b"".join(b"SEND\ndestination:/topic/many.%d\n\n\0" % number for number in range(DESTINATIONS)))
+    await send_all(
+        target, b"".join(b"SEND\ndestination:/topic/many.%d\n\n\0" % number for number in range(DESTINATIONS))
+    )
 
 
-async def what_is_told_of_them(target: Target) -> None:
+async def status_of_them(target: Target) -> None:
     for _ in range(3):
         assert len((await asyncio.to_thread(status, target))["topics"]) >= DESTINATIONS
 
@@ -160,7 +162,7 @@ async def what_is_told_of_them(target: Target) -> None:
 async def patterns_over_them(target: Target) -> None:
     names = ["many.>", "*.*", ">", "*.>", *(f"many.{number}" for number in range(96))]
     everywhere = ",".join(f"/topic/{name}" for name in names).encode()
-    await says(target, b"SUBSCRIBE\nid:x\ndestination:%b\n\n\0UNSUBSCRIBE\nid:x\n\n\0" % everywhere)
+    await send_all(target, b"SUBSCRIBE\nid:x\ndestination:%b\n\n\0UNSUBSCRIBE\nid:x\n\n\0" % everywhere)
 
 
 async def silent_sockets(target: Target) -> None:
@@ -198,7 +200,7 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     DURABLE_ENDS: a_durable_subscription_ends,
     QUEUE_ENDS: a_queue_is_removed,
     f"{DESTINATIONS} topics begin": very_many_destinations,
-    f"status of {DESTINATIONS} topics": what_is_told_of_them,
+    f"status of {DESTINATIONS} topics": status_of_them,
     f"100 names and patterns over {DESTINATIONS} topics": patterns_over_them,
     f"MQTT: {SESSIONS} take-overs of a session": lambda target: mqtt_attacks.take_overs(target.mqtt, SESSIONS),
     f"MQTT: {WILLS} wills at once": lambda target: mqtt_attacks.wills(target.mqtt, WILLS),

@@ -70,7 +70,7 @@ async def connected(port: int, client_id: str, **options: Any) -> Streams:
     return reader, writer
 
 
-async def says(port: int, client_id: str, *pieces: bytes, **options: Any) -> None:
+async def send_all(port: int, client_id: str, *pieces: bytes, **options: Any) -> None:
     """Send all pieces, read the answers, and wait until the broker has processed or refused the pieces."""
     reader, writer = await connected(port, client_id, **options)
     reading = asyncio.create_task(_until_ping(reader, options.get("version", Version.V5)))
@@ -128,7 +128,7 @@ async def pings(port: int, count: int) -> None:
 async def subscribes_and_unsubscribes(port: int, count: int) -> None:
     """In a persistent session, so that each change is stored."""
     both = subscribe("s/+/t", 1) + encode(Unsubscribe(2, ("s/+/t",), NONE))
-    await says(port, "subscribes", *[both * 100] * (count // 100), lasts=True)
+    await send_all(port, "subscribes", *[both * 100] * (count // 100), lasts=True)
 
 
 async def take_overs(port: int, count: int) -> None:
@@ -157,18 +157,18 @@ async def many_filters_at_once(port: int, count: int) -> None:
     """Filters that match no retained message although many exist, and UNSUBSCRIBE from filters without a
     subscription."""
     pieces = [publish(f"m/{number}/r", b"r", retain=True) for number in range(count)]
-    await says(port, "retains", b"".join(pieces))
+    await send_all(port, "retains", b"".join(pieces))
     ask = encode(Subscribe(1, tuple(Filter(f"m/+/{number}", 1, False, False, 0) for number in range(100)), NONE))
     end = encode(Unsubscribe(2, tuple(f"m/+/x{number}" for number in range(1_000)), NONE))
     for lasts in (False, True):
-        await says(port, f"filters-{lasts}", ask, *[end] * 100, lasts=lasts)
+        await send_all(port, f"filters-{lasts}", ask, *[end] * 100, lasts=lasts)
 
 
 async def filters_of_many_levels(port: int, count: int) -> None:
     levels = 120
     filters = ["/".join("+" if number >> at & 1 else "a" for at in range(levels)) for number in range(1, count)]
     topic = "/".join("a" * levels)
-    await says(port, "levels", *(subscribe(each, id=1) for each in filters), publish(topic) * 50)
+    await send_all(port, "levels", *(subscribe(each, id=1) for each in filters), publish(topic) * 50)
 
 
 async def unreleased(port: int, count: int, client: str = "unreleased") -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from tandemmq.bench.peers.ports import free_port
 from tests.support.acceptance.mqtt_once_clients import KINDS, PUBLISHER, SUBSCRIBER, Work, lives
-from tests.support.acceptance.mqtt_wire_log import Conversation, Tap, faults_of_brokers, published_twice, said_by
+from tests.support.acceptance.mqtt_wire_log import Conversation, Tap, faults_of_brokers, packets_of, published_twice
 from tests.support.acceptance.zombie_faults import Scene, Stopped, StoppedHandingOver
 from tests.support.acceptance.zombie_locks import LEASE, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair
@@ -113,7 +113,7 @@ class Life:
 
     def _seen(self) -> dict[str, Any]:
         work, log = self.work, self._log()
-        to_subscriber, of_publisher = said_by(SUBSCRIBER, log), said_by(PUBLISHER, log)
+        to_subscriber, of_publisher = packets_of(SUBSCRIBER, log), packets_of(PUBLISHER, log)
         twice = sorted({each for each in work.received if work.received.count(each) > 1})
         of_brokers, of_client = faults_of_brokers(to_subscriber), published_twice(of_publisher)
         return {

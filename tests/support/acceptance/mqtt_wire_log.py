@@ -31,7 +31,7 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Said:
+class LoggedPacket:
     """A packet; ``at`` in seconds of the monotonic clock, when its last byte passed."""
 
     at: float
@@ -97,36 +97,36 @@ async def _pass(
             await writer.drain()
 
 
-def said_by(client_id: str, log: Iterable[Conversation]) -> list[Said]:
+def packets_of(client_id: str, log: Iterable[Conversation]) -> list[LoggedPacket]:
     """Return all packets of one client's connections, in the order in which they passed."""
-    found: list[Said] = []
+    found: list[LoggedPacket] = []
     for conversation in log:
         parser = PacketParser(PACKET_BYTES_MAX)
         rest = b""
         is_its = False
-        here: list[Said] = []
+        here: list[LoggedPacket] = []
         for at, is_to_client, data in conversation.chunks:
             if is_to_client:
                 rest += data
                 while parser.version is not None and (made := decode(rest, parser.version)) is not None:
                     packet, rest = made
-                    here.append(Said(at, conversation.broker, conversation.number, packet))
+                    here.append(LoggedPacket(at, conversation.broker, conversation.number, packet))
                 continue
             parser.feed(data)
             while (said := parser.next_packet()) is not None:
                 is_its = is_its or (isinstance(said, Connect) and said.client_id == client_id)
-                here.append(Said(at, conversation.broker, conversation.number, said))
+                here.append(LoggedPacket(at, conversation.broker, conversation.number, said))
         if is_its:
             found += here
     return sorted(found, key=lambda each: each.at)
 
 
-def faults_of_brokers(said: Iterable[Said]) -> dict[str, str]:
+def faults_of_brokers(said: Iterable[LoggedPacket]) -> dict[str, str]:
     """Return the QoS 2 payloads that brokers sent to one client against the rules, and the violation: another packet
     id, no DUP, twice on one connection, or after PUBREL."""
-    first: dict[str, Said] = {}
+    first: dict[str, LoggedPacket] = {}
     last: dict[str, tuple[str, int]] = {}
-    released: dict[int, Said] = {}
+    released: dict[int, LoggedPacket] = {}
     faults: dict[str, str] = {}
     for each in said:
         packet = each.packet
@@ -152,10 +152,10 @@ def faults_of_brokers(said: Iterable[Said]) -> dict[str, str]:
     return faults
 
 
-def published_twice(said: Iterable[Said]) -> dict[str, str]:
+def published_twice(said: Iterable[LoggedPacket]) -> dict[str, str]:
     """Return the QoS 2 payloads that a client published against the rules: with another packet id, or after PUBREL."""
-    first: dict[str, Said] = {}
-    released: dict[int, Said] = {}
+    first: dict[str, LoggedPacket] = {}
+    released: dict[int, LoggedPacket] = {}
     faults: dict[str, str] = {}
     for each in said:
         packet = each.packet
