@@ -22,7 +22,7 @@ class ComposeProject:
         self, name: str, files: Sequence[Path], brokers: Sequence[str], environment: Mapping[str, str]
     ) -> None:
         command = compose_command()
-        assert command is not None, "demand_docker checks this before"
+        assert command is not None, "the caller checks this before"
         self.project = f"{name}{os.getpid()}"
         self._command = [*command, "-p", self.project, *(word for file in files for word in ("-f", str(file)))]
         self.stomp, self.admin, self.openwire = ({each: free_port() for each in brokers} for _ in range(3))

@@ -112,7 +112,7 @@ class Mqtt:
         """Subscribe; return the codes of SUBACK."""
         self.say(Subscribe(1, tuple(Filter(each, qos, False, False, 0) for each in filters), NONE))
         answer = self.hear_of(PacketType.SUBACK)
-        assert answer is not None, "the broker hung up"
+        assert answer is not None, "the broker closed the connection"
         return list(answer.codes)
 
     def publish(

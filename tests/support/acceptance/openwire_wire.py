@@ -56,7 +56,7 @@ class OpenWire:
         while len(data) < count:
             more = self.socket.recv(min(count - len(data), 1 << 20))
             if not more:
-                raise ConnectionError("the broker hung up")
+                raise ConnectionError("the broker closed the connection")
             data += more
         return data
 

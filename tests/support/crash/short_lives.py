@@ -317,7 +317,7 @@ def killed_at(call: int) -> Life:
                 first.add()
                 first.wait_all()
             except AssertionError:
-                assert own.failed is not None, "nothing but the kill ends it"
+                assert own.failed is not None, "only the kill ends it"
             first.crash()
         second = begin(directory, disk, "b" if call % 2 else "a")
         round_of(second, 5, 1)

@@ -32,7 +32,7 @@ class MariaDB(ServerProcess):
     def __init__(self) -> None:
         super().__init__()
         found = programs()
-        assert found is not None, "asked for before"
+        assert found is not None, "the fixture checks this before"
         self._server, installer = found
         self.data = self.directory / "data"
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]

@@ -32,7 +32,7 @@ class Postgres(ServerProcess):
     def __init__(self) -> None:
         super().__init__()
         self._bin = programs()
-        assert self._bin is not None, "asked for before"
+        assert self._bin is not None, "the fixture checks this before"
         secret = self.directory / "password"
         secret.write_text(PASSWORD)
         if self.user is not None:
